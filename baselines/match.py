@@ -24,7 +24,6 @@ from baselines.bm25.index import Texts, search_columns
 from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import DEVICE, PAIRS, ModelSettings, add_options
-from builders.annotate.pool import probability
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file
@@ -35,7 +34,7 @@ from builders.core.sampling import draw
 from builders.similar.likeness import TESTED, THRESHOLD, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
-from builders.store.runs import write_run
+from builders.store.runs import probability, write_run
 
 TRAIN = "train"
 _TOGETHER = "together"

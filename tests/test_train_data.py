@@ -171,6 +171,14 @@ def test_negatives_or_judgments_that_do_not_fit(tmp_path: Path) -> None:
         release = open_release(make_release(tmp_path / f"release-{lost}", rows))
         with pytest.raises(InputError, match=said):
             read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), [negatives])
+    unknown = _write(
+        tmp_path / "unknown.jsonl.gz", {query: [TEXTS[0]] for query in QUESTIONS["train"]} | {"问": ["无"]}
+    )
+    release = open_release(make_release(tmp_path / "release"))
+    with pytest.raises(
+        InputError, match=rf"unknown.jsonl.gz:{len(QUESTIONS['train']) + 1}: has a passage '{md5('无')}'"
+    ):
+        read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), [unknown])
 
 
 FIRST, SECOND = QUESTIONS["dev"]  # texts 4 and 5 answer them

@@ -66,6 +66,8 @@ DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching
         (CE, ["--set", "data.passage_length=600"], "data.passage_length = 600: expected at most 512 tokens"),
         (CE, ["-release"], "the recipe ce-bm25-neg-scratch learns from a release: --release DIR"),
         (DE, ["-negatives"], "wants 1 hard negatives a positive: --negatives F"),
+        (DE, ["--negatives", "{folder}/lost.jsonl"], "lost.jsonl: no such file"),
+        (CE, ["--dev-run", "{folder}/lost.run", "--set", "train.evaluations=0"], "lost.run: no such file"),
         (DE, ["-start"], "no checkpoint of mlm-scratch, from which de-bm25-neg-scratch starts"),
         (DE, ["--dev-run", "{folder}/dev.run"], "--dev-run: for a cross-encoder;"),
         ("de-bm26", [], "no recipe 'de-bm26'"),

@@ -176,13 +176,13 @@ class Passages:
         ranks[pc.sort_indices(self._ids.array()).to_numpy()] = np.arange(len(self))
         return ranks
 
-    def expect(self, ids: Iterable[str], path: Path) -> None:
+    def expect(self, ids: Iterable[str], path: Path, line: int | None = None) -> None:
         """Raise :class:`InputError` for the first of some ids, which ``path`` names, that the collection lacks."""
         rest = iter(ids)
         while some := list(itertools.islice(rest, _IDS_AT_ONCE)):
             for corpus, row in zip(some, self.rows(some).tolist(), strict=True):
                 if row < 0:
-                    raise InputError(f"has a passage {corpus!r} that the release's corpus lacks", path=path)
+                    raise InputError(f"has a passage {corpus!r} that the release's corpus lacks", path=path, line=line)
 
     def _there(self, rows: Iterable[int]) -> Rows:
         found = np.fromiter(rows, np.int64)

@@ -80,12 +80,19 @@ def positives(
     return {query: texts[query] for query in found}, found
 
 
-def _rows_of(ids: Mapping[str, list[str]], passages: Passages, path: Path) -> dict[str, list[int]]:
-    """The rows of each query's passages, looked up together; :class:`InputError` for an id that is not there."""
-    every = [corpus for own in ids.values() for corpus in own]
-    passages.expect(every, path)
-    rows = iter(passages.rows(every).tolist())
-    return {query: list(itertools.islice(rows, len(own))) for query, own in ids.items()}
+def _rows_of(
+    ids: Mapping[str, list[str]], passages: Passages, path: Path, lines: Mapping[str, int] | None = None
+) -> dict[str, list[int]]:
+    """The rows of each query's passages, looked up together; ``lines``: those of the queries in ``path``.
+
+    Raises :class:`InputError` for a passage that is not there.
+    """
+    rows = passages.rows([corpus for own in ids.values() for corpus in own])
+    if (rows < 0).any():
+        for query, own in ids.items():
+            passages.expect(own, path, (lines or {}).get(query))
+    each = iter(rows.tolist())
+    return {query: list(itertools.islice(each, len(own))) for query, own in ids.items()}
 
 
 def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Sequence[Path]) -> Pairs:
@@ -136,7 +143,9 @@ def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]
     ``queries``: rows of the positives by query id; they are no negatives. Raises :class:`InputError` for a line that is
     no such line, and for a passage that is not there.
     """
-    rows = _rows_of({query: ids for query, ids, _ in read_negative_ids(path)}, passages, path)
+    found = read_negative_ids(path)
+    lines = {query: line for query, _, line in found}
+    rows = _rows_of({query: ids for query, ids, _ in found}, passages, path, lines)
     if not rows.keys() & queries.keys():
         raise InputError("has none of the queries that are trained on", path=path)
     return _without_positives(rows, queries)

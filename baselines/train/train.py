@@ -157,7 +157,11 @@ class Job:
                 problem = f"no checkpoint of {folder.name}, from which {recipe.name} starts; train it, or give --start"
                 raise InputError(problem, path=folder)
             self.start = str(folder)
-        self.dev_run, self.resume = args.dev_run, not args.no_resume
+        self.dev_run: Path | None = args.dev_run
+        for path in [*self.negatives, *filter(None, [self.dev_run])]:
+            if not path.is_file():  # a pipe neither: the run's SHA-256 is recorded at the end
+                raise InputError("no such file", path=path)
+        self.resume = not args.no_resume
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.first = self.rank == 0
 

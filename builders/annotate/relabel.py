@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
         _move(args, release, judged, negatives)
     else:
         rows = {query: [(each, 1 / rank) for rank, each in enumerate(ids, 1)] for query, ids in negatives.items()}
-        write_candidates(args.out, rows, "negatives")
+        write_candidates(args.out, rows, "negatives", SPLIT)
 
 
 def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:

@@ -56,6 +56,8 @@ def best_f1(paragraph, answer, table):  # type: ignore[no-untyped-def]
             tokens = positions[k] - positions[first] + 1 + answer.size
             if 2 * overlap * bottom > top * tokens:
                 top, bottom = 2 * overlap, tokens
+            if 2 * answer.size * bottom <= top * tokens:  # longer spans are no better, even with the whole answer
+                break
     return top, bottom
 
 
@@ -73,13 +75,14 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
             rises[k - 1] = max(0, rises[k] + 2 * q - p * (positions[k] - positions[k - 1]))
     if 2 * q * reach[0] - p * (positions[-1] - positions[0] + 1) >= need:  # all of them together do
         return True
+    start = positions[0]
     for first in range(size):
         if (2 * q - p) * reach[first] < need:  # a span is at least as long as its overlap
             break
-        if 2 * q - p + rises[first] < need:
+        if positions[first] < start or 2 * q - p + rises[first] < need:
             continue
         left[:] = counts
-        overlap = 0
+        overlap = most = 0
         for k in range(first, size):
             kind = at(kinds[at(k)])
             left[kind] -= 1
@@ -87,8 +90,12 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
             score = 2 * q * overlap - p * (positions[at(k)] - positions[first] + 1)
             if score >= need:
                 return True
+            more = min(rises[at(k)], (2 * q - p) * (reach[first] - overlap))
+            most = max(most, score)
             # A beginning that scores nothing is better left away.
-            if score <= 0 or score + min(rises[at(k)], (2 * q - p) * (reach[first] - overlap)) < need:
+            if score <= 0 or score + more <= most:
+                # A span that starts later scores at most p more for each token that it leaves away.
+                start = positions[first] - (max(most, score + more) - need) // p
                 break
     return False
 

@@ -3,10 +3,10 @@
 A question-matching cross-encoder (`train question-matching`) scores pairs of a dev or test question and a training
 question (Section 2.3). Not all pairs: the best --top-k training questions by words (BM25) and, with --encoder, by a
 dual-encoder are candidates, and all of them are scored. --recall-sample N scores N questions against every training
-question, too, and prints how many of the similar pairs the candidates hold. Written is a TREC run: a dev or test
+question, too, and prints how many of the similar pairs the candidates hold. The output is a TREC run: a dev or test
 question, a training question, and the probability that they ask the same, in [0, 1]. `python -m builders similar
---scores RUN` removes the training questions above its threshold. Finished parts are kept: the command started again
-after an interruption goes on where it was.
+--scores RUN` removes the training questions above its threshold. Finished parts are kept, so that an interrupted
+command resumes when it is started again.
 
 Example:
 

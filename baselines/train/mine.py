@@ -130,7 +130,8 @@ def run(args: argparse.Namespace) -> None:
             "%d of %d queries have fewer negatives than asked for; %d have none", short, len(qrels.positives), none
         )
     log.info("%s: negatives of %d queries", args.out, len(qrels.positives))
-    log.info("%d candidates were left out: they score like positives", dropped)
+    if limits != Limits():
+        log.info("%d candidates were left out: they score like positives", dropped)
 
 
 def _chosen(

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="RUN",
-        help="runs of the queries: also samples of their best",
+        help="runs of the queries; also draw samples of their best hits",
     )
     parser.add_argument(
         "--split",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SPLIT",
         help="whose positives are in every sample (default: dev)",
     )
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of the lots (default: 0)")
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the draw (default: 0)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new release (may be --release)")
     add_format(parser)
 

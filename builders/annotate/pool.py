@@ -72,7 +72,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["candidates", "select"])
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (default: dev)")
+    parser.add_argument("--split", choices=SPLITS, default="dev", help="split of the queries (default: dev)")
     parser.add_argument("--runs", type=Path, nargs="+", required=True, metavar="RUN", help="TREC runs to pool")
     parser.add_argument(
         "--depth", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages of each run (default: {DEPTH})"
@@ -81,7 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="gzipped where it ends in .gz")
     select = parser.add_argument_group("select")
     select.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="the candidates, by each re-ranker")
-    select.add_argument("--scale", choices=SCALES, default=SCALES[0], help="of each score before the mean (sigmoid)")
+    select.add_argument(
+        "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (sigmoid)"
+    )
     select.add_argument(
         "--top", type=whole_number(1), default=TOP, metavar="N", help=f"passages of each query (default: {TOP})"
     )

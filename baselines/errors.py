@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("run", type=Path, nargs="?", metavar="RUN", help="TREC run or official predictions (JSON)")
     what.add_argument("--tally", type=Path, metavar="ROUND", help="count the answers of such a round")
     parser.add_argument("--release", type=Path, metavar="DIR", help="the release that the run searched")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (dev)")
+    parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (default: dev)")
     parser.add_argument("--sample", type=whole_number(1), default=QUERIES, metavar="N", help=f"queries ({QUERIES})")
     parser.add_argument(
         "--top-k", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages without a positive ({DEPTH})"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
     parser.add_argument("--round", type=Path, metavar="ROUND", help="write the pairs as a round for `annotate`")
     parser.add_argument("--model", metavar="NAME", help="with --tally: count this model's answers, not people's")
     add_format(parser)

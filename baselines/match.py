@@ -3,10 +3,10 @@
 A question-matching cross-encoder (`train question-matching`) scores pairs of a dev or test question and a training
 question (Section 2.3). Not all pairs: the best --top-k training questions by words (BM25) and, with --encoder, by a
 dual-encoder are candidates, and all of them are scored. --recall-sample N scores N questions against every training
-question, too, and prints how many of the similar pairs the candidates hold. Written is a TREC run: a dev or test
+question, too, and prints how many of the similar pairs the candidates hold. The output is a TREC run: a dev or test
 question, a training question, and the probability that they ask the same, in [0, 1]. `python -m builders similar
---scores RUN` removes the training questions above its threshold. Finished parts are kept: the command started again
-after an interruption goes on where it was.
+--scores RUN` removes the training questions above its threshold. Finished parts are kept, so that an interrupted
+command resumes when it is started again.
 
 Example:
 
@@ -24,7 +24,6 @@ from baselines.bm25.index import Texts, search_columns
 from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import DEVICE, PAIRS, ModelSettings, add_options
-from builders.annotate.pool import probability
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file
@@ -35,7 +34,7 @@ from builders.core.sampling import draw
 from builders.similar.likeness import TESTED, THRESHOLD, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
-from builders.store.runs import write_run
+from builders.store.runs import probability, write_run
 
 TRAIN = "train"
 _TOGETHER = "together"

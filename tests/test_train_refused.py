@@ -96,6 +96,8 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
     world.train()
     (states / "checkpoint-2").mkdir()
     assert "is of another training" in error(world.train("--out", world.out, code=1, seed=3))
+    (states / "about.json").write_text("{")
+    assert error(world.train("--out", world.out, code=1, seed=3)).endswith("; --no-resume starts anew")
 
 
 @pytest.fixture

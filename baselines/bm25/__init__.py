@@ -44,16 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ca-certs", type=Path, metavar="FILE", help="PEM: the signer of the certificate of an https --address")
     add("--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})")
     add("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
-    add("--analyzer", choices=[*ANALYZERS], default="words", help="what the tokens are; both: words and bigrams")
-    add("--stop-words", choices=["keep", "drop"], default="keep", help="drop: leave out words like 的 and 怎么")
-    add("--tune", metavar="SPLIT", help="find k1 and b on the questions of this split (train)")
-    add("--seed", type=whole_number(0), default=0, metavar="N", help="draws 1,000 of them (default: 0)")
+    add("--analyzer", choices=[*ANALYZERS], default="words", help="both: words and bigrams (default: words)")
+    add("--stop-words", choices=["keep", "drop"], default="keep", help="words like 的, 怎么 (default: keep)")
+    add("--tune", metavar="SPLIT", help="find k1 and b on 1,000 questions of this split (train)")
+    add("--seed", type=whole_number(0), default=0, metavar="N", help="of the draw of 1,000 (default: 0)")
     add("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
     add(
         "--max-chars", type=whole_number(1), metavar="N", help="read the first N characters of a passage (default: all)"
     )
     add("--threads", type=whole_number(1), default=usable_cores(), metavar="N", help="default: all cores")
-    add("--index", type=Path, metavar="DIR", help="the folder that keeps the indexes (default: above)")
+    add("--index", type=Path, metavar="DIR", help="the folder of the indexes (default: in the cache)")
 
 
 def run(args: argparse.Namespace) -> None:

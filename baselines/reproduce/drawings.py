@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from baselines.card import draw_curve
 from baselines.measure.measures import PAPER
 from baselines.reproduce.report import Measured
 from builders.core.files import write_bytes
 
 # The paper's caption: "before (light blue) and after (dark blue)". Any further series is grey.
 _COLOURS = {"before": "#a9cce3", "after": "#1f618d"}
-_MOST = 400  # points of a line
-_LOSS, _DEV = "#1f61a0", "#b9541c"
 _METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # of the image's maker: left out
 
 
@@ -82,20 +81,9 @@ def _bars(panel: Any, measured: Sequence[Measured], systems: list[str], series: 
 
 
 def curve(training: Mapping[str, Any]) -> str:
-    """One training's lines as SVG: loss on the left axis from 0, its dev measure in percent on the right."""
-    losses = training["losses"][:: max(1, len(training["losses"]) // _MOST)]
+    """One training's curve as SVG."""
     with _image(training["recipe"], 3.6, 1.8) as figure:
-        panel = figure.subplots()
-        panel.set_xlabel("step", fontsize=8)
-        panel.set_ylabel("loss", fontsize=8, color=_LOSS)
-        panel.plot(*zip(*losses, strict=True) if losses else ([], []), color=_LOSS)
-        panel.set_ylim(bottom=0)
-        if training["dev"]:
-            other = panel.twinx()
-            other.set_ylabel(f"{training['measure']}, %", fontsize=8, color=_DEV, parse_math=False)
-            steps, values = zip(*training["dev"], strict=True)
-            other.plot(steps, [100 * value for value in values], "o-", color=_DEV)
-            other.set_ylim(0, 100)
+        draw_curve(figure.subplots(), training["losses"], training["measure"], training["dev"], size=8)
         return svg_of(_bytes_of(figure, "svg").decode())
 
 

@@ -108,9 +108,7 @@ def read_settings(path: Path) -> Settings:
         recipe: [f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()]
         for recipe, sections in content.items()
     }
-    for recipe in sorted(
-        recipes.keys() - {EVERY}
-    ):  # the words of every recipe are read with each recipe that is trained
+    for recipe in sorted(recipes.keys() - {EVERY}):  # the words of "*" are read with each recipe that is trained
         try:
             read_recipe(recipe, recipes[recipe])
         except InputError as error:

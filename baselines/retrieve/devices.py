@@ -47,7 +47,7 @@ class Work:
 
 
 def work_of(args: argparse.Namespace) -> Work:
-    """The work that the options ask for: of :data:`.settings.DEVICE` and, where there are any, ``PAIRS``."""
+    """The work that the options of :data:`.settings.DEVICE` and ``PAIRS`` ask for."""
     devices = tuple(devices_of(args.device))
     tokens = args.batch_tokens or batch_tokens(devices[0])
     own = args.tokenizers

@@ -1,9 +1,9 @@
 """Embed a release's passages or queries by a dual-encoder.
 
-Written are memory-mapped files of 16-bit floats. Row n is passage n of the release. Each file is sorted by length while
-it is encoded, and finished files are kept: the command started again after an interruption goes on where it was. One
-process a GPU; memory holds one file's texts and embeddings a process. A finished directory that was made from the
-same release, model and options is left as it is. Its manifest.json records the precision that the model computed in.
+The embeddings are 16-bit floats in NumPy files that can be memory-mapped. Row n is passage n of the release. Finished
+files are kept, so that an interrupted command resumes when it is started again. Each GPU has one process, which holds
+the texts and embeddings of one file in memory. A finished directory that was made from the same release, model and
+options is left as it is. Its manifest.json records the precision that the model computed in.
 
 The passages are unpacked once into $XDG_CACHE_HOME (or ~/.cache)/dureader_retrieval/texts.
 

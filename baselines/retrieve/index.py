@@ -216,6 +216,8 @@ def _longest(array: npt.NDArray[Any]) -> float:
 def open_vectors(path: Path) -> Index:
     """Open a directory of embeddings: :class:`InputError` for what is none, and for chunks that are damaged."""
     vectors = Index.read(path)
+    if "dim" not in vectors.manifest:  # `run` keeps the index of a sparse or late-interaction model in the same form
+        raise InputError("holds no embeddings of one vector a text; `python -m baselines encode` makes them", path=path)
     if fault := vectors.fault():
         raise InputError(f"{fault}; {_REMEDY}", path=path)
     return vectors

@@ -1,14 +1,14 @@
 r"""Any model in one command: encode, search, evaluate.
 
-MODEL is a name on the hub or a folder. How it is used (prompts, pooling, lengths) is said by the options; where they
-say nothing by the declarations of its family (baselines/models.toml, each value with its source); else by the model's
-own files. What was used, and who said it, is printed above the figures, and stands in RUN.manifest.json with the
-release's fingerprints; each line of the run names the model, its commit and that manifest (last column).
+MODEL is a name on the hub or a folder. Each setting of it (prompts, pooling, lengths) is taken from the first of these
+that has the setting: an option, the declarations of the model's family (baselines/models.toml, each value with its
+source), the model's own files. The settings and their sources are printed above the scores. RUN.manifest.json records
+them with the release's fingerprints. The last column of the run names the model, its commit and that manifest.
 
-The index is kept, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes: started again, the command goes on where it
-was, and another split needs the queries alone.
+The index is kept, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes. An interrupted command resumes when it is
+started again. For another split, only the queries are encoded.
 
---trust-remote-code runs Python code of the model's repository on this machine. Look at it first, and give --revision.
+--trust-remote-code runs Python code of the model's repository on this machine. Read it first, and give --revision.
 
 examples:
 
@@ -66,7 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--similarity", choices=["cosine", "dot"], help="what embeddings are compared by")
     add_options(group, "--max-length", "--trust-remote-code", "--revision")
-    parser.add_argument("--kind", metavar="KIND", help="what the model is (default: as its own files say)")
+    parser.add_argument(
+        "--kind", metavar="KIND", help="dense, static, sparse or multi-vector (default: by its own files)"
+    )
     parser.add_argument("--index", type=Path, metavar="DIR", help="where its index is kept (default: in the cache)")
     add_options(parser, "--batch-tokens", "--tokenizers", *DEVICE)
     add_format(parser)

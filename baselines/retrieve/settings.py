@@ -67,7 +67,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--split": {"default": "dev", "help": "whose queries (default: dev)"},
     "--out": {"type": Path, "required": True, "metavar": "RUN", "help": "the run; gzipped where it ends in .gz"},
     "--top-k": {"type": whole_number(1), "default": 50, "metavar": "K", "help": "passages a query (default: 50)"},
-    "--max-length": {"type": whole_number(4), "metavar": "N", "help": "tokens of a text, or pair, at most"},
+    "--max-length": {
+        "type": whole_number(4),
+        "metavar": "N",
+        "help": "tokens of a text or pair (default: the model's)",
+    },
     "--revision": {
         "default": "",
         "metavar": "R",

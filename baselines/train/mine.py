@@ -44,7 +44,7 @@ from builders.core.hub import check_models
 from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
-from builders.store.runs import Run, read_run
+from builders.store.runs import Run, probability, read_run
 
 if TYPE_CHECKING:  # it loads PyTorch
     from baselines.retrieve.rerankers import Group, PairJob
@@ -130,7 +130,8 @@ def run(args: argparse.Namespace) -> None:
             "%d of %d queries have fewer negatives than asked for; %d have none", short, len(qrels.positives), none
         )
     log.info("%s: negatives of %d queries", args.out, len(qrels.positives))
-    log.info("%d candidates were left out: they score like positives", dropped)
+    if limits != Limits():
+        log.info("%d candidates were left out: they score like positives", dropped)
 
 
 def _chosen(
@@ -188,7 +189,6 @@ class Limits:
 def _by_model(task: tuple[PairJob, bool, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
     """Choose negatives for a window of queries (text, candidates) by the scores of a model."""
     from baselines.retrieve.rerankers import score_groups, similarities
-    from builders.annotate.pool import probability
 
     job, dual, window, limits = task
 

@@ -86,7 +86,7 @@ def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[Path
         if not (states / _ABOUT).is_file():
             problem = f"would hold the training's states, and is something else (no {_ABOUT}); expected another --out"
             raise InputError(problem, path=states)
-        earlier = read_json(states / _ABOUT, dict[str, Any]) if resume else None
+        earlier = read_json(states / _ABOUT, dict[str, Any], "--no-resume starts anew") if resume else None
     if earlier not in (None, about) and _steps(states):
         problem = f"is of another training ({', '.join(_differences(earlier, about))} differ); --no-resume starts anew"
         raise InputError(problem, path=states)

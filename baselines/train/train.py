@@ -395,7 +395,7 @@ def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: flo
 
 def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
     """Write the checkpoint directory in ``work``, a folder beside ``out``, then move it to ``out``."""
-    from baselines.card import finish_checkpoint
+    from baselines.card import draw_curve, finish_checkpoint
 
     # The library's card, in whose place ours comes, would ask the hub for the last two names of the start's path.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
@@ -405,7 +405,17 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
         trainer.processing_class.save_pretrained(str(work))
     write_json(work / RECIPE, recipe)
     write_json(work / TRAINING, training)
-    draw_losses(work / LOSSES, training["losses"], training["dev"], recipe["name"])
+    try:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        panel, dev = figure.subplots(), training["dev"]
+        measure = next(name for name in dev[0] if name != "step") if dev else ""
+        draw_curve(panel, training["losses"], measure, [(row["step"], row[measure]) for row in dev], size=10)
+        panel.set_title(recipe["name"], parse_math=False)  # it may hold a dollar sign
+        figure.savefig(work / LOSSES, dpi=120, metadata={"Software": None})
+    except ImportError:
+        log.warning("no %s: matplotlib is not installed", LOSSES)
     finish_checkpoint(work, out.name)
     replace_directory(work, out)
 
@@ -419,26 +429,3 @@ def _forget_lengths(trainer: Any) -> None:
     for backend in filter(None, (getattr(tokenizer, "backend_tokenizer", None) for tokenizer in found)):
         backend.no_truncation()
         backend.no_padding()
-
-
-def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float]], name: str) -> None:
-    """The loss over the steps, and the first measure of the dev sample (MRR@10, or AUC of pairs of questions), as PNG.
-
-    Skipped, with a warning, without matplotlib.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        log.warning("no %s: matplotlib is not installed", path.name)
-        return
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(*zip(*losses, strict=True), color="tab:blue")
-    axes.set(xlabel="step", ylabel="training loss", ylim=(0, None))
-    axes.set_title(name, parse_math=False)  # a recipe's name may hold a dollar sign
-    if dev:
-        measure = next(name for name in dev[0] if name != "step")
-        right = axes.twinx()
-        right.plot([row["step"] for row in dev], [100 * row[measure] for row in dev], "o-", color="tab:orange")
-        right.set(ylabel=f"{measure} of the dev sample, %", ylim=(0, 100))
-    figure.savefig(path, dpi=120, metadata={"Software": None})

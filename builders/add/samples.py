@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="RUN",
-        help="runs of the queries: also samples of their best",
+        help="runs of the queries; also draw samples of their best hits",
     )
     parser.add_argument(
         "--split",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SPLIT",
         help="whose positives are in every sample (default: dev)",
     )
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of the lots (default: 0)")
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the draw (default: 0)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new release (may be --release)")
     add_format(parser)
 
@@ -108,9 +108,9 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
         )
     slices = (ids.slice(start, _AT_ONCE).to_pylist() for start in range(0, len(ids), _AT_ONCE))
     lot = lots((each for some in slices for each in some), args.seed, len(ids))
-    kinds = {"": _levels(ids, positives, release.path)}
+    kinds = {"": _levels(ids, positives, str(release.path))}
     if args.hard:
-        kinds["-hard"] = _levels(ids, _best_ranks(args.hard, queries) | positives, args.hard[0])
+        kinds["-hard"] = _levels(ids, _best_ranks(args.hard, queries) | positives, ", ".join(map(str, args.hard)))
     options = {"sizes": sizes, "split": args.split, "seed": args.seed}
     sources = describe_files((path.name, path) for path in args.hard)
     rows = []
@@ -129,12 +129,12 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
     return rows
 
 
-def _levels(ids: pa.Array, known: Mapping[str, int], path: Path) -> Levels:
+def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
     """Each passage's level: its own in ``known``, else one more; :class:`InputError` where the corpus lacks one."""
     rows = np.flatnonzero(pc.is_in(ids, pa.array(sorted(known), pa.string())).to_numpy(zero_copy_only=False))
     names = ids.take(pa.array(rows)).to_pylist()
     if missing := known.keys() - set(names):
-        raise InputError(f"names a passage {min(missing)!r} that the release's corpus lacks", path=path)
+        raise InputError(f"names a passage {min(missing)!r} that the release's corpus lacks", path=where)
     found = np.full(len(ids), 1 + max(known.values()), np.int64)
     found[rows] = [known[name] for name in names]
     return found

@@ -44,7 +44,7 @@ from builders.core.typed import json_lines
 from builders.store.judgments import Judged, read_judged
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
-from builders.store.runs import Run, read_run, write_run
+from builders.store.runs import Run, probability, read_run, write_run
 from builders.store.table3 import round_stat
 
 DEPTH, TOP = 50, 5  # of each run; of each query (Section 2.3)
@@ -72,7 +72,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["candidates", "select"])
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (default: dev)")
+    parser.add_argument("--split", choices=SPLITS, default="dev", help="split of the queries (default: dev)")
     parser.add_argument("--runs", type=Path, nargs="+", required=True, metavar="RUN", help="TREC runs to pool")
     parser.add_argument(
         "--depth", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages of each run (default: {DEPTH})"
@@ -81,7 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="gzipped where it ends in .gz")
     select = parser.add_argument_group("select")
     select.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="the candidates, by each re-ranker")
-    select.add_argument("--scale", choices=SCALES, default=SCALES[0], help="of each score before the mean (sigmoid)")
+    select.add_argument(
+        "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (sigmoid)"
+    )
     select.add_argument(
         "--top", type=whole_number(1), default=TOP, metavar="N", help=f"passages of each query (default: {TOP})"
     )
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
     judged, pairs = read_judged(release, "qrels", args.split), None
     if args.action == "candidates":
         rows = {query: [(p, 1 / min(filter(None, ranks))) for p, ranks in own.items()] for query, own in new.items()}
-        write_candidates(args.out, {query: own for query, own in rows.items() if own}, "pool")
+        write_candidates(args.out, {query: own for query, own in rows.items() if own}, "pool", args.split)
     else:
         means = mean_scores(new, [read_run(path) for path in args.scores], args.scale)
         pairs = list(select(means, union, names, judged, args.top, old))
@@ -150,15 +152,11 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
             raise InputError(f"has a passage {min(strange)!r} that the corpus lacks", path=run.path)
 
 
-def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> None:
+def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str, split: str) -> None:
     """Write candidates as a run, which re-rankers score whole; until then the scores are a fair order."""
     lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
-    log.info("%s: %d candidates of %d queries; next: `baselines rerank --top-k %d`", path, lines, len(rows), longest)
-
-
-def probability(logit: float) -> float:
-    """Return the sigmoid of a logit: the probability that a cross-encoder predicts."""
-    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
+    found = f"{lines} candidates of {len(rows)} queries"
+    log.info("%s: %s; next: `baselines rerank --split %s --top-k %d`", path, found, split, longest)
 
 
 def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
@@ -175,7 +173,7 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
             longest = max(Counter(query for query, _ in pairs).values())
             raise InputError(
                 f"lacks {len(missing):,} of {len(pairs):,} candidates (query {missing[0][0]}, passage {missing[0][1]});"
-                f" expected scores of all: `{made_by}`, then `baselines rerank --top-k {longest}`",
+                f" expected scores of all: `builders annotate {made_by}`, then `baselines rerank --top-k {longest}`",
                 path=run.path,
             )
         values = [own[query][passage] for query, passage in pairs]

@@ -50,11 +50,15 @@ LIST = f"relabelled.{SPLIT}.jsonl"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["candidates", "move"])
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
-    parser.add_argument("--negatives", type=Path, metavar="F", help="of `mine` (default: those of the training rows)")
+    parser.add_argument(
+        "--negatives", type=Path, metavar="F", help="output of `mine` (default: the training rows' negatives)"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="candidates: a run; move: a release")
     move = parser.add_argument_group("move")
     move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="the candidates, by each re-ranker")
-    move.add_argument("--scale", choices=SCALES, default=SCALES[0], help="of each score before the mean (sigmoid)")
+    move.add_argument(
+        "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (sigmoid)"
+    )
     move.add_argument(
         "--threshold",
         type=number_between(-math.inf, math.inf),
@@ -77,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         _move(args, release, judged, negatives)
     else:
         rows = {query: [(each, 1 / rank) for rank, each in enumerate(ids, 1)] for query, ids in negatives.items()}
-        write_candidates(args.out, rows, "negatives")
+        write_candidates(args.out, rows, "negatives", SPLIT)
 
 
 def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:

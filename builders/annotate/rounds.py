@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from fractions import Fraction
@@ -191,12 +191,14 @@ def read_judgments(round_: Path) -> list[Judgment]:
     return sorted(found, key=lambda judgment: judgment.time)
 
 
-def add_judgments(round_: Path, judgments: Iterable[Judgment], timed: bool = True) -> int:
+def add_judgments(round_: Path, judgments: Sequence[Judgment], timed: bool = True) -> int:
     """Add what is new to a round, as one file that appears when it is whole; return the number of judgments added.
 
     Two processes take turns; the same import changes nothing. Judgments that are not ``timed`` have no times of their
     own: one is new where the latest of the same person on the same pair, package and version says something else.
     """
+    if not judgments:
+        return 0
     folder = round_ / JUDGMENTS
     with alone(folder, folder, wait=True):
         folder.mkdir(exist_ok=True)

@@ -49,9 +49,11 @@ def add_accept(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from builders.check.histograms import draw
     from builders.check.release import check
-    from builders.core.files import write_bytes, write_text
+    from builders.core.files import check_file, write_bytes, write_text
     from builders.store.reader import open_release
 
+    if args.figures:
+        check_file(args.figures / "stats.json")
     report = check(open_release(args.release), frozenset(args.accept))
     if args.figures:
         for name, image in draw(report.figures.lengths, report.figures.positives).items():

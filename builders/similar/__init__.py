@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="OUT", help="the new release (may be --release), or the report (stdout)")
     add("--list", type=Path, metavar="FILE", help="write every pair that was found to it, as JSON lines")
     add("--split", nargs="+", choices=TESTED, help="the questions to keep apart (dev test)")
-    add("--by", nargs="+", choices=HOW, default=list(HOW), help="the ways that count (all)")
+    add("--by", nargs="+", choices=HOW, default=list(HOW), help="the ways that count (all; model with --scores)")
     add("--scores", type=Path, nargs="+", default=[], metavar="RUN", help="scores of `baselines match`")
     add(
         "--threshold",
@@ -83,6 +83,8 @@ def run(args: argparse.Namespace) -> None:
         args.usage_error("--list lists removed questions; --against removes none")
     if not args.against and (args.out is None or args.questions or args.question or args.positive):
         args.usage_error("expected --out, or --against, with which --question, --positive and --questions go")
+    if args.by == ["model"] and not args.scores:
+        args.usage_error("--by model needs --scores")
     from builders.core.files import check_file, write_text
     from builders.similar import contamination, remove
 

@@ -1,13 +1,13 @@
 """Texts that are the same, or nearly: exactly, normalised, or by their n-grams. No model is needed.
 
-Two texts are, from the strongest on:
+The ways in which two texts are alike, the strongest first:
 
-- ``exact``: the same text;
-- ``normalised``: the same letters and digits (:func:`normalised`);
-- ``n-gram``: of the n-grams of characters that either of the normalised texts has, both have at least a share (their
-  Jaccard similarity). MinHash finds the candidates, and every candidate's similarity is then computed from the n-grams
-  themselves, so that an estimate never decides; a pair just at the share is missed once in a thousand times.
-- ``model``: the score of a question-matching model says so (:func:`read_scores`).
+- ``exact``: they are the same text.
+- ``normalised``: they have the same letters and digits (:func:`normalised`).
+- ``n-gram``: the Jaccard similarity of their n-grams of characters is at least a threshold. MinHash finds candidates.
+  Every candidate's similarity is then computed from the n-grams, so an estimate never decides. A pair just at the
+  threshold is missed once in a thousand times.
+- ``model``: a question-matching model scores them as similar (:func:`read_scores`).
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ def ngrams(text: str, length: int) -> list[str]:
 
 
 def bands(share: float) -> int:
-    """Into how many bands the values of a MinHash are cut, so that pairs of Jaccard similarity ``share`` are found.
+    """Return the number of bands of a MinHash that finds pairs of Jaccard similarity ``share``.
 
-    Two texts are candidates where all values of a band are equal. As few bands as reach ``_RECALL`` are taken: fewer
-    bands have fewer candidates to look at.
+    Two texts are candidates if all values of a band are equal. The fewest bands that reach ``_RECALL`` are taken,
+    because fewer bands give fewer candidates to compare.
     """
     counts = (1 << power for power in range(_VALUES.bit_length()))
     return next((n for n in counts if 1 - (1 - share ** (_VALUES // n)) ** n >= _RECALL), _VALUES)
 
 
 class LikeTexts:
-    """Finds which of some ``texts``, by id, others are like; texts are few, others many.
+    """Index of a few ``texts``, by id, that finds the ones that each of many other texts is like.
 
     ``by``: which of ``HOW`` count; ``length``: characters of an n-gram; ``share``: the least Jaccard similarity of
     ``n-gram``.
@@ -104,7 +104,7 @@ class LikeTexts:
                 self._lsh.insert_many(self._minhashes(self._distinct[start : start + _BLOCK]), start)
 
     def find(self, texts: Sequence[str]) -> Iterator[list[Like]]:
-        """For each of the texts, what it is like: every id once, by the strongest way, the strongest first."""
+        """Yield for each of the texts the indexed texts that it is like: each id once, the strongest way first."""
         folded = [normalised(text) for text in texts]
         near: Iterable[Sequence[int]] = [()] * len(texts)
         if "n-gram" in self._by:
@@ -163,7 +163,7 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
 
 
 def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
-    """All that a question is like: by its letters, then what a model alone finds."""
+    """Return the questions that a question is like: those found by its letters, then those that only a model finds."""
     known = {like.id for like in likes}
     return [*likes, *(like for like in scored if like.id not in known)]
 

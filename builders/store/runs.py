@@ -93,6 +93,11 @@ class Run:
         return self._columns.rankings()
 
 
+def probability(logit: float) -> float:
+    """Return the sigmoid of a logit: the probability that a cross-encoder predicts."""
+    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
+
+
 def columns_of(hits: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
     """(query id, its hits, in order) as columns."""
     every = [hit for _, own in hits for hit in own]

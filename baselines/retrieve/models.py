@@ -212,6 +212,8 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
     modes = [(module, module.training) for module in model.modules()]
     with opening(f"{name}: cannot read a text"), torch.no_grad():
         model.eval()
+        if not pairs:
+            model.get_embedding_dimension()
         for task in ("",) if pairs else ("query", "document"):
             given = {"task": task} if task else {}
             features = model.preprocess(texts, prompt=prompt_of(model, task), **given)

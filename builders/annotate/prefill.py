@@ -123,6 +123,8 @@ def run(args: argparse.Namespace) -> None:
         waiting = [(package, item) for package, item in every if (package.name, item.pair) not in done]
         if waiting:
             new = _take_scores(args, waiting) if args.scores else _ask(args, found, waiting)
+        else:
+            add_judgments(args.round, [])  # removes the temporary files of a process killed after its last answer
     if none := len(waiting) - new:
         log.warning("%d answers gave no grade; these pairs are not judged: run it again, or take another model", none)
     if args.show:

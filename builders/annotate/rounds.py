@@ -197,8 +197,6 @@ def add_judgments(round_: Path, judgments: Sequence[Judgment], timed: bool = Tru
     Two processes take turns; the same import changes nothing. Judgments that are not ``timed`` have no times of their
     own: one is new where the latest of the same person on the same pair, package and version says something else.
     """
-    if not judgments:
-        return 0
     folder = round_ / JUDGMENTS
     with alone(folder, folder, wait=True):
         folder.mkdir(exist_ok=True)

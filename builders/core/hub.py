@@ -25,6 +25,7 @@ _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # models of the hub's first years have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
+_LONGEST = 300  # characters of what a library says, so that the advice after them is not cut
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, never strangers
 
 
@@ -220,7 +221,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
                     " set HF_HUB_DISABLE_XET=1 if that hub has no xet storage"
                 ) from error
             if _in_the_library(error):
-                words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                words = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
                 raise Unfinished(f"{endpoint} gave an answer that is none of a hub's ({words}); {again}") from error
             raise
         status = getattr(getattr(cause, "response", None), "status_code", None)
@@ -253,4 +254,4 @@ def _in_the_library(error: Exception) -> bool:
 
 def _last_line(error: BaseException) -> str:
     words = str(error).strip().splitlines()
-    return words[-1] if words else type(error).__name__
+    return words[-1][:_LONGEST] if words else type(error).__name__

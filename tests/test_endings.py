@@ -222,7 +222,7 @@ def test_whatever_library_fills_a_disk_the_disk_is_named(write: Callable[[Path],
     for number, size in enumerate((4 << 10, 20 << 10, 100 << 10, 300 << 10)):
         with (
             small_disk(tmp_path / str(number), size) as disk,
-            pytest.raises(DiskFull, match=f"^{disk}: no space left on device; make room"),
+            pytest.raises(DiskFull, match=f"^{disk}: no space left on device; free some space"),
             writing(disk),
         ):
             write(disk)
@@ -243,7 +243,7 @@ def test_a_pull_that_fills_the_disk(hub: Hub, call: Callable[..., Done], checkpo
     call("push", "--quiet", "--model", checkpoint, "--repo", "org/name", "--create")
     with small_disk(tmp_path / "disk", 40 << 10) as disk:
         said = error_of(call("pull", "--quiet", "org/name", "--out", disk / "out", code=1))
-        assert said.startswith(f"error: {disk}/") and ": no space left on device; make room" in said
+        assert said.startswith(f"error: {disk}/") and ": no space left on device; free some space" in said
         enlarge(disk)
         call("pull", "--quiet", "org/name", "--out", disk / "out")
         assert [path.name for path in disk.iterdir()] == ["out"]

@@ -1,7 +1,7 @@
 """DuReader-retrieval for the ``datasets`` library: reads and verifies a release directory or the published archive.
 
-``python -m builders release --raw PATH --out DIR``, in a checkout of the repository, writes a release directory:
-Parquet shards and a ``manifest.json`` with the size, the rows and the SHA-256 of each. Three ways give the same rows:
+``python -m builders release --raw PATH --out DIR`` writes a release directory: Parquet shards and a ``manifest.json`` with
+the size, the rows and the SHA-256 of each. Three ways give the same rows:
 the public API alone; by name, on datasets 5.x; this file as a script, on 3.x::
 
     import dureader_retrieval
@@ -163,8 +163,8 @@ _ARCHIVED: dict[str, dict[str, str]] = {
     "dev": {"dev": _LABELLED["dev"]},
 }
 
-# The builders are no part of the installed package: they are run in a checkout of the repository.
-_HERE = "" if importlib.util.find_spec("builders") else " (in a checkout of the project's repository)"
+# datasets 3.x copies this file away from the builders.
+_HERE = "" if importlib.util.find_spec("builders") else " (where the project is installed)"
 
 # Where a set comes from that the archive lacks, by the first word of its config.
 _TEST_ORIGIN = (

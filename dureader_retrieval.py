@@ -1,8 +1,8 @@
 """DuReader-retrieval for the ``datasets`` library: reads and verifies a release directory or the published archive.
 
-``python -m builders release --raw PATH --out DIR`` writes a release directory: Parquet shards and a ``manifest.json`` with
-the size, the rows and the SHA-256 of each. Three ways give the same rows:
-the public API alone; by name, on datasets 5.x; this file as a script, on 3.x::
+``python -m builders release --raw PATH --out DIR`` writes a release directory: Parquet shards and a ``manifest.json``
+with the size, the rows and the SHA-256 of each. Three ways give the same rows: the public API alone; by name, on
+datasets 5.x; this file as a script, on 3.x::
 
     import dureader_retrieval
     dureader_retrieval.load_dataset("dev", data_dir="DIR")

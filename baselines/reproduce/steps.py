@@ -238,7 +238,7 @@ class _OwnModules(ModuleFinder):
     """Finder of the project's modules. In site-packages, the libraries beside them are ignored."""
 
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
-        if parent is None and name not in ("builders", "baselines"):
+        if path is None and name not in ("builders", "baselines"):  # a module of the top level
             raise ImportError(name)
         return super().find_module(name, path, parent)
 

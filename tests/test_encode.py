@@ -119,7 +119,7 @@ def test_a_model_whose_numbers_do_not_fit_is_refused(
     model.save_pretrained(str(tmp_path / "large"))
     release = release_of(tmp_path / "release", [])
     assert encode("--release", release, "--model", tmp_path / "large", "--out", tmp_path / "p") == 1
-    assert "numbers that 16 bits cannot" in capsys.readouterr().err
+    assert "numbers that are too large for 16 bits" in capsys.readouterr().err
 
 
 def test_a_fingerprint_changes_with_weights_and_settings_only(tmp_path: Path, models: Path) -> None:

@@ -233,7 +233,7 @@ def search(
 def _second_pass(
     vectors: Index, queries: Halves, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
 ) -> list[tuple[Rows, Floats]]:
-    """Return the ``top_k`` best of each query (by score, then id) among all passages with a 32-bit score >= its limit."""
+    """Return each query's ``top_k`` best (by score, then id) of all passages with a 32-bit score >= its limit."""
     best = [(np.array([], np.int64), np.array([], np.float32))] * len(queries)
     wide, order = widened(queries), ranks()
     for start, block in vectors.blocks(BLOCK):
@@ -300,9 +300,7 @@ def expect_model(vectors: Index, path: Path | str, queries_by: str, precision: s
             f"is not the model that encoded {vectors.path} ({wanted['name']!r}): weights or settings differ", path=path
         )
     if vectors.precision != precision:
-        log.warning(
-            "%s: passages are encoded in %s, queries in %s", vectors.path, vectors.precision, precision
-        )
+        log.warning("%s: passages are encoded in %s, queries in %s", vectors.path, vectors.precision, precision)
 
 
 class Dense(Retriever):

@@ -1,37 +1,40 @@
-"""``python -m baselines VERB``: a release directory in, runs, checkpoints and tables out."""
+"""Program ``python -m baselines VERB``: search a release, train models on it, and evaluate both.
+
+:func:`console` is the console script ``dureader-retrieval``, which has the verbs of both programs."""
 
 from __future__ import annotations
 
 import sys
 
-from builders.core.command import main
+from builders.__main__ import GROUPS as BUILDERS
+from builders.core.command import CONSOLE, main
 
 GROUPS = {
-    "any model": {
+    "evaluate any model": {
         "run": "baselines.retrieve.run",
     },
-    "search by words": {
+    "search with BM25": {
         "bm25": "baselines.bm25",
     },
     "train a model": {
         "mine": "baselines.train.mine",
         "train": "baselines.train.train",
     },
-    "search by a model": {
+    "search with a model": {
         "encode": "baselines.retrieve.encode",
         "search": "baselines.retrieve.search",
         "rerank": "baselines.retrieve.rerank",
         "fuse": "baselines.measure.fuse",
         "match": "baselines.match",
     },
-    "measure and look": {
+    "evaluate and inspect": {
         "evaluate": "baselines.measure.evaluate",
         "compare": "baselines.measure.compare",
         "show": "baselines.look.show",
         "errors": "baselines.errors",
         "reproduce": "baselines.reproduce",
     },
-    "hand a model on": {
+    "share a model": {
         "convert": "baselines.hub.convert",
         "push": "baselines.hub.push",
         "pull": "baselines.hub.pull",
@@ -39,5 +42,13 @@ GROUPS = {
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 
+
+def console() -> int:
+    """Run a verb of either program and return its exit code."""
+    groups = BUILDERS | GROUPS
+    verbs = {verb: module for group in groups.values() for verb, module in group.items()}
+    return main(CONSOLE, "Build releases of DuReader-retrieval, search them, train and evaluate.", verbs, groups=groups)
+
+
 if __name__ == "__main__":
-    sys.exit(main("baselines", "A release directory in; runs, checkpoints and tables out.", VERBS, groups=GROUPS))
+    sys.exit(main("baselines", "Search a release, train models on it, and evaluate both.", VERBS, groups=GROUPS))

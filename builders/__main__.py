@@ -1,4 +1,4 @@
-"""``python -m builders VERB``: public sources in, a release directory out."""
+"""Program ``python -m builders VERB``: build release directories from public sources."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ GROUPS = {
         "squad": "builders.add.squad",
         "add": "builders.add",
     },
-    "make it good": {
+    "improve and check it": {
         "similar": "builders.similar",
         "annotate": "builders.annotate",
         "check": "builders.check",
     },
-    "hand it on": {
+    "export and publish it": {
         "export": "builders.export",
         "publish": "builders.publish",
     },
@@ -26,4 +26,4 @@ GROUPS = {
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 
 if __name__ == "__main__":
-    sys.exit(main("builders", "Public sources in, a release directory out.", VERBS, groups=GROUPS))
+    sys.exit(main("builders", "Build release directories from public sources.", VERBS, groups=GROUPS))

@@ -86,7 +86,7 @@ def test_an_index_that_is_not_whole_is_built_again(release: Release, caplog: pyt
         for _ in range(2):  # of an index half written, and of one that has lost a passage
             caplog.clear()
             index = open_remote(Texts(release), server.url, 1)
-            assert "is not whole; it is built again" in caplog.text
+            assert "is incomplete; rebuilding the index" in caplog.text
             assert len(server.indexes[index.name].shown) == 120
             server.indexes[index.name].shown.popitem()
 
@@ -115,7 +115,7 @@ def test_a_server_that_stays_busy_is_given_up(release: Release, monkeypatch: pyt
 
 def test_a_wrong_server_and_no_server_are_one_line(release: Release) -> None:
     about = {"version": {"number": "2.11.0", "distribution": "opensearch"}}
-    with Elasticsearch(about, False) as server, pytest.raises(InputError, match="is no Elasticsearch"):
+    with Elasticsearch(about, False) as server, pytest.raises(InputError, match="is not Elasticsearch"):
         open_remote(Texts(release), server.url, 1)
     with pytest.raises(InputError, match=r"http://127.0.0.1:1: .*refused"):
         open_remote(Texts(release), "127.0.0.1:1", 1)
@@ -145,7 +145,7 @@ def test_the_verb_writes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with Elasticsearch() as server:
         bm25(release, "--address", server.url)
     assert len(read_run(tmp_path / "r.run").rankings) == 2
-    assert "--engine elasticsearch and --address URL go together" in bm25(release, code=1).error
+    assert "--engine elasticsearch and --address URL need each other" in bm25(release, code=1).error
     monkeypatch.setitem(sys.modules, "elasticsearch", None)
     monkeypatch.delitem(sys.modules, "baselines.bm25.engine_elasticsearch")
     assert "--engine elasticsearch needs its client: pip" in bm25(release, "--address", server.url, code=1).error

@@ -77,6 +77,8 @@ def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp
                 loaded = load(config, split, streaming=streaming)
             assert list(loaded) == rows
     assert server.requests == [0]
+    with pytest.warns(UserWarning, match=r"dev\.json has 2 rows; published: 2,000"):
+        assert list(load("dev", "dev", streaming=True))
     assert list(load("qrels")) == ["train", "dev"]
     queries = load("queries")
     assert list(queries) == datasets.get_dataset_split_names(NAME, "queries") == ["queries", "train", "dev"]

@@ -1,4 +1,4 @@
-"""The first things that a user meets: both programs without a verb, with a wrong one, and their version."""
+"""The programs and the console script: overview, wrong and former verbs, version, missing libraries."""
 
 import argparse
 import importlib
@@ -11,23 +11,25 @@ from commands import ROOT, SAMPLE, run
 
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
-from builders.core.command import OLD_NAMES, VERSION, main, verb_parser
+from builders.core.command import CONSOLE, OLD_NAMES, VERSION, main, verb_parser
 from builders.store.reader import open_release
 
-PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES}
+PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES, CONSOLE: BUILDERS | BASELINES}
 VERBS = [
     (program, verb, module)
-    for program, groups in PROGRAMS.items()
+    for program, groups in (("builders", BUILDERS), ("baselines", BASELINES))
     for verbs in groups.values()
     for verb, module in verbs.items()
 ]
+START = {name: f"runpy.run_module({name!r}, run_name='__main__')" for name in ("builders", "baselines")}
+START[CONSOLE] = "raise SystemExit(baselines.__main__.console())"
 SLOW = {"datasets", "duckdb", "faiss", "numba", "pandas", "pyarrow.dataset", "ray", "sentence_transformers", "torch"}
 SLOW |= {"ir_measures", "jieba", "matplotlib", "rjieba", "transformers"}
 
 
 def call(program: str, *argv: str) -> int:
-    module = importlib.import_module(f"{program}.__main__")
-    return main(program, "", module.VERBS, argv, module.GROUPS)
+    verbs = {verb: module for group in PROGRAMS[program].values() for verb, module in group.items()}
+    return main(program, "", verbs, argv, PROGRAMS[program])
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -51,7 +53,7 @@ def imported(code: str) -> set[str]:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_overview_imports_no_verb_and_no_large_library(program: str) -> None:
-    code = f"import runpy\ntry: runpy.run_module('{program}', run_name='__main__')\nexcept SystemExit: pass"
+    code = f"import runpy, baselines.__main__\ntry: {START[program]}\nexcept SystemExit: pass"
     assert not imported(code) & (SLOW | {"numpy", "pyarrow"} | {module for _, _, module in VERBS})
 
 
@@ -76,11 +78,11 @@ def test_nothing_that_is_quick_imports_a_library_that_takes_seconds(code: str) -
 @pytest.mark.parametrize(
     ("program", "argv", "code", "out", "error"),
     [
-        *((program, ["--version"], 0, f"dureader_retrieval {VERSION}\n", "") for program in PROGRAMS),
+        *((program, ["--version"], 0, f"dureader_retrieval {VERSION}\n", "") for program in ("builders", "baselines")),
         ("builders", ["relase", "--out", "x"], 2, "", "did you mean release?"),
         ("baselines", ["eval", "--out", "x"], 2, "", "did you mean evaluate?"),
         ("baselines", ["bundle", "--run", "x"], 2, "", "bundle was removed; use RUN.manifest.json, which"),
-        ("builders", ["xyzzy"], 2, "", "`python -m builders` prints them all"),
+        ("builders", ["xyzzy"], 2, "", "`python -m builders` lists all verbs"),
         ("builders", ["release", "--out", "x", "--nothing"], 2, "", "unrecognized arguments: --nothing"),
     ],
 )
@@ -89,13 +91,24 @@ def test_a_wrong_verb_or_option_gets_a_hint(program: str, argv: list[str], code:
     assert done.stdout == out and error in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("program", "old", "new"), [(program, *names) for program, table in OLD_NAMES.items() for names in table.items()]
-)
-def test_an_old_name_prints_the_new_one(program: str, old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(program, *old.split(), "--release", "x") == 2
-    assert capsys.readouterr() == ("", f"{old} is now: {new}\n")
+def test_the_console_script_names_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(CONSOLE, "evalute") == 2
+    with pytest.raises(SystemExit):
+        call(CONSOLE, "bm25")
+    assert "dureader-retrieval has no verb 'evalute': did you mean evaluate?" in (text := capsys.readouterr().err)
+    assert "\ndureader-retrieval bm25: error: the following arguments" in text and "python -m" not in text
+    with pytest.raises(SystemExit):
+        call(CONSOLE, "release", "--help")
+    assert "\n  dureader-retrieval release --raw" in (text := capsys.readouterr().out) and "python -m" not in text
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_an_old_name_prints_the_new_one(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
     other, verb, *rest = new.split()
+    for program in PROGRAMS:
+        assert call(program, *old.split(), "--release", "x") == 2
+    line = f"{old} is now: python -m {new}\n"
+    assert capsys.readouterr().err == line * 2 + line.replace(f"python -m {other}", CONSOLE)
     verbs = importlib.import_module(f"{other}.__main__").VERBS
     parser = verb_parser(other, verb, importlib.import_module(verbs[verb]))
     for word in rest:
@@ -106,14 +119,14 @@ def test_an_old_name_prints_the_new_one(program: str, old: str, new: str, capsys
 
 
 @pytest.mark.parametrize(
-    ("words", "missing", "group"),
+    ("words", "missing", "extra"),
     [
         ("builders release --raw {sample} --out {out}", "msgspec", "builders"),
         ("baselines evaluate --release {release} --split dev {run}", "ir_measures", "baselines"),
         ("baselines bm25 --release {release} --out {out}", "numba", "builders"),
     ],
 )
-def test_a_missing_library_is_named(sample_release: Path, tmp_path: Path, words: str, missing: str, group: str) -> None:
+def test_a_missing_library_is_named(sample_release: Path, tmp_path: Path, words: str, missing: str, extra: str) -> None:
     run_ = tmp_path / "a.run"
     release = open_release(sample_release)
     query, passage = (release.table(*split).column("_id")[0] for split in (("queries", "dev"), ("corpus", "corpus")))
@@ -133,7 +146,7 @@ runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=False)
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     line = done.stderr.strip().splitlines()[-1]
     assert "Traceback" not in done.stderr and done.returncode == 1
-    assert line.startswith(f"error: {missing}") and line.endswith(f"--group {group}"), done.stderr
+    assert line.startswith(f"error: {missing}") and line.endswith(f'-e ".[{extra}]"'), done.stderr
     assert not (tmp_path / "out").exists()
 
 

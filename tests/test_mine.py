@@ -75,7 +75,7 @@ def test_negatives_are_from_the_top_and_no_positives(world: Path, tmp_path: Path
     every = ["--negatives", "100", "--top-k", "9"]
     assert [set(ids) for ids in mined(world, *every).values()] == [allowed(number, 9) for number in range(4)]
     said = mine(world, tmp_path / "n.jsonl", *every).stderr
-    assert "4 of 4 queries have fewer negatives than asked for; 0 have none" in said
+    assert "4 of 4 queries have too few negatives; 0 of them have none" in said
 
 
 def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_positive_that_the_run_lacks_scores_like_its_last_passage(world: Path,
     [
         ("who Q0 PASSAGE 1 1.0 t", [], "no matching query"),
         ("QUERY Q0 unknown 1 1.0 t", [], "has a passage 'unknown' that the release's corpus lacks"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--cross-encoder", "x"], "--cross-encoder and --bi-encoder go with --margin"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--cross-encoder", "x"], "--cross-encoder and --bi-encoder need --margin"),
     ],
 )
 def test_bad_input_is_one_error(world: Path, tmp_path: Path, given: str, words: list[str], message: str) -> None:

@@ -51,6 +51,7 @@ def test_the_head_names_tags_and_one_default_config(files: dict[str, bytes]) -> 
     assert [each["config_name"] for each in data["configs"] if each.get("default")] == ["qrels"]
     # BEIR's HFDataLoader asks for the judgments without a name, and takes the first split of the queries for all.
     (queries,) = (each for each in data["configs"] if each["config_name"] == "queries")
+    assert re.fullmatch("Every query of the collection; content [0-9a-f]{64}", queries["description"])
     assert queries["data_files"][0] == {"split": "queries", "path": "queries/*-*.parquet"}
 
 

@@ -26,7 +26,7 @@ from builders.release.options import Options
 from builders.sources import lines as blocks
 from builders.store import layout
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install --group ray")
+ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 CHAR = Options(unit="char")

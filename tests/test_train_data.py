@@ -165,7 +165,7 @@ def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_p
 
 def test_negatives_or_judgments_that_do_not_fit(tmp_path: Path) -> None:
     negatives = _write(tmp_path / "negatives.jsonl.gz", {QUESTIONS["dev"][0]: [TEXTS[0]]})
-    for lost, said in ((False, "none of the queries that are trained on"), (True, "has a passage 'nowhere' that the")):
+    for lost, said in ((False, "no negatives for the training queries"), (True, "has a passage 'nowhere' that the")):
         rows = _rows()
         rows["qrels", "train"][0] |= {"corpus-id": "nowhere"} if lost else {}
         release = open_release(make_release(tmp_path / f"release-{lost}", rows))

@@ -75,9 +75,9 @@ def test_a_start_whose_names_would_lead_out_of_the_checkpoint_is_refused(bert: P
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        ([], r"model.pooling = cls: .*/dual is a SentenceTransformer with mean; --set model.pooling= takes its own"),
-        (["model.pooling=mean"], r"model.similarity = dot: .* is a SentenceTransformer with cos; --set model.simi"),
-        (OWN, r"dual: cosines at train.scale = 1 are too alike to learn from; expected more than 1, as --set train"),
+        ([], r"model.pooling = cls, but .*/dual is a SentenceTransformer with mean; --set model.pooling= uses"),
+        (["model.pooling=mean"], r"model.similarity = dot, but .* is a SentenceTransformer with cos; --set model.simi"),
+        (OWN, r"dual: cosines with train.scale = 1 differ too little to learn from; expected a scale above 1"),
     ],
 )
 def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, overrides: list[str], said: str) -> None:
@@ -213,8 +213,8 @@ def _infinite_weight(trainer: Any) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said", "states"),
     [
-        (_infinite_norm, "step 1: the gradients' norm is inf, expected a finite number; try a lower", []),
-        (_infinite_weight, "step 2: the weights have become infinite or no numbers; try a lower", ["checkpoint-1"]),
+        (_infinite_norm, "step 1: the norm of the gradients is inf, not a finite number; try a lower", []),
+        (_infinite_weight, "step 2: the weights have become infinite or NaN; try a lower", ["checkpoint-1"]),
     ],
 )
 def test_what_is_not_finite_ends_the_training_before_it_is_saved(

@@ -64,16 +64,16 @@ DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching
     [
         (CE, ["--out", "{full}"], "exists and is not a checkpoint; expected"),
         (CE, ["--set", "data.passage_length=600"], "data.passage_length = 600: expected at most 512 tokens"),
-        (CE, ["-release"], "the recipe ce-bm25-neg-scratch learns from a release: --release DIR"),
-        (DE, ["-negatives"], "wants 1 hard negatives a positive: --negatives F"),
+        (CE, ["-release"], "the recipe ce-bm25-neg-scratch learns from a release; give --release DIR"),
+        (DE, ["-negatives"], "needs 1 hard negatives per positive; give --negatives F"),
         (DE, ["--negatives", "{folder}/lost.jsonl"], "lost.jsonl: no such file"),
         (CE, ["--dev-run", "{folder}/lost.run", "--set", "train.evaluations=0"], "lost.run: no such file"),
-        (DE, ["-start"], "no checkpoint of mlm-scratch, from which de-bm25-neg-scratch starts"),
-        (DE, ["--dev-run", "{folder}/dev.run"], "--dev-run: for a cross-encoder;"),
+        (DE, ["-start"], "no checkpoint of mlm-scratch, which de-bm25-neg-scratch starts from"),
+        (DE, ["--dev-run", "{folder}/dev.run"], "--dev-run needs a cross-encoder;"),
         ("de-bm26", [], "no recipe 'de-bm26'"),
         ("de-cmedqa-scratch", [], "cmedqa-corpus"),
-        (PAIRS, ["--pairs", "{pairs}", "-negatives"], "labelled pairs of questions: --pairs FILE..., and no --release"),
-        (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives"], "expected some with each label, 0 and 1"),
+        (PAIRS, ["--pairs", "{pairs}", "-negatives"], "labelled pairs of questions; give --pairs FILE..., and no "),
+        (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives"], "expected pairs with label 0 and pairs with label 1"),
     ],
 )
 def test_what_is_missing_or_does_not_fit_is_one_clear_error(
@@ -95,7 +95,7 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
     (states / "about.json").write_text('{"recipe": "another"}')  # killed before its first state
     world.train()
     (states / "checkpoint-2").mkdir()
-    assert "is of another training" in error(world.train("--out", world.out, code=1, seed=3))
+    assert "belongs to another training" in error(world.train("--out", world.out, code=1, seed=3))
     (states / "about.json").write_text("{")
     assert error(world.train("--out", world.out, code=1, seed=3)).endswith("; --no-resume starts anew")
 
@@ -133,7 +133,7 @@ def test_a_finished_training_is_done_without_a_hub_and_not_done_at_another_commi
         _hub(monkeypatch, commit)
         said = done_from_the_hub.train("--start", "org/name").stderr
         assert ("is this training's checkpoint already" in said) == (len(begun) == 0) and len(begun) == count
-        assert ("there is no hub; " in said and f"began from the commit {'a1' * 20}" in said) == (commit is None)
+        assert ("there is no hub; " in said and f"records the commit {'a1' * 20}" in said) == (commit is None)
 
 
 STEPS = {"max_steps": 4, "saves": 4, "evaluations": 0}  # a state a step, of which two are kept
@@ -168,9 +168,9 @@ def _flip_both(optimizer: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "spoil", "step", "said"),
     [
-        ("model.safetensors", _flip, 3, "checkpoint-4 is not whole (model.safetensors has the SHA-256"),
-        ("sealed.json", Path.unlink, 3, "checkpoint-4 is not whole (the training was killed while it was written)"),
-        ("optimizer.pt", _flip_both, None, "checkpoint-3 is not whole (optimizer.pt has the SHA-256"),
+        ("model.safetensors", _flip, 3, "checkpoint-4 cannot be resumed (model.safetensors has the SHA-256"),
+        ("sealed.json", Path.unlink, 3, "checkpoint-4 cannot be resumed (the training was killed during the save)"),
+        ("optimizer.pt", _flip_both, None, "checkpoint-3 cannot be resumed (optimizer.pt has the SHA-256"),
         ("config.json", lambda path: None, 4, ""),
     ],
 )
@@ -181,7 +181,7 @@ def test_a_training_resumes_from_the_last_whole_state(
     states = Path(shutil.copytree(stopped.folder / "stopped.training", resume.states_of(out)))
     spoil(states / "checkpoint-4" / name)
     log = stopped.train("--out", out, **STEPS).stderr
-    assert said in log and ("not whole" in log) == bool(said)
+    assert said in log and ("cannot be resumed" in log) == bool(said)
     assert (f"resumed after step {step} of 4" in log) == ("resumed" in log) == (step is not None)
     assert (out / "model.safetensors").read_bytes() == (stopped.out / "model.safetensors").read_bytes()
 

@@ -1,11 +1,12 @@
-"""Search by words (BM25): a TREC run of a split's queries.
+"""Search with BM25: write a TREC run of a split's queries.
 
-jieba's words unless --analyzer says otherwise; k1 = 1.2, b = 0.75 unless given: Elasticsearch's defaults, on which the
-paper's BM25 ran (Section 3.1; Table 4). --tune train finds k1 and b on questions of that split, by their MRR@10, before
-those of --split are searched; OUT.tuned.json has every value that was tried. RUN.manifest.json records how the run was
-made. The engine (numba) runs inside this process, or it is an Elasticsearch server. The index is kept (by default under
-$XDG_CACHE_HOME or ~/.cache, in dureader_retrieval/bm25; on the server, in an index dureader-retrieval-*) and used again
-as long as the corpus, the analyzer and the engine are the same.
+The default tokens are jieba's words. The defaults k1 = 1.2 and b = 0.75 are Elasticsearch's, which the paper used
+(Section 3.1; Table 4). --analyzer both uses words and bigrams. --tune train first selects k1 and b by MRR@10 on
+questions of that split, and writes every tried value to RUN.tuned.json. RUN.manifest.json records how the run was made.
+
+The numba engine runs in this process. The elasticsearch engine needs a server. The index is cached and reused as long
+as the corpus, the analyzer and the engine are the same. The cache is $XDG_CACHE_HOME or ~/.cache, in the folder
+dureader_retrieval/bm25. On a server, the index is called dureader-retrieval-*.
 
 Example:
 
@@ -35,25 +36,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
-    add("--split", default="dev", help="whose queries (default: dev)")
+    add("--split", default="dev", help="the split of the queries (default: dev)")
     add_queries(parser)
     add_sample(parser)
-    add("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
-    add("--engine", choices=["numba", "elasticsearch"], default="numba", help="default: numba")
-    add("--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT")
-    add("--ca-certs", type=Path, metavar="FILE", help="PEM: the signer of the certificate of an https --address")
+    add("--out", type=Path, required=True, metavar="RUN", help="the run to write; gzipped if RUN ends in .gz")
+    add("--engine", choices=["numba", "elasticsearch"], default="numba", help="search engine (default: numba)")
+    add("--address", metavar="URL", help="Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT")
+    add("--ca-certs", type=Path, metavar="FILE", help="certificate authority (PEM) for an https --address")
     add("--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})")
     add("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
-    add("--analyzer", choices=[*ANALYZERS], default="words", help="both: words and bigrams (default: words)")
-    add("--stop-words", choices=["keep", "drop"], default="keep", help="words like 的, 怎么 (default: keep)")
-    add("--tune", metavar="SPLIT", help="find k1 and b on 1,000 questions of this split (train)")
-    add("--seed", type=whole_number(0), default=0, metavar="N", help="of the draw of 1,000 (default: 0)")
-    add("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
-    add(
-        "--max-chars", type=whole_number(1), metavar="N", help="read the first N characters of a passage (default: all)"
-    )
-    add("--threads", type=whole_number(1), default=usable_cores(), metavar="N", help="default: all cores")
-    add("--index", type=Path, metavar="DIR", help="the folder of the indexes (default: in the cache)")
+    add("--analyzer", choices=[*ANALYZERS], default="words", help="kind of tokens (default: words)")
+    add("--stop-words", choices=["keep", "drop"], default="keep", help="stop words like 的 and 怎么 (default: keep)")
+    add("--tune", metavar="SPLIT", help="select k1 and b on 1,000 questions of this split, for example train")
+    add("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the sample for --tune (default: 0)")
+    add("--top-k", type=whole_number(1), default=50, metavar="K", help="keep K passages per query (default: 50)")
+    add("--max-chars", type=whole_number(1), metavar="N", help="read N characters of each passage (default: all)")
+    add("--threads", type=whole_number(1), default=usable_cores(), metavar="N", help="threads (default: all cores)")
+    add("--index", type=Path, metavar="DIR", help="folder for indexes (default: in the cache)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -70,11 +69,11 @@ def run(args: argparse.Namespace) -> None:
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     if args.tune == args.split:
-        raise InputError(f"--tune {args.tune}: values tuned on the questions that are searched flatter the run")
+        raise InputError(f"--tune {args.tune}: tuning on the searched questions inflates scores; name another split")
     if args.engine == "elasticsearch" and (args.tune or args.max_chars is not None or args.sample):
-        raise InputError("--tune, --max-chars and --sample go with --engine numba")
+        raise InputError("--tune, --max-chars and --sample need --engine numba")
     if (args.engine == "elasticsearch") != (args.address is not None):
-        raise InputError("--engine elasticsearch and --address URL go together")
+        raise InputError("--engine elasticsearch and --address URL need each other")
     analyzer, k1, b = Analyzer(args.analyzer, args.stop_words == "drop"), args.k1, args.b
     texts = Texts(release, configs.corpus, "corpus", analyzer, args.max_chars, args.sample)
     index: Index
@@ -82,8 +81,9 @@ def run(args: argparse.Namespace) -> None:
         try:
             from baselines.bm25.engine_elasticsearch import open_remote
         except ImportError as error:
-            client = f"its client: {install('elasticsearch')} ({error})"
-            raise InputError(f"--engine elasticsearch needs {client}") from error
+            raise InputError(
+                f"--engine elasticsearch needs its client: {install('elasticsearch')} ({error})"
+            ) from error
         index = open_remote(texts, args.address, args.threads, k1, b, args.ca_certs)
     else:
         from baselines.bm25.engine_numba import open_index

@@ -1,7 +1,7 @@
-"""The ``elasticsearch`` engine: a server indexes and searches our tokens (mapping with a whitespace tokenizer).
+"""The ``elasticsearch`` engine: a server indexes and searches this project's tokens, split at whitespace.
 
-The index is named after the corpus, the segmentation, k1 and b; its mapping's ``_meta`` says when it is whole. It has
-one shard of the server's: BM25 counts words over a shard. A busy server is asked again as the client's helpers do it.
+The name of the index is a hash of the corpus, the segmentation, k1 and b. The ``_meta`` of its mapping records that the
+index is complete. The index has one shard, because BM25 counts words per shard. Requests to a busy server are retried.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from builders.core.errors import InputError, log
 from builders.core.folders import key_of
 from builders.store.runs import Columns, Hit, columns_of
 
-API_KEY = "ELASTICSEARCH_API_KEY"  # the variable of the environment
-_WINDOW = 100_000  # hits that a search may ask for
+API_KEY = "ELASTICSEARCH_API_KEY"  # environment variable
+_WINDOW = 100_000  # limit of hits per search
 _TRIES, _BUSY = 8, (429, 502, 503, 504)
-_PAUSE = 0.5  # seconds before passages that a busy server turned down are sent again; doubled each time
-_TIE = 1e-6  # relative
+_PAUSE = 0.5  # seconds before the first retry of rejected passages; doubled for each further retry
+_TIE = 1e-6  # relative difference below which scores are equal
 _RANKED = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False}
 _INDEX = {
     "number_of_shards": 1,
@@ -47,7 +47,7 @@ _FIELDS = {
 
 
 class ElasticsearchIndex(Index):
-    """An index on a server; ``address`` is the server's, without credentials."""
+    """An index on a server. ``address`` is the server's URL without credentials."""
 
     def __init__(self, client: Elasticsearch, address: str, name: str, texts: Texts) -> None:
         self.client, self.address, self.name, self.analyzer = client, address, name, texts.analyzer
@@ -55,7 +55,7 @@ class ElasticsearchIndex(Index):
 
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         if top_k > _WINDOW:
-            raise InputError(f"--top-k {top_k}: a search of Elasticsearch gives at most {_WINDOW} passages")
+            raise InputError(f"--top-k {top_k}: Elasticsearch returns at most {_WINDOW} passages per search")
         found: list[list[Hit]] = [[] for _ in queries]
         sizes = {number: min(top_k + 10, _WINDOW) for number, words in enumerate(queries) if words}
         while sizes:
@@ -70,23 +70,23 @@ class ElasticsearchIndex(Index):
                 found[number], is_sure = _settle(hits, top_k)
                 if is_sure or not len(hits) == size < _WINDOW:
                     del sizes[number]
-                else:  # more may tie with the last place
+                else:  # further passages may tie with the last one
                     sizes[number] = min(4 * size, _WINDOW)
         return columns_of(list(zip(ids, found, strict=True)))
 
     def is_whole(self, key: dict[str, Any]) -> bool:
-        """True if the server's index has been filled and still has every passage."""
+        """True if the server's index is complete and still has every passage."""
         if not self.client.indices.exists(index=self.name):
             return False
         mappings = self.client.indices.get_mapping(index=self.name)[self.name]["mappings"]
         count = int(self.client.count(index=self.name)["count"])
         if mappings.get("_meta") == {"key": key, "whole": True} and count == self.passages:
             return True
-        log.warning("%s/%s is not whole; it is built again", self.address, self.name)
+        log.warning("%s/%s is incomplete; rebuilding the index", self.address, self.name)
         return False
 
     def fill(self, texts: Texts, workers: int, key: dict[str, Any]) -> None:
-        """Create the index, in the place of one that is there, and fill it; ``workers`` processes segment."""
+        """Create the index, replace an existing one, and fill it. ``workers`` is the number of processes."""
         indices = self.client.indices
         indices.delete(index=self.name, ignore_unavailable=True)
         bm25 = {"tokens": {"type": "BM25", "k1": key["k1"], "b": key["b"]}}
@@ -95,7 +95,7 @@ class ElasticsearchIndex(Index):
         mappings = {"dynamic": "strict", "_meta": meta, "_source": source, "properties": _FIELDS}
         indices.create(index=self.name, mappings=mappings, settings={"index": settings})
         ids = chain.from_iterable(some.to_pylist() for some in texts.column("_id"))
-        # A passage that is sent twice, as an answer was lost, is there once.
+        # The row number as _id keeps a passage unique if it is sent again after a lost response.
         rows = enumerate(zip(ids, texts.tokens(workers), strict=True))
         actions = ({"_id": str(row), "id": corpus_id, "text": text} for row, (corpus_id, text) in rows)
         again: dict[str, Any] = {"max_retries": _TRIES - 1, "initial_backoff": _PAUSE, "retry_on_status": _BUSY}
@@ -115,7 +115,7 @@ def _one_line(address: str) -> Iterator[None]:
     try:
         yield
     except UnsupportedProductError:
-        raise InputError(f"{address}: answers, but is no Elasticsearch; --address names another server") from None
+        raise InputError(f"{address}: this server is not Elasticsearch; correct --address") from None
     except ApiError as error:
         raise InputError(f"{address}: {_reason(error.status_code, error.body)}") from None
     except TransportError as error:
@@ -130,9 +130,10 @@ def _reason(status: int, body: Any) -> str:
 
 
 def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
-    """The best ``top_k`` of (corpus id, score) by falling score; True if no passage behind them may tie with the last.
+    """Return the best ``top_k`` hits, and True if no later passage can tie with the last hit.
 
-    Scores tie that differ by no more than the order of adding 32-bit terms makes: they get one score, and go by id.
+    ``found`` has descending scores. The server adds 32-bit terms in varying order, so equal scores may differ slightly.
+    Scores within this rounding error become equal, and their hits are sorted by id.
     """
     hits: list[Hit] = []
     previous, shown, is_sure = np.inf, 0.0, False
@@ -140,7 +141,7 @@ def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
         if previous == np.inf or previous - score > _TIE * previous:
             if is_sure := len(hits) >= top_k:
                 break
-            shown = float(str(np.float32(score)))  # the shortest digits that tell float32 numbers apart
+            shown = float(str(np.float32(score)))  # the shortest digits that identify a float32
         previous = score
         hits.append((corpus_id, shown))
     return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k], is_sure
@@ -149,15 +150,15 @@ def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
 def open_remote(
     texts: Texts, address: str, workers: int, k1: float = K1, b: float = B, ca_certs: Path | None = None
 ) -> ElasticsearchIndex:
-    """The server's index of some texts, built where it is missing or not whole."""
+    """Open the server's index of the texts. Build the index if it is missing or incomplete."""
     url = address if "//" in address else f"http://{address}"
     parts = urlsplit(url)
     if ca_certs is not None and (parts.scheme != "https" or not ca_certs.is_file()):
-        raise InputError("--ca-certs: expected a file of certificates (PEM), for an https address", path=ca_certs)
+        raise InputError("--ca-certs: expected a file of certificates (PEM) and an https --address", path=ca_certs)
     options: dict[str, Any] = {"ca_certs": str(ca_certs)} if ca_certs else {}
     if "@" not in parts.netloc and os.environ.get(API_KEY):
         options["api_key"] = os.environ[API_KEY]
-    logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # a line a request
+    logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # it logs every request
     try:
         client = Elasticsearch(url, request_timeout=600, max_retries=_TRIES, retry_on_status=_BUSY, **options)
     except ValueError:

@@ -1,15 +1,14 @@
 """The ``numba`` engine: Lucene's BM25 with free k1 and b, computed from memory-mapped postings.
 
-The files are written in bounded memory, and are the same bytes for every number of threads. The passages are inverted a
-chunk at a time, by pyarrow and numpy (which work outside the interpreter's lock). Then one range of the terms after
-another is merged over all chunks. A term is known by 64 bits of hash: the chance that any two of ten million share them
-is 3 in a million.
+The files are written in bounded memory, and their bytes do not depend on the number of threads. pyarrow and numpy
+invert the passages chunk by chunk, outside the interpreter's lock. Then each range of term hashes is merged over all
+chunks. A term is identified by a 64-bit hash. The probability of a collision among ten million terms is 3 in a million.
 
-The search is MaxScore (Turtle and Flood 1995), a chunk of rows at a time, as Lucene does it since version 9. The best
-contribution of a term in a chunk bounds what a passage there can reach. Terms that cannot lift a passage over the last
-place, even together, are looked up only for the candidates of the other terms; a chunk that cannot is skipped.
-Contributions are whole numbers (a query's weights share out 2 ** 30). Sums do not depend on their order, and ties are
-exact.
+The search is MaxScore (Turtle and Flood 1995) on one chunk of rows after another, as in Lucene since version 9. The
+largest contribution of a term in a chunk is an upper bound for the chunk's passages. Some terms cannot lift a passage
+above the last place, even together. These terms are looked up only for the candidates of the other terms. A chunk is
+skipped if no term can lift a passage. Contributions are integers, because the weights of a query are scaled to a sum of
+2 ** 30. Sums therefore do not depend on the order of addition, and ties are exact.
 """
 
 from __future__ import annotations
@@ -33,31 +32,31 @@ from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
 from builders.store.runs import Columns
 
-VERSION = "numba 2"  # raise it when the files change
+VERSION = "numba 2"  # increase the number when the file format changes
 _IDS = "ids"  # the file of the corpus ids by row number
-_SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
-_BOUND = 11  # fewer in the bound of a list
+_SHARE = 26  # fractional bits of a saturated count, tf / (tf + norm)
+_BOUND = 11  # bits that the bound of a list drops
 _WEIGHTS = 1 << 30
 _LISTS = 1 << 20
 Array = npt.NDArray[Any]
-CHUNK = 1 << 14  # rows; the sums of a chunk's passages stay in the processor's nearest caches
+CHUNK = 1 << 14  # rows; the sums of a chunk's passages fit into the processor's fastest caches
 _RANGES = 64  # ranges of the hashes
-_PAIRS = 1 << 16  # as many as 16 bits tell apart
+_PAIRS = 1 << 16  # an index into "pairs" has 16 bits
 FILES = {
     "terms": np.int64,  # hashes, sorted
-    "lists": np.uint32,  # where the lists of each term begin: one for each chunk that holds it
-    "chunk": np.uint16,  # the chunk of each list
-    "start": np.uint32,  # where the postings of each list begin
-    "postings": np.uint32,  # 2 ** 16 times the row within the chunk, plus the index in "pairs"
-    "pairs": np.int64,  # 256 times how often a passage holds a term, plus the code of its length; sorted
-    "tokens": np.int64,  # passages, passages with a token, tokens of all passages
+    "lists": np.uint32,  # first list of each term; a term has one list for each chunk that contains the term
+    "chunk": np.uint16,  # chunk of each list
+    "start": np.uint32,  # first posting of each list
+    "postings": np.uint32,  # 2 ** 16 * row within the chunk + index into "pairs"
+    "pairs": np.int64,  # 256 * count of the term in the passage + code of the passage's length, sorted
+    "tokens": np.int64,  # number of passages, of passages with a token, and of all tokens
 }
-# Passage lengths by code, Lucene's SmallFloat.byte4ToInt: exact below 40, then four significant bits.
+# Passage lengths by code, as Lucene's SmallFloat.byte4ToInt: exact below 40, then four significant bits.
 LENGTHS = np.array([n if n < 24 else 24 + (n % 8 if n < 32 else (n % 8 + 8) << (n // 8 - 4)) for n in range(256)])
 
 
 def hashes_of(words: pa.StringArray) -> Array:
-    """64 bits for each word."""
+    """Return a 64-bit hash for each word."""
     _, ends, data = words.buffers()
     codes = _hashes(np.frombuffer(data or b"", np.uint8), np.frombuffer(ends, np.int32), len(words))
     return np.asarray(codes).view(np.int64)
@@ -74,7 +73,7 @@ def _hashes(data, ends, words):  # type: ignore[no-untyped-def]
 
 
 def _invert(texts: list[str]) -> dict[str, Any]:
-    """The postings of one chunk of passages by term, terms by hash."""
+    """Return the postings of one chunk of passages, sorted by the hash of the term."""
     split = pc.split_pattern(pa.array([text or None for text in texts], pa.string()), " ")
     lengths = pc.list_value_length(split).fill_null(0).to_numpy()
     words = split.flatten().dictionary_encode()
@@ -100,7 +99,7 @@ def _invert(texts: list[str]) -> dict[str, Any]:
 
 
 def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_range: int) -> dict[str, Any]:
-    """One range of the hashes over all chunks; positions count from 0."""
+    """Merge one range of the hashes over all chunks. Positions start at 0 in each range."""
 
     def read(number: int, name: str, dtype: Any, cut: Array) -> Array:
         offset = int(cut[0]) * np.dtype(dtype).itemsize
@@ -128,9 +127,9 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
 
     Args:
         folder: a new folder.
-        texts: the tokens of each passage, joined by one space, in the rows' order.
-        ids: the corpus ids of all rows, in order.
-        threads: as many invert and merge.
+        texts: the tokens of each passage, joined by one space, in row order.
+        ids: the corpus ids of all rows, in row order.
+        threads: number of threads that invert and merge.
     """
     chunks, texts = [], iter(texts)
     lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])
@@ -141,7 +140,8 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
     pairs = np.unique(np.concatenate([chunk["pairs"] for chunk in chunks]))
     lists, postings = np.sum([chunk["cuts"][-1] for chunk in chunks], axis=0)
     if len(pairs) > _PAIRS or max(lists, postings) >= 2**32:
-        raise InputError(f"{postings} postings, {len(pairs)} pairs of count and length: too many for the numba engine")
+        problem = f"{postings} postings with {len(pairs)} pairs of count and length are too many for the numba engine"
+        raise InputError(f"{problem}; use --engine elasticsearch")
     _append(folder, {"pairs": pairs, "tokens": np.sum([chunk["tokens"] for chunk in chunks], axis=0)})
     done = np.zeros(2, np.int64)
     for merged in in_threads(
@@ -162,7 +162,7 @@ def _append(folder: Path, values: dict[str, Any]) -> None:
 
 
 class NumbaIndex(Index):
-    """An index in a folder, opened with a k1 and a b."""
+    """An index in a folder, opened with values of k1 and b."""
 
     def __init__(self, folder: Path, k1: float, b: float, threads: int, analyzer: Analyzer = WORDS) -> None:
         self.folder, self.analyzer, self._threads = folder, analyzer, threads
@@ -177,7 +177,7 @@ class NumbaIndex(Index):
         bounds = np.empty(len(chunk), np.uint16)
 
         def bound(first: int) -> None:
-            """The largest share in each of some lists."""
+            """Store the largest share of each of ``_LISTS`` lists, beginning at ``first``."""
             starts = start[first : first + _LISTS + 1].astype(np.int64)
             each = rounded_up[postings[starts[0] : starts[-1]] & 0xFFFF]
             bounds[first : first + _LISTS] = np.maximum.reduceat(each, starts[:-1] - starts[0])
@@ -186,7 +186,7 @@ class NumbaIndex(Index):
         self._columns = (chunk, bounds, start, postings, shares)
 
     def reopened(self, k1: float, b: float) -> NumbaIndex:
-        """The same index with another k1 and b."""
+        """Return the same index with other values of k1 and b."""
         return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer)
 
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
@@ -196,13 +196,13 @@ class NumbaIndex(Index):
         known = terms < len(self._terms)
         known[known] = self._terms[terms[known]] == hashes[known]
         terms = terms[known]
-        numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])[known]  # of each term's query
+        numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])[known]  # the query of each term
         lists = np.stack([self._lists[terms], self._lists[terms + 1]], 1).astype(np.int64)
         holders = np.diff(self._columns[2][lists].astype(np.int64))[:, 0]
         counts = np.array([count for each in times for count in each.values()], np.int64)[known]
         weights = counts * np.log1p((self._holding - holders + 0.5) / (holders + 0.5))
         first = np.searchsorted(numbers, np.arange(len(times) + 1))
-        # Each query's own sum, and not numpy's of several: the order of adding is in the last digits of the scores.
+        # Sum each query separately. A vectorised sum adds in another order, which changes the last digits of scores.
         sums = np.array([weights[begin:end].sum() or 1.0 for begin, end in pairwise(first.tolist())])
         scales = _WEIGHTS / sums
         order = np.lexsort((weights, numbers))
@@ -217,13 +217,13 @@ class NumbaIndex(Index):
         rows, scores = map(np.concatenate, zip(*parts, strict=True))
         each = np.repeat(np.arange(len(parts)), [len(own) for own, _ in parts])
         found = pa.table({"query": each, "score": scores, "id": self._ids.take(pa.array(rows))})
-        # Ties go by id: bytes of UTF-8 sort as characters do.
+        # Ties are sorted by id. UTF-8 bytes sort in the same order as characters.
         ranked = found.take(
             pc.sort_indices(found, [("query", "ascending"), ("score", "descending"), ("id", "ascending")])
         )
         best = ranked.filter(pa.array(np.arange(len(each)) - np.searchsorted(each, each) < top_k))
         each, scores = best["query"].to_numpy(), best["score"].to_numpy()
-        # Eleven digits of the largest possible score tell any two of the sums apart.
+        # Eleven digits of the largest possible score distinguish any two integer sums.
         digits = (10 - np.floor(np.log10(sums)).astype(np.int64))[each]
         shown = scores / scales[each]
         for number in np.unique(digits).tolist():
@@ -232,10 +232,10 @@ class NumbaIndex(Index):
 
 
 def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
-    """The index of some texts in the folder ``keep`` (None: the user's cache), built where it is missing or damaged.
+    """Open the index of the texts in the folder ``keep`` (None: the user's cache).
 
-    ``workers`` processes segment, as many threads index. The index is built beside its place and moved there when it is
-    whole; a second process that wants the same index waits for the first.
+    A missing or damaged index is built by ``workers`` processes and threads. The index is built in a temporary folder,
+    which is renamed when complete. A second process that needs the same index waits.
     """
     folder, made = INDEXES.folder(
         keep, texts.key(VERSION), lambda new: write_index(new, texts.tokens(workers), texts.column("_id"), workers)
@@ -251,13 +251,13 @@ def _mapped(path: Path, dtype: Any) -> Any:
 
 @compiled
 def _added(weight, share):  # type: ignore[no-untyped-def]
-    """The score that a term adds to a passage: never zero."""
+    """Return the score that a term adds to a passage, which is never zero."""
     return ((weight * share) >> _SHARE) + 1
 
 
 @compiled
 def _raise(best, score):  # type: ignore[no-untyped-def]
-    """Put a score in the place of the lowest of ``best``, a heap that has it first."""
+    """Replace the lowest score of the min-heap ``best``."""
     place, size = 0, len(best)
     while 2 * place + 1 < size:
         below = 2 * place + 1
@@ -272,16 +272,16 @@ def _raise(best, score):  # type: ignore[no-untyped-def]
 
 @compiled
 def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores):  # type: ignore[no-untyped-def]
-    """Put the ``top_k`` best passages of one query, and all that tie with the last, into ``rows`` and ``scores``.
+    """Write the ``top_k`` best passages of one query, and all ties with the last, into ``rows`` and ``scores``.
 
-    In no order; returns how many. ``weights`` rise; ``lists``: where the lists of each term begin and end. ``sums`` are
-    nought before and after; ``touched`` has room for a chunk's rows, of which there are ``size`` (no constant: the
-    cache of compiled code would not see that it has changed).
+    Returns the number of passages, which are unsorted. ``weights`` are ascending. ``lists`` has the first list and the
+    end of the lists of each term. ``sums`` is zero before and after the call. ``sums`` and ``touched`` have ``size``
+    elements, the rows of a chunk. ``size`` is an argument because the cache of compiled code ignores changed constants.
     """
     terms = len(weights)
     at, head, tail = lists[:, 0].copy(), np.empty(terms, np.int64), np.empty(terms, np.int64)
-    reach = np.zeros(terms + 1, np.int64)  # what the first terms add to a passage at most
-    best = np.zeros(top_k, np.int64)  # the best scores so far, the lowest first
+    reach = np.zeros(terms + 1, np.int64)  # reach[n]: upper bound for the sum of the first n terms
+    best = np.zeros(top_k, np.int64)  # min-heap of the best scores so far
     kept, least = 0, np.int64(1)
     for here in range((passages + size - 1) // size):
         looked_up = found = 0
@@ -308,7 +308,7 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
                 if score + reach[term + 1] < least:
                     break
                 low, high = head[term], tail[term]
-                while low < high:  # the first posting of this row or a later one
+                while low < high:  # binary search for the first posting whose row is at least this row
                     middle = (low + high) >> 1
                     if postings[middle] >> 16 < row:
                         low = middle + 1

@@ -1,4 +1,4 @@
-"""BM25 over any engine: the texts behind an index, an opened index, and the search of many queries."""
+"""BM25 for any engine: the texts to index, the interface of an index, and the search of many queries."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from builders.store.runs import Columns, Hit
 
 _FORMAT = 4
 INDEXES = Cache("bm25")
-_BATCH = 256  # passages that go to a segmentation process at a time
-_FEW = 2_000  # passages below which starting processes takes longer than segmenting
+_BATCH = 256  # passages per task of a segmentation process
+_FEW = 2_000  # below this number of passages, starting processes takes longer than segmenting
 _QUERIES_PER_TASK = 32
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts that an index is built from: any config of a release with ``_id`` and ``text``.
+    """The texts to index: any config of a release with ``_id`` and ``text``.
 
     Attributes:
-        release, config, split: which config.
-        analyzer: makes the tokens.
-        max_chars: read the first characters of every text; None: all of it.
-        sample: read the texts of this config alone; None: all of them.
+        release, config, split: the source of the texts.
+        analyzer: splits a text into tokens.
+        max_chars: number of characters to read from each text. None: the whole text.
+        sample: config whose passages to read. None: all passages.
     """
 
     release: Release
@@ -45,7 +45,7 @@ class Texts:
     sample: str | None = None
 
     def key(self, engine: str) -> dict[str, Any]:
-        """All that an index of the texts depends on, as JSON values."""
+        """Return everything an index of the texts depends on, as JSON values."""
         cut: dict[str, Any] = {} if self.max_chars is None else {"max_chars": self.max_chars}
         if self.sample is not None:
             cut["sample"] = self.release.fingerprint(self.sample, self.split)
@@ -54,20 +54,20 @@ class Texts:
 
     @cached_property
     def rows(self) -> Rows | None:
-        """The rows of the sample; None: all rows."""
+        """The rows of the sample, or None for all rows."""
         return None if self.sample is None else sample_rows(self.release, self.config, self.sample)
 
     def column(self, name: str, rows: int = ROWS_PER_GROUP) -> Iterator[pa.Array]:
-        """A column of the texts, ``rows`` at a time."""
+        """Yield a column of the texts in batches of ``rows``."""
         for batch in taken(self.release.batches(self.config, self.split, [name], rows), self.rows):
             yield batch.column(name)
 
     def tokens(self, workers: int) -> Iterator[str]:
-        """The tokens of every text, joined by spaces, in the release's order; ``workers`` processes segment."""
+        """Yield the tokens of every text, joined by spaces, in the release's order. ``workers`` processes segment."""
         expect_ids_once(self.release, self.config, self.split)
         total = self.release.rows(self.config, self.split) if self.rows is None else len(self.rows)
         if total == 0:
-            raise InputError("has no passages", path=self.release.path)
+            raise InputError(f"has no passages in {self.config}/{self.split}", path=self.release.path)
         texts = ([text[: self.max_chars] for text in some.to_pylist()] for some in self.column("text", _BATCH))
         with progress(total=total, unit="passage", label="index") as bar:
             for found in segment_batches(texts, workers if total >= _FEW else 1, self.analyzer):
@@ -80,39 +80,39 @@ def _segment(analyzer: Analyzer, texts: list[str]) -> list[str]:
 
 
 def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyzer) -> Iterator[list[str]]:
-    """The tokens of each text of some batches, joined by spaces, in the same order.
+    """Yield the tokens of the texts, batch by batch, joined by spaces.
 
-    ``workers`` processes at most; no more than a few batches a worker are held at a time. The result does not depend
-    on ``workers``. Raises :class:`InputError` where a worker process dies.
+    At most ``workers`` processes segment. The result does not depend on ``workers``. Memory holds only a few batches
+    per worker. Raises :class:`InputError` if a worker process dies.
     """
     with process_pool(workers) as pool:
         yield from in_order(pool, partial(_segment, analyzer), batches, 4 * workers)
 
 
 class Index(abc.ABC):
-    """An index opened for searching; safe to share between threads."""
+    """An index opened for searching. Threads can share it."""
 
     passages: int
-    analyzer: Analyzer = WORDS  # that made its tokens; a query's must be made by the same
+    analyzer: Analyzer = WORDS  # queries must use the analyzer of the passages
 
     @abc.abstractmethod
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
-        """The best passages of each query, one of ``ids``: scores > 0, falling, ties by id, also at the cut.
+        """Return the ``top_k`` best passages of each query: scores > 0, descending, ties by id, also at the last place.
 
-        Every passage that holds one of a query's words is a candidate. A word that comes twice counts twice, as in an
-        Elasticsearch match query.
+        Every passage with one of the query's words is a candidate. A word that occurs twice in the query counts twice,
+        as in an Elasticsearch match query. ``ids``: the ids of the queries.
         """
 
     def search(self, words: list[str], top_k: int) -> list[Hit]:
-        """(corpus id, score) of the best passages of one query."""
+        """Return the corpus ids and scores of the best passages of one query."""
         return self.search_columns([""], [words], top_k).hits()[""]
 
 
 def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
-    """The hits of (query id, text) pairs in their order, some queries at a time; the same for every number of threads.
+    """Yield the hits of (query id, text) pairs in order, in blocks. The number of threads does not change the hits.
 
-    At most ``top_k`` hits a query: scores falling, ties by corpus id. A query none of whose tokens is in the corpus
-    has no hit. Queries without any token are counted in a warning.
+    A query has at most ``top_k`` hits, with descending scores and ties by corpus id. A query has no hit if none of its
+    tokens is in the corpus. A warning counts the queries without any token.
     """
     empty = 0
     batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
@@ -125,5 +125,5 @@ def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int,
         empty += without
         yield part
     if empty:
-        how = index.analyzer.version
-        log.warning("%d of %d queries have no token (%s); nothing is found for them", empty, len(queries), how)
+        version = index.analyzer.version
+        log.warning("%d of %d queries have no token (%s) and therefore no hit", empty, len(queries), version)

@@ -1,10 +1,11 @@
-"""Chinese text into the tokens that BM25 counts, in four ways; the same way for queries and passages.
+"""Tokens of Chinese text for BM25. Queries and passages must use the same one of four analyzers.
 
-``words``: of jieba's default mode, with its hidden Markov model for words outside its dictionary, as
-``builders.core.words`` cuts them. ``characters``: every Chinese character for itself. ``bigrams``: every two
-neighbouring Chinese characters, and a Chinese character that has no neighbour. In both, a run of other letters and
-digits is one token. ``both``: the words and then the bigrams; what is a word of two characters counts as both.
-Everywhere: lower case, and no token without a letter, digit or Chinese character.
+- ``words``: jieba's default mode, with its hidden Markov model for unknown words (``builders.core.words``).
+- ``characters``: single Chinese characters. A run of other letters and digits is one token.
+- ``bigrams``: pairs of neighbouring Chinese characters, single characters without a neighbour, and runs as above.
+- ``both``: the words, then the bigrams. A word of two characters counts twice.
+
+Tokens are in lower case, and have at least one letter, digit or Chinese character.
 """
 
 from __future__ import annotations
@@ -17,16 +18,15 @@ from itertools import pairwise
 from builders.core.words import segmenter_version, words
 
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
-_RULE = 1  # raise it when tokens() changes: indexes built from other tokens are then built anew
-_CHARACTERS_RULE = 1  # likewise, of characters and bigrams
-_STOP_WORDS_RULE = 1  # likewise, of the stop words
+_RULE = 1  # increase when tokens() changes, so that cached indexes are rebuilt
+_CHARACTERS_RULE = 1  # increase when characters() or bigrams() changes
+_STOP_WORDS_RULE = 1  # increase when the stop words change
 _CHINESE = "\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN = re.compile(f"[{_CHINESE}]+|[^\\W_{_CHINESE}]+")
 _IS_CHINESE = re.compile(f"[{_CHINESE}]")
 
-# Chinese words that say little of what a text is about: this project's own list, simplified and traditional. Particles,
-# pronouns, prepositions, conjunctions, auxiliary verbs, the commonest adverbs and measure words, and question words.
-# No numeral and no noun, which questions may be about. 不, 没 and the like stay: they turn a text's meaning round.
+# This project's own list of Chinese stop words, simplified and traditional. It has no numerals and no nouns, because
+# questions may be about them. It has no negations such as 不 and 没, because they reverse the meaning of a text.
 _STOP_WORDS = """
 particles: 的 地 得 之 了 着 过 吗 呢 吧 啊 呀 哦 嘛 啦 哇 么 所 者 也 而 其 于 以 及 与 或 且 则 乃 焉 矣 兮 等
   等等
@@ -51,18 +51,18 @@ STOP_WORDS = frozenset(word for word in _STOP_WORDS.split() if not word.isascii(
 
 
 def tokens(text: str) -> list[str]:
-    """The words of one text, in order. They hold no blanks."""
+    """Return the words of a text, in order. No word contains a space."""
     found = (token.lower() for token in words(text))
     return [token for token in found if any(map(str.isalnum, token))]
 
 
 def characters(text: str) -> list[str]:
-    """The Chinese characters of one text, and its runs of other letters and digits, in order."""
+    """Return the Chinese characters of a text and its runs of other letters and digits, in order."""
     return [each for run in _RUN.findall(text.lower()) for each in (run if _IS_CHINESE.match(run) else [run])]
 
 
 def bigrams(text: str) -> list[str]:
-    """Each two neighbouring Chinese characters of one text, and its runs of other letters and digits, in order."""
+    """Return the pairs of neighbouring Chinese characters and the runs of other letters and digits, in order."""
     found: list[str] = []
     for run in _RUN.findall(text.lower()):
         found += map("".join, pairwise(run)) if len(run) > 1 and _IS_CHINESE.match(run) else [run]
@@ -79,11 +79,11 @@ ANALYZERS: dict[str, Callable[[str], list[str]]] = {
 
 @dataclass(frozen=True)
 class Analyzer:
-    """A text's tokens, as a callable: also what bm25s takes as its ``splitter``.
+    """A callable that splits a text into tokens. bm25s accepts it as ``splitter``.
 
     Attributes:
         name: one of ``ANALYZERS``.
-        drop_stop_words: leave out the tokens that are stop words (``STOP_WORDS``).
+        drop_stop_words: True to remove tokens in ``STOP_WORDS``.
     """
 
     name: str = "words"
@@ -95,7 +95,7 @@ class Analyzer:
 
     @property
     def version(self) -> str:
-        """Name and version of what is done; part of an index's key."""
+        """Name and version of the rules, part of an index's key."""
         parts = [f"{segmenter_version()} tokens {_RULE}"] if self.name in ("words", "both") else []
         if self.name != "words":
             parts.append(f"{self.name} {_CHARACTERS_RULE}")

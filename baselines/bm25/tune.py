@@ -1,7 +1,7 @@
-"""k1 and b found on questions whose positives are known: those with the highest MRR@10.
+"""Select k1 and b by MRR@10 on judged questions.
 
-One after the other, until neither changes: b of nine values with k1 as it is, then k1 of nine with that b. A grid of
-both would take 81 searches; this takes some 30. Of values that are equally good, the one nearest to the last best.
+b and k1 are tuned in turn until neither changes: the best of nine values of b with k1 fixed, then the best of nine
+values of k1 with b fixed. This takes about 30 searches; a full grid takes 81. In a tie, the nearest value wins.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from builders.core.files import write_text
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
-QUESTIONS = 1_000  # that are drawn
+QUESTIONS = 1_000  # size of the sample
 K1_TRIED = (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4, 3.0)
 B_TRIED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
 
 
 def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple[float, float]:
-    """The best (k1, b); writes ``OUT.tuned.json``. ``args``: of `bm25`.
+    """Return the best k1 and b, and write ``RUN.tuned.json``. ``args``: the options of `bm25`.
 
-    Raises :class:`InputError` where the split has no judged question.
+    Raises :class:`InputError` if the split has no judged question.
     """
     config = SETS[args.set].queries
     qrels = release_qrels(release, args.tune, args.set)
     asked = [query for query in read_queries(release, args.tune, config) if query[0] in qrels.positives]
     if shared := {text for _, text in asked} & {text for _, text in read_queries(release, args.split, config)}:
-        log.warning("--tune %s: %d of its questions are asked in %s, too", args.tune, len(shared), args.split)
+        log.warning("--tune %s: %d of its questions also occur in %s", args.tune, len(shared), args.split)
     drawn = random.Random(args.seed).sample(asked, min(len(asked), QUESTIONS))
     if not drawn:
         raise InputError(f"has no judged question in its split {args.tune!r}", path=release.path)
@@ -62,7 +62,7 @@ def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple
 
 
 def descend(measured: Callable[[float, float], float]) -> tuple[float, float]:
-    """The (k1, b) that ``measured`` makes the most of, from the defaults, one of the two at a time."""
+    """Maximise ``measured(k1, b)`` from the defaults, one of the two values at a time."""
     best, found = None, (K1, B)
     while found != best:
         best = k1, last = found

@@ -234,13 +234,22 @@ def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
     return found
 
 
+class _OwnModules(ModuleFinder):
+    """Finder of the project's modules. In site-packages, the libraries beside them are ignored."""
+
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+        if path is None and name not in ("builders", "baselines"):  # a module of the top level
+            raise ImportError(name)
+        return super().find_module(name, path, parent)
+
+
 @functools.cache
 def code_of(module: str) -> str:
     """SHA-256 of the code of a verb's module and of all that it imports of the project, directly or not.
 
     Comments, docstrings and layout are no code. Neither are libraries: ``training.json`` has their versions.
     """
-    finder = ModuleFinder([str(_CHECKOUT)])  # finds the project's own modules alone
+    finder = _OwnModules([str(_CHECKOUT)])
     finder.import_hook(module)
     files = sorted(Path(file) for found in finder.modules.values() if (file := vars(found)["__file__"]))
     return hashlib.sha256(" ".join(map(_code, files)).encode()).hexdigest()

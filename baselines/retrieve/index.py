@@ -345,6 +345,15 @@ class Retriever(abc.ABC):
         passages = open_passages(release, config)
         yield from named(self.found(index, passages, queries, top_k) if queries else [], passages, top_k)
 
+    def hits(
+        self, release: Release, config: str, folder: Path, queries: Sequence[tuple[str, str]], top_k: int
+    ) -> Iterator[tuple[str, list[Hit]]]:
+        """Have the index in ``folder``, and return (query id, best passages) of each (query id, text), in order."""
+        built = self.index(release, config, folder)
+        found = self.search(release, config, built, [text for _, text in queries], top_k)
+        bar = progress(found, total=len(queries), unit="query", label="search")
+        return zip((query for query, _ in queries), bar, strict=True)
+
 
 # Module and class by the value of `--kind`. The default kind is detected from the model's files.
 RETRIEVERS = {

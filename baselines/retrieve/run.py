@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,9 @@ from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.folders import key_of
 from builders.core.hub import check_models
-from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
-from builders.store.runs import read_run, write_run
+from builders.store.runs import Hit, read_run, write_run
 
 _TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
 
@@ -76,15 +76,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model)
+    from baselines.retrieve.models import shown_name
+
+    out = args.out or Path(f"{shown_name(args.model).rpartition('/')[2]}.{args.split}.run.gz")
+    check_file(out)
+    release = open_release(args.release)
+    found, queries, hits = search(args, release)
+    lines = write_run(out, hits, tag=tag_of(found))
+    manifest = write_manifest(out, found, tag_of(found), queries, lines)
+    log.info("%s: %d lines for %d queries; how it was made: %s.manifest.json", out, lines, queries, out)
+    _print(args, release, out, manifest)
+
+
+def search(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], int, Iterator[tuple[str, list[Hit]]]]:
+    """Search the passages of a set by a model that is given by its name or folder.
+
+    Args:
+        args: the options of `run`. ``release``, ``out`` and ``format`` are not read.
+        release: the release directory.
+
+    Returns:
+        The record of the run, the number of queries, and (query id, its best passages) in the queries' order. The
+        passages are encoded before this returns, the queries are searched while the iterator is read.
+
+    Raises:
+        InputError: the split has no queries, or the model cannot be used in this way.
+    """
     from baselines.retrieve import devices, families, index, models
 
-    name = models.shown_name(args.model)
-    out = args.out or Path(f"{name.rpartition('/')[2]}.{args.split}.run.gz")
-    check_file(out)
-    release, configs = open_release(args.release), SETS[args.set]
+    configs = SETS[args.set]
     queries = read_queries(release, args.split, configs.queries)
     if not queries:
-        raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
+        raise InputError(f"has no queries in its split {args.split!r}", path=release.path)
     model = families.resolve(args)
     retriever = index.open_retriever(model.settings, devices.work_of(args), model.kind)
     about = dict(retriever.about)
@@ -93,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
     log.info("the index: %s", folder)
     used = {key: {"value": value, "says": model.source(key)} for key, value in about.pop("used").items()}
     described = {
-        "name": name,
+        "name": models.shown_name(args.model),
         "commit": model.settings.revision,
         "family": model.family or families.NO_FAMILY,
         "trust_remote_code": model.settings.trust_remote_code,
@@ -108,13 +131,7 @@ def run(args: argparse.Namespace) -> None:
             *(args.model, own["value"], model.family, model.pooling),
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    built = retriever.index(release, configs.corpus, folder)
-    hits = retriever.search(release, configs.corpus, built, [text for _, text in queries], args.top_k)
-    bar = progress(hits, total=len(queries), unit="query", label="search")
-    lines = write_run(out, zip((query for query, _ in queries), bar, strict=True), tag=tag_of(found))
-    manifest = write_manifest(out, found, tag_of(found), len(queries), lines)
-    log.info("%s: %d lines for %d queries; how it was made: %s.manifest.json", out, lines, len(queries), out)
-    _print(args, release, out, manifest)
+    return found, len(queries), retriever.hits(release, configs.corpus, folder, queries, args.top_k)
 
 
 def _print(args: argparse.Namespace, release: Release, out: Path, manifest: dict[str, Any]) -> None:

@@ -1,11 +1,11 @@
-"""The rows that a model is trained on, in seeded batches, and the sample of dev that it is measured on in between.
+"""Training rows in seeded batches, and the dev sample on which the model is evaluated during training.
 
-The test split is never read. Scores on the sample show whether a training goes well. They are no scores on the
-collection, which has millions more passages.
+The test split is never read. Scores on the dev sample show whether the training makes progress. Do not compare them
+with scores on the whole collection, which has millions more passages.
 
-Held in memory are row numbers of the collection and the training queries' texts: some 40 MB for the paper's 86,395
-queries and 222,395 positives with 4 negatives each. The passages' texts are looked up batch by batch, in memory-mapped
-files (:mod:`baselines.retrieve.passages`). The texts of the official negatives, some 400 MB, are never read.
+Memory holds row numbers of the collection and the texts of the training queries. This is about 40 MB for the paper's
+86,395 queries and 222,395 positives with 4 negatives each. Passage texts are read batch by batch from memory-mapped
+files (:mod:`baselines.retrieve.passages`). The texts of the official negatives, about 400 MB, are never read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from builders.store.runs import read_run
 
 Rows = npt.NDArray[np.int64]
 _ROWS_AT_ONCE = 4_096
-_TOP = 20  # of a run, that a cross-encoder re-ranks for each query
+_TOP = 20  # passages of a run that a cross-encoder re-ranks for each dev query
 
 
 @dataclass
@@ -41,11 +41,11 @@ class Pairs:
     """Every (query, positive passage) of a split, with the negatives sampled for it.
 
     Attributes:
-        texts: the queries' texts.
-        query: shape (pairs,), indexes into ``texts``.
-        positive: shape (pairs,), rows of the collection.
-        negatives: shape (pairs, k), rows of the collection.
-        counts: what ``training.json`` says of them.
+        texts: the texts of the queries.
+        query: indexes into ``texts``, shape (pairs,).
+        positive: rows of the collection, shape (pairs,).
+        negatives: rows of the collection, shape (pairs, k).
+        counts: the numbers of queries, positives and negatives, for ``training.json``.
     """
 
     texts: list[str]
@@ -58,11 +58,12 @@ class Pairs:
 def positives(
     release: Release, set_name: str, split: str, passages: Passages, similar: bool = False
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """(texts of the queries, rows of their positives) of a split, by query id; queries without a positive are skipped.
+    """Return the query texts of a split and the rows of their positive passages, both by query id.
 
-    ``similar``: the training questions that were removed as similar come after them, judged by their own passages.
+    Queries without a positive passage are skipped. If ``similar`` is true, the training questions that were removed
+    as similar follow, with their own judgments.
 
-    Raises :class:`InputError` where the release lacks the split, or a judgment names a passage that is not there.
+    Raises :class:`InputError` if the release lacks the split, or if a judged passage is not in the collection.
     """
     configs = set_of(set_name)
     for config in (configs.queries, configs.qrels):
@@ -83,9 +84,10 @@ def positives(
 def _rows_of(
     ids: Mapping[str, list[str]], passages: Passages, path: Path, lines: Mapping[str, int] | None = None
 ) -> dict[str, list[int]]:
-    """The rows of each query's passages, looked up together; ``lines``: those of the queries in ``path``.
+    """Look up the rows of all passages at once, and return them by query id.
 
-    Raises :class:`InputError` for a passage that is not there.
+    ``lines``: the line number of each query in ``path``, for error messages. Raises :class:`InputError` if a passage is
+    not in the collection.
     """
     rows = passages.rows([corpus for own in ids.values() for corpus in own])
     if (rows < 0).any():
@@ -96,12 +98,13 @@ def _rows_of(
 
 
 def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Sequence[Path]) -> Pairs:
-    """The pairs of the recipe's split; each has ``data.negatives_per_positive`` of its query's negatives.
+    """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
-    ``negatives``: what `mine` wrote, for some of the queries each; without any, what ``data.negatives`` says. A query's
-    negatives are dealt out to its positives in the order of the recipe's seed, from the beginning again where they run
-    out: with 4 for each positive, as `mine` draws them and as the official rows have them, each is learned from. Where
-    a query has too few, passages of the whole collection fill them up (counted, and logged).
+    ``negatives``: files that `mine` wrote, each for some of the queries. If the list is empty, ``data.negatives`` names
+    the source. The negatives of a query are shuffled by the recipe's seed and dealt out to its positives in turn. They
+    start over when they run out. If a query has 4 negatives for each positive, as in files of `mine` and in the
+    official rows, every negative is used. If a query has too few, random passages of the collection are added, counted
+    and logged.
     """
     data, seed = recipe.data, recipe.train.seed
     texts, judged = positives(release, data.set, data.split, passages, data.similar)
@@ -138,26 +141,26 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
 
 
 def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Rows of the negatives of every query, from the JSON lines that ``mine`` writes; other queries are skipped.
+    """Read a file that `mine` wrote, and return the rows of the negatives by query id.
 
-    ``queries``: rows of the positives by query id; they are no negatives. Raises :class:`InputError` for a line that is
-    no such line, and for a passage that is not there.
+    ``queries``: rows of the positives by query id. Other queries are skipped, and positives are removed. Raises
+    :class:`InputError` for a malformed line, and for a passage that is not in the collection.
     """
     found = read_negative_ids(path)
     lines = {query: line for query, _, line in found}
     rows = _rows_of({query: ids for query, ids, _ in found}, passages, path, lines)
     if not rows.keys() & queries.keys():
-        raise InputError("has none of the queries that are trained on", path=path)
+        raise InputError("has no negatives for the training queries; check the release and the split", path=path)
     return _without_positives(rows, queries)
 
 
 def release_negatives(
     release: Release, set_name: str, split: str, passages: Passages, queries: dict[str, list[int]]
 ) -> dict[str, list[int]]:
-    """Rows of the negatives of every query, from ``negative_passages`` of the release's joined rows.
+    """Return the rows of the negatives by query id, from ``negative_passages`` of the release's joined rows.
 
-    They are those of the official dual.train.tsv and cross.train.tsv together, each once a query. Raises
-    :class:`InputError` where the release has none, or one names a passage that is not there.
+    These negatives come from the official dual.train.tsv and cross.train.tsv, without duplicates in a query. Raises
+    :class:`InputError` if the release has no negatives, or if a negative is not in the collection.
     """
     config = SETS[base_set(set_name)].joined[split]
     columns = ["query_id", "negative_passages.list.element.docid"]
@@ -167,8 +170,8 @@ def release_negatives(
         rows |= _without_positives(_rows_of(ids, passages, release.path), queries)
     if not any(rows.values()):
         raise InputError(
-            f"has no hard negatives in {config}/{split} (data.negatives = release): `python -m builders official` "
-            "brings those of the official training files; --negatives F takes what `python -m baselines mine` makes",
+            f"has no hard negatives in {config}/{split}, which data.negatives = release needs; build a release with "
+            "`python -m builders official`, or give --negatives a file from `python -m baselines mine`",
             path=release.path,
         )
     return rows
@@ -179,7 +182,7 @@ def _without_positives(rows: dict[str, list[int]], queries: dict[str, list[int]]
 
 
 class _Rows(Dataset[dict[str, Any]]):
-    """Rows whose texts are read when they are asked for. In epoch e, row r comes as e * rows + r."""
+    """Rows whose texts are read on access. In epoch e, row r has the index e * rows + r."""
 
     def __init__(self, count: int, *column_names: str) -> None:
         self._count, self.column_names = count, list(column_names)
@@ -189,17 +192,17 @@ class _Rows(Dataset[dict[str, Any]]):
 
 
 class DualRows(_Rows):
-    """``query``, ``positive``, ``negative_1`` ... as texts, laid out as ``data.rows`` says.
+    """Rows of texts: ``query``, ``positive``, ``negative_1``, and so on, in one of the layouts of ``data.rows``.
 
-    ``all-negatives``: a row a pair, with its k negatives. ``one-negative``: k rows a pair, one negative each, the rows
-    of a pair one after the other; a row a pair where there are no negatives.
+    ``all-negatives``: one row for each pair, with its k negatives. ``one-negative``: k successive rows for each pair,
+    with one negative each. Without negatives, both layouts have one row for each pair.
     """
 
     def __init__(self, pairs: Pairs, passages: Passages, layout: str = "one-negative") -> None:
         self.pairs, self.passages = pairs, passages
         count = pairs.negatives.shape[1]
         self._rows_a_pair = max(1, count) if layout == "one-negative" else 1
-        self._negatives = count // self._rows_a_pair  # in a row
+        self._negatives = count // self._rows_a_pair  # per row
         names = (f"negative_{n + 1}" for n in range(self._negatives))
         super().__init__(len(pairs.positive) * self._rows_a_pair, "query", "positive", *names)
 
@@ -209,23 +212,23 @@ class DualRows(_Rows):
         return dict(zip(self.column_names, texts, strict=True))
 
     def _of(self, index: int) -> tuple[int, list[int]]:
-        """(number of the query, rows of the collection: its positive, its negatives)."""
+        """Return the number of the query, and the collection's rows: the positive first, then the negatives."""
         pair, part = divmod(index, self._rows_a_pair)
         own = self.pairs.negatives[pair, part * self._negatives : (part + 1) * self._negatives]
         return int(self.pairs.query[pair]), [int(self.pairs.positive[pair]), *own.tolist()]
 
     def apart(self, index: int) -> list[int]:
-        """Return the values that no two rows of a batch may share: the query, and any passage.
+        """Return the values that no two rows of a batch may share: the query and the passages.
 
-        A passage that is one row's positive and another's negative would be held against its own query. It is the rule
-        of the library's NoDuplicatesBatchSampler, which reads the texts of all rows for it.
+        Otherwise a passage that is the positive of one row and the negative of another row would count as a negative
+        of its own query. The library's NoDuplicatesBatchSampler has the same rule, but reads the texts of all rows.
         """
         query, rows = self._of(index)
         return [query, *(-1 - row for row in rows)]
 
 
 class CrossRows(_Rows):
-    """A row a (``query``, ``passage``) with its ``label``: 1.0 for a positive, 0.0 for each of its negatives."""
+    """One row for each ``query`` and ``passage``, with a ``label``: 1.0 for a positive, 0.0 for a negative."""
 
     def __init__(self, pairs: Pairs, passages: Passages) -> None:
         self.pairs, self.passages = pairs, passages
@@ -239,7 +242,7 @@ class CrossRows(_Rows):
 
 
 class QuestionRows(_Rows):
-    """A row a pair of questions with its label: columns as of :class:`CrossRows`, the second in the passage's place."""
+    """One row for each pair of questions, in the columns of :class:`CrossRows`. ``passage`` is the second question."""
 
     def __init__(self, pairs: Sequence[tuple[str, str, int]]) -> None:
         super().__init__(len(pairs), "query", "passage", "label")
@@ -251,7 +254,7 @@ class QuestionRows(_Rows):
 
 
 class PassageRows(_Rows):
-    """A row a passage: ``text``, and ``visit``, a number that differs for every visit of every passage."""
+    """One row for each passage: its ``text``, and ``visit``, a number that is unique for each passage and epoch."""
 
     def __init__(self, passages: Passages) -> None:
         super().__init__(len(passages), "text", "visit")
@@ -263,16 +266,17 @@ class PassageRows(_Rows):
 
 
 class Batches(Sampler[list[int]]):
-    """The batches of one process for a whole training, in their order, as a function of the seed alone.
+    """The batches of one process for the whole training. Their order depends only on the seed.
 
-    An epoch is a random order of the rows, cut into batches of ``batch`` rows; what is left over (less than a batch) is
-    skipped. Rows that must stay apart (the same query twice: its other positive would count as a negative) wait for the
-    next batch, except where nothing else is left. The official code lets them meet: with 889,580 rows of 86,395
-    queries, on average at least one pair of rows in each of its batches of 512. Of every batch, process ``rank`` of
-    ``world`` gets an equal, contiguous share: all processes together see what one alone would see.
+    An epoch is a random order of the rows, cut into batches of ``batch`` rows. An incomplete last batch is skipped.
+    Two rows of the same query must not be in one batch, because the positive of one row would count as a negative of
+    the other row. The second row waits for the next batch, unless no other row remains. The official code has no such
+    rule: with 889,580 rows of 86,395 queries, a batch of 512 has at least one such pair of rows on average. Process
+    ``rank`` of ``world`` gets an equal, contiguous share of every batch, so all processes together see the batches
+    that a single process would see.
 
-    In epoch e, row r comes as e * rows + r. The library's batch samplers keep a state from epoch to epoch and know of
-    one process; a training that is taken up again, or spread over others, must see the same batches.
+    In epoch e, row r has the index e * rows + r. The library's batch samplers carry state from epoch to epoch and serve
+    one process only. A resumed or distributed training must see the same batches.
     """
 
     def __init__(
@@ -281,7 +285,7 @@ class Batches(Sampler[list[int]]):
         self.rows, self._seed, self._rank, self.world = rows, seed, rank, world
         self.batch = min(batch, len(rows)) // world * world
         if not self.batch:
-            raise InputError(f"{len(rows)} rows to train on, in batches of {batch}, are too few for {world} processes")
+            raise InputError(f"{len(rows)} training rows, in batches of {batch}, are too few for {world} processes")
         self.batch_size = self.batch // world
         self.drop_last = True
         self.steps_per_epoch = len(rows) // self.batch
@@ -310,7 +314,7 @@ class Batches(Sampler[list[int]]):
 
 
 def _cut(order: list[int], size: int, apart: Callable[[int], Collection[int]]) -> Iterator[list[int]]:
-    """Batches of ``size`` rows in about the given order; rows whose ``apart`` overlap are in different ones."""
+    """Cut the order into batches of ``size`` rows. Rows whose ``apart`` values overlap go to different batches."""
     rest, waiting = iter(order), deque[int]()
     for _ in range(len(order) // size):
         batch: list[int] = []
@@ -318,7 +322,7 @@ def _cut(order: list[int], size: int, apart: Callable[[int], Collection[int]]) -
         kept: list[int] = []
         while len(batch) < size:
             row = waiting.popleft() if waiting else next(rest, None)
-            if row is None:  # nothing that may stay in this batch is left
+            if row is None:  # only conflicting rows remain, so the batch must accept one
                 batch.append(kept.pop(0))
             elif seen.isdisjoint(own := apart(row)):
                 seen.update(own)
@@ -331,11 +335,11 @@ def _cut(order: list[int], size: int, apart: Callable[[int], Collection[int]]) -
 
 @dataclass
 class Sampled:
-    """For a dual-encoder: some dev queries, all their positives, and some passages of the whole collection.
+    """Dev sample for a dual-encoder: some dev queries, all their positives, and some passages of the collection.
 
     Attributes:
         queries, passages: texts by id.
-        positive: the ids of every query's positives.
+        positive: the ids of the positive passages, by query id.
     """
 
     queries: dict[str, str]
@@ -343,31 +347,32 @@ class Sampled:
     positive: dict[str, set[str]]
 
     def measures(self, model: Any, batch: int) -> dict[str, float]:
-        """The paper's measures of every query against all passages of the sample."""
+        """Rank all passages of the sample for every query, and return the paper's measures."""
         from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
         depths: dict[str, list[int]] = {"mrr_at_k": [10], "accuracy_at_k": [1, 50], "precision_recall_at_k": [1]}
-        unused: dict[str, list[int]] = {"ndcg_at_k": [1], "map_at_k": [1]}  # it wants some
+        unused: dict[str, list[int]] = {"ndcg_at_k": [1], "map_at_k": [1]}  # the evaluator rejects empty lists
         evaluator = InformationRetrievalEvaluator(
             *(self.queries, self.passages, self.positive), batch_size=batch, write_csv=False, **depths, **unused
         )
         found = evaluator(model)
-        name = model.similarity_fn_name  # accuracy@k is the paper's Recall@k: a hit rate
+        name = model.similarity_fn_name  # accuracy@k is the paper's Recall@k, a hit rate
         keys = (f"{name}_mrr@10", f"{name}_accuracy@1", f"{name}_accuracy@50")
         return {ours: float(found[key]) for ours, key in zip(PAPER.values(), keys, strict=True)}
 
 
 @dataclass
 class Reranked:
-    """For a cross-encoder: some dev queries, each with what a run ranks first for it.
+    """Dev sample for a cross-encoder: some dev queries, each with the top passages of a run.
 
-    A positive that the run has not there is missed, as when the run is re-ranked. (The library's
-    CrossEncoderRerankingEvaluator has no Recall@1 and @50, and takes no model of two outputs.)
+    A positive outside the top passages counts as missed, as in re-ranking. (The library's
+    CrossEncoderRerankingEvaluator lacks Recall@1 and Recall@50, and rejects models with two outputs.)
 
     Attributes:
         queries: texts by id.
-        ranked: for every query ids of passages with their texts, in the run's order.
-        positive: the ids of every query's positives.
+        ranked: the texts of the top passages by passage id, for each query id, in the run's order.
+        positive: the ids of the positive passages, by query id.
+        length: tokens of a (query, passage) pair, to size the batches.
     """
 
     queries: dict[str, str]
@@ -376,12 +381,12 @@ class Reranked:
     length: int
 
     def measures(self, model: Any, batch: int) -> dict[str, float]:
-        """The paper's measures of the run's top as the model orders it."""
+        """Re-rank the top passages of the run with the model, and return the paper's measures."""
         from baselines.retrieve.encoder import CrossScorer
 
         pairs = [(self.queries[query], text) for query, own in self.ranked.items() for text in own.values()]
         scores = iter(CrossScorer(model, tokens=batch * self.length).scores(pairs).tolist())
-        # Equal scores are in the order of ids, as in every run: not in that of the run.
+        # Ties are broken by passage id, as in every run file, and not by the order in this run.
         order = {query: sorted((-next(scores), corpus) for corpus in own) for query, own in self.ranked.items()}
         qrels = Qrels("dev sample", {query: dict.fromkeys(good, 1) for query, good in self.positive.items()})
         found = official({query: [corpus for _, corpus in own] for query, own in order.items()}, qrels)
@@ -389,20 +394,20 @@ class Reranked:
 
 
 def dev_sample(release: Release, recipe: Recipe, passages: Passages, run: Path | None) -> Sampled | Reranked | None:
-    """The sample for a recipe; None where there is nothing to measure on (said in the log).
+    """Return the dev sample for a recipe, or None if no evaluation is possible. The reason is logged.
 
-    ``run``: of the dev queries; what a cross-encoder re-ranks. Raises :class:`InputError` for a passage of it that is
-    not there.
+    ``run``: a run of the dev queries, which a cross-encoder re-ranks. Raises :class:`InputError` if a passage of the
+    run is not in the collection.
     """
     data, name = recipe.data, base_set(recipe.data.set)
     configs = SETS[name]
     if not data.dev_queries or not recipe.train.evaluations or recipe.model.kind == "mlm":
         return None
     if not {(configs.queries, data.dev_split), (configs.qrels, data.dev_split)} <= set(release.splits()):
-        log.info("%s has no split %r of %s: no evaluation during training", release.path, data.dev_split, name)
+        log.info("no evaluation during training: %s has no split %r of %s", release.path, data.dev_split, name)
         return None
     if recipe.model.kind == "cross" and run is None:
-        log.info("no evaluation during training: --dev-run RUN says what of %s is to be re-ranked", data.dev_split)
+        log.info("no evaluation during training: give a run of %s with --dev-run RUN", data.dev_split)
         return None
     texts, judged = positives(release, name, data.dev_split, passages)
     generator = np.random.default_rng([recipe.train.seed, 1])
@@ -425,7 +430,7 @@ def _reranked(
     hits = read_run(run).hits
     ranked = {name: [corpus for corpus, _ in hits[name][:_TOP]] for name in queries if name in hits}
     if not ranked:
-        log.warning("%s has none of the dev queries: no evaluation during training", run)
+        log.warning("no evaluation during training: %s has none of the sampled dev queries", run)
         return None
     passages.expect((corpus for own in ranked.values() for corpus in own), run)
     found = {

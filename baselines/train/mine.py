@@ -1,18 +1,22 @@
-"""Sample hard negatives for training out of a run.
+"""Sample hard negatives for training from a run.
 
-Hard negatives are passages that a retriever ranks high and that are no known positives. Sampled from the top 50, 4 for
-each positive passage (Sections 3.1 and A.2): a query with two positives gets 8. Known positives are left out by id and
-by text (equal but for case, width and blanks). The same seed gives a query the same sample, whatever the order of the
-run and whichever other queries it holds. --set crosslingual takes a run of the Chinese queries for English ones.
+A hard negative is a passage that a retriever ranks high and that is not a known positive. By default, 4 negatives for
+each positive passage are sampled from the top 50 (Sections 3.1 and A.2), so a query with two positives gets 8. Known
+positives are excluded by id and by text, ignoring case, character width and spaces. With the same seed, a query gets
+the same sample, regardless of the run's order and of other queries. --set crosslingual also accepts a run of the
+Chinese queries.
 
-A candidate that scores like a positive may be one that nobody judged. Left out are those that score above --max-score;
-above the query's best positive less --margin (RocketQA's denoising); or above a share of it: with --relative-margin
-0.05, above 95 % (NV-Retriever's; as relative_margin of sentence-transformers). Scores are those of --cross-encoder
-(probabilities), those of --bi-encoder (cosines, or what it compares by), or else the run's own; there a positive that
-the run lacks counts as the last passage that it has.
+A candidate that scores like a positive may be an unjudged positive. These limits exclude such candidates:
 
-The file has a JSON object a line, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}; every
-beginning of a list of ids is a random sample too. `python -m builders annotate relabel` finds the positives among them.
+  --max-score X        candidates that score above X
+  --margin X           candidates that score above (best positive - X), as RocketQA's denoising
+  --relative-margin X  candidates that score above (1 - X) of the best positive, as NV-Retriever
+
+Scores are probabilities of --cross-encoder or similarities of --bi-encoder. Without either option, scores are those of
+the run. A positive that is not in the run then gets the score of the run's last passage.
+
+Each line of the output is a JSON object, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}. The
+first n ids of a list are a random sample too. `python -m builders annotate relabel` finds positives among these ids.
 
 Example:
 
@@ -46,19 +50,19 @@ from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, probability, read_run
 
-if TYPE_CHECKING:  # it loads PyTorch
+if TYPE_CHECKING:  # rerankers loads PyTorch
     from baselines.retrieve.rerankers import Group, PairJob
 
     Score = Callable[[Sequence[Group]], list[list[float]]]
 
-_TEXTS = 1 << 16  # passages ready for comparison that are kept: many are found for many queries
-_WINDOW = 256  # queries whose candidates are scored together
+_TEXTS = 1 << 16  # normalised passages in the cache, because many queries share passages
+_WINDOW = 256  # queries whose candidates are scored in one task
 _ANY = number_between(-math.inf, math.inf)
 
 
 @dataclass
 class Candidates:
-    """One query's candidates in random order, how many of them are asked for, and its positives in the collection."""
+    """The candidates of a query in random order, the number of negatives to select, and the query's positives."""
 
     query: str
     ids: list[str]
@@ -66,41 +70,45 @@ class Candidates:
     positives: list[str]
 
 
-Chosen = tuple[Candidates, list[str], int]  # the ids that are taken; how many candidates were left out
+Chosen = tuple[Candidates, list[str], int]  # the candidates, the selected ids, the number of excluded candidates
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
-    parser.add_argument("--split", default="train", help="whose queries (default: train)")
+    parser.add_argument("--split", default="train", help="the split of the queries (default: train)")
     add_queries(parser)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="a run of these queries")
-    parser.add_argument("--out", type=Path, required=True, metavar="F", help="JSON lines; gzipped where it ends in .gz")
     parser.add_argument(
-        "--top-k", type=whole_number(1), default=50, metavar="K", help="sample from these (default: 50)"
+        "--out", type=Path, required=True, metavar="F", help="the JSON lines to write; gzipped if F ends in .gz"
     )
     parser.add_argument(
-        "--negatives", type=whole_number(1), default=4, metavar="N", help="for each positive passage (default: 4)"
+        "--top-k", type=whole_number(1), default=50, metavar="K", help="sample from the K best passages (default: 50)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument(
+        "--negatives", type=whole_number(1), default=4, metavar="N", help="negatives for each positive (default: 4)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample (default: 0)")
     models = parser.add_mutually_exclusive_group()
-    models.add_argument("--cross-encoder", metavar="M", help="leave out what this model holds for relevant")
-    models.add_argument("--bi-encoder", metavar="M", help="likewise, by a dual-encoder")
-    parser.add_argument("--margin", type=_ANY, metavar="X", help="candidates score at most best positive - X")
+    models.add_argument("--cross-encoder", metavar="M", help="score candidates with this model (default: the run)")
+    models.add_argument("--bi-encoder", metavar="M", help="score candidates with this dual-encoder (default: the run)")
+    parser.add_argument(
+        "--margin", type=_ANY, metavar="X", help="exclude scores above the best positive's minus X (default: no limit)"
+    )
     parser.add_argument(
         "--relative-margin",
         type=number_between(0, 1),
         metavar="X",
-        help="candidates score at most (1 - X) of the best positive",
+        help="exclude scores above (1 - X) of the best positive's (default: no limit)",
     )
-    parser.add_argument("--max-score", type=_ANY, metavar="X", help="candidates score at most X")
+    parser.add_argument("--max-score", type=_ANY, metavar="X", help="exclude scores above X (default: no limit)")
     add_options(parser, *PAIRS, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:
     limits = Limits(args.margin, args.relative_margin, args.max_score)
     if (args.cross_encoder or args.bi_encoder) and limits == Limits():
-        raise InputError("--cross-encoder and --bi-encoder go with --margin, --relative-margin or --max-score")
+        raise InputError("--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score")
     check_models(args.cross_encoder, args.bi_encoder)
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
@@ -110,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
         given = for_english(given, release, args.split)
     if missing := sum(query not in given.hits for query in qrels.positives):
         if missing == len(qrels.positives):
-            raise InputError(f"no matching query: it has none of the {missing} of {qrels.name}", path=args.run)
+            raise InputError(f"no matching query: has none of the {missing} queries of {qrels.name}", path=args.run)
         log.warning("%s lacks %d of %d queries", args.run, missing, len(qrels.positives))
     passages = open_passages(release, configs.corpus)
     ranked = dict.fromkeys(corpus for hits in given.hits.values() for corpus, _ in hits[: args.top_k])
@@ -126,18 +134,16 @@ def run(args: argparse.Namespace) -> None:
             dropped += left_out
             file.write(json.dumps({"query-id": each.query, "negative-ids": ids}, ensure_ascii=False) + "\n")
     if short:
-        log.warning(
-            "%d of %d queries have fewer negatives than asked for; %d have none", short, len(qrels.positives), none
-        )
+        log.warning("%d of %d queries have too few negatives; %d of them have none", short, len(qrels.positives), none)
     log.info("%s: negatives of %d queries", args.out, len(qrels.positives))
     if limits != Limits():
-        log.info("%d candidates were left out: they score like positives", dropped)
+        log.info("%d candidates were excluded because they score above the limits", dropped)
 
 
 def _chosen(
     args: argparse.Namespace, limits: Limits, release: Release, given: Run, qrels: Qrels, found: Iterator[Candidates]
 ) -> Iterator[Chosen]:
-    """Choose among the candidates of every query by the scores of the model, or of the run."""
+    """Select the negatives of every query by the scores of the model or of the run."""
     if not (model := args.cross_encoder or args.bi_encoder):
         for each in found:
             yield from _within([(each.query, each)], functools.partial(_by_run, given), limits)
@@ -149,7 +155,7 @@ def _chosen(
     queries = args.queries or configs.queries
     texts = dict(read_queries(release, args.split, queries))
     if unasked := next((query for query in qrels.positives if query not in texts), None):
-        problem = f"judges a query {unasked!r} that {queries}/{args.split} lacks; build the release again"
+        problem = f"judges the query {unasked!r}, which {queries}/{args.split} lacks; build the release again"
         raise InputError(problem, path=qrels.name)
     job = pair_job(args, model, release, configs.corpus)
     windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
@@ -160,12 +166,12 @@ def _chosen(
 
 @dataclass(frozen=True)
 class Limits:
-    """The highest scores that a candidate may have; None: no limit.
+    """Limits of a candidate's score. None means no limit.
 
     Attributes:
-        margin: below the best positive's score, by so much (RocketQA, 2021, Section 3.3).
-        relative_margin: by this share of its size (NV-Retriever, 2024: TopK-PercPos).
-        max_score: whatever the positives score.
+        margin: the least distance below the best positive's score (RocketQA, 2021, Section 3.3).
+        relative_margin: the same distance as a share of the best positive's score (NV-Retriever, 2024: TopK-PercPos).
+        max_score: the highest score, regardless of the positives.
     """
 
     margin: float | None = None
@@ -173,21 +179,21 @@ class Limits:
     max_score: float | None = None
 
     def limit(self, positives: Sequence[float]) -> float:
-        """The highest score that a candidate may have, where the known positives have these."""
+        """Return the highest score that a candidate may have, given the scores of the known positives."""
         found = [math.inf] if self.max_score is None else [self.max_score]
         if positives:
-            # Of several positives the best. sentence-transformers takes the weakest, which here may be a passage that
-            # shares no more than some words with the answer: nearly everything would be left out.
+            # Use the best positive. sentence-transformers uses the weakest positive, which may share only a few words
+            # with the answer in this data, so nearly every candidate would be excluded.
             best = max(positives)
             if self.margin is not None:
                 found.append(best - self.margin)
             if self.relative_margin is not None:
-                found.append(best - abs(best) * self.relative_margin)  # also where scores are negative
+                found.append(best - abs(best) * self.relative_margin)  # abs: scores may be negative
         return min(found)
 
 
 def _by_model(task: tuple[PairJob, bool, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
-    """Choose negatives for a window of queries (text, candidates) by the scores of a model."""
+    """Select negatives for a window of queries (text, candidates) by the scores of a model."""
     from baselines.retrieve.rerankers import score_groups, similarities
 
     job, dual, window, limits = task
@@ -201,17 +207,17 @@ def _by_model(task: tuple[PairJob, bool, list[tuple[str, Candidates]], Limits], 
 
 
 def _by_run(given: Run, groups: Sequence[Group]) -> list[list[float]]:
-    """The scores of a run. A passage that the run lacks scores no higher than its last one, and counts as that."""
+    """Return the scores of a run. A passage that is not in the run gets the score of the run's last passage."""
     found = []
     for query, ids in groups:
         hits = given.hits.get(query, [])
-        own = dict(reversed(hits))  # of a passage twice, the higher score
+        own = dict(reversed(hits))  # if a passage occurs twice, the higher score wins
         found.append([own.get(corpus, hits[-1][1]) for corpus in ids] if hits else [])
     return found
 
 
 def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limits) -> list[Chosen]:
-    """The first ``asked`` candidates of each query that pass; a candidate is scored only when it is needed."""
+    """Return the first ``asked`` candidates of each query within the limits. Candidates are scored only when needed."""
     highest = [limits.limit(scores) for scores in score([(name, each.positives) for name, each in window])]
     taken: list[list[str]] = [[] for _ in window]
     looked_at = [0] * len(window)
@@ -229,7 +235,7 @@ def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limi
 
 
 def for_english(given: Run, release: Release, split: str) -> Run:
-    """A run of the Chinese queries, or of the English ones, as one of the English ones: they share the judgments."""
+    """Convert a run of the Chinese queries to one of the English queries, because they share their judgments."""
     hits = dict(given.hits)
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
@@ -241,16 +247,17 @@ def for_english(given: Run, release: Release, split: str) -> Run:
 def hard_negatives(
     given: Run, qrels: Qrels, passages: Passages, top_k: int, negatives: int, seed: int, every: bool = False
 ) -> Iterator[Candidates]:
-    """Every judged query's hard negatives (Sections 3.1, A.2): its top ``top_k`` less its positives, by the seed.
+    """Yield hard-negative candidates for every judged query: its ``top_k`` passages without positives, shuffled.
 
-    As many as are asked for (as there are, where there are fewer), or ``every`` one. A candidate's text is compared
-    with the positives' only when its turn comes. (The library's mine_hard_negatives searches by itself, with a
-    dual-encoder, over texts and vectors that all lie in memory; these candidates may be of BM25, and of 8 M passages.)
+    A query gets ``negatives`` candidates for each positive, or all candidates if ``every`` is true (Sections 3.1, A.2).
+    A candidate's text is compared with the positives only when the candidate is drawn. (The library's
+    mine_hard_negatives searches with a dual-encoder and needs all texts and vectors in memory. Here the run may come
+    from BM25 and the collection may have 8 million passages.)
     """
 
     @functools.lru_cache(_TEXTS)
     def plain(corpus: str) -> str:
-        """The passage's text without what two copies of it may differ in: case, width and blanks."""
+        """Return the passage's text without case, character width and spaces, to compare copies."""
         (text,) = passages.texts(passages.rows([corpus]).tolist())
         return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 

@@ -1,15 +1,15 @@
-"""The models that are trained: from the hub, from a checkpoint, or made from the collection.
+"""Open or create the models to train: from the hub, from a checkpoint, or from the collection itself.
 
-A dual-encoder is a SentenceTransformer that cuts queries and passages at lengths of their own, with one encoder for
-both or one for each (the library's Router); a cross-encoder is a CrossEncoder with one output or two. Both are saved so
-that plain ``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load them, lengths, prompts and inputs included.
+A dual-encoder is a SentenceTransformer that truncates queries and passages at different lengths. It has one encoder
+for both, or one for each (the library's Router). A cross-encoder is a CrossEncoder with one or two outputs. Plain
+``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load the saved models with their lengths, prompts and inputs.
 
-A start that is made is a BERT of random weights (``start = "scratch"``), or one vector per word (``"words"``):
-sentence-transformers' StaticEmbedding, whose vector of a text is the mean of its words' vectors, so that no GPU is
-needed. The words are those that jieba finds in the collection. A Unigram tokenizer cuts a text into the likeliest of
-them, as jieba does, and into characters where it knows none. A word begins as a random vector times its inverse
-document frequency, plus the same of its characters. Two texts are then as similar as the words that they share weigh,
-to within the dimensions' noise. Training learns which words matter, and which stand for each other.
+Without pretrained weights, a training starts from a BERT with random weights (``start = "scratch"``) or from one
+vector per word (``start = "words"``). The latter is the library's StaticEmbedding: a text's vector is the mean of its
+words' vectors, which needs no GPU. jieba finds the words in the collection. A Unigram tokenizer then splits a text into
+its likeliest words, as jieba does, and unknown words into characters. A word's initial vector is a random vector times
+the word's inverse document frequency, plus such vectors of its characters. Two texts are then as similar as the weight
+of their shared words, apart from noise. Training learns which words matter, and which words are synonyms.
 """
 
 from __future__ import annotations
@@ -54,36 +54,36 @@ from builders.core.typed import problem_of
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-POSITIONS = 512  # as BERT's
+POSITIONS = 512  # of BERT
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _TEXTS_AT_ONCE = 1_000
 _CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 _UNKNOWN = "[UNK]"
-_LONGEST = 16  # characters of a word; longer runs of letters and digits are names of files and the like
-_UNSEEN = 0.5  # how often a character counts that was never a word by itself
-_FP32 = {"dtype": torch.float32}  # whatever the start was saved in: an optimizer's small steps need them
+_LONGEST = 16  # characters of a word; longer runs of letters and digits are mostly file names
+_UNSEEN = 0.5  # count of a character that never occurs as a word
+_FP32 = {"dtype": torch.float32}  # overrides the saved precision, because an optimizer's small steps need fp32
 
 
 class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
-    """BERT that guesses at the masked tokens alone: in a small model, the vocabulary is most of the arithmetic.
+    """BERT that predicts only masked tokens, because most arithmetic of a small model is in the vocabulary.
 
-    The loss is the same. Saved under transformers' own class name, so that AutoModel finds that one.
+    The loss is the same. The class has transformers' name, so that AutoModel loads saved models with transformers'.
     """
 
     def forward(self, input_ids: Any, attention_mask: Any, labels: Any) -> dict[str, torch.Tensor]:
         states = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
         masked = labels != -100
         guesses = self.cls(states[masked])
-        # A batch without a masked token has a loss of 0, not of 0 / 0.
+        # clamp: a batch without masked tokens has the loss 0, not 0 / 0.
         total = torch.nn.functional.cross_entropy(guesses.float(), labels[masked], reduction="sum")
         return {"loss": total / masked.sum().clamp(min=1)}
 
 
 def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> SentenceTransformer:
-    """The dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
+    """Open the dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
 
-    A start that is a SentenceTransformer keeps its pooling, similarity and prompts. Raises :class:`InputError` where
-    the recipe says otherwise, and where cosines would be trained on at their own scale.
+    A SentenceTransformer keeps its pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks for a
+    different pooling or similarity, or for cosine similarity with ``train.scale`` <= 1.
     """
     wanted, data = recipe.model, recipe.data
     with opening(f"cannot start from the model {start!r}", new_head, start):
@@ -92,8 +92,8 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             similarity = _own_similarity(model, start)
             for key, own in (("pooling", _pooling(model)), ("similarity", similarity)):
                 if (asked := getattr(wanted, key)) not in ("", own):
-                    problem = f"model.{key} = {asked}: {start} is a SentenceTransformer with {own or 'none'}"
-                    raise InputError(f"{problem}; --set model.{key}= takes its own")
+                    problem = f"model.{key} = {asked}, but {start} is a SentenceTransformer with {own or 'none'}"
+                    raise InputError(f"{problem}; --set model.{key}= uses the model's value")
         else:
             at = _at(commit)
             encoder: Any = Transformer(
@@ -108,18 +108,18 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     if similarity == "cos":
         if recipe.train.scale <= 1:
             raise InputError(
-                f"{start}: cosines at train.scale = {recipe.train.scale:g} are too alike to learn from; expected more "
-                "than 1, as --set train.scale=20"
+                f"{start}: cosines with train.scale = {recipe.train.scale:g} differ too little to learn from; expected "
+                "a scale above 1, for example --set train.scale=20"
             )
         if not any(isinstance(module, Normalize) for module in model.modules()):
-            model.append(Normalize())  # so that dot products, which every index can do, are cosines
+            model.append(Normalize())  # dot products, which every index supports, are then cosines
     if (shortest := recipe.train.shortest) > (full := model.get_embedding_dimension() or 0):
         raise InputError(f"train.shortest = {shortest} is more than the {full} dimensions of {start}")
     if shortest and similarity != "cos":
         raise InputError(f"train.shortest: {start} compares by dot product; expected model.similarity = cos")
     if is_static(model):
         if wanted.towers == 2 or wanted.inputs == "official":
-            raise InputError(f"{start} is a static model: it has one tower, and inputs of its own")
+            raise InputError(f"{start} is a static model; expected model.towers = 1 and model.inputs = plain")
         return model
     if wanted.towers == 2:
         model = _two_towers(model, device)
@@ -130,9 +130,9 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             kind: Any = "query" if route == "query" else "passage"
             tower.processor = official_tokenizer(tower.tokenizer, kind, length)
         if pooler := getattr(tower.auto_model, "pooler", None):
-            pooler.requires_grad_(False)  # the vector has nothing of it; several processes would wait for its gradients
+            pooler.requires_grad_(False)  # unused; several processes would wait for gradients that never come
         tower.query_length, tower.document_length = data.query_length, data.passage_length
-        # A plain encode() has no task and cuts here: a model from scratch has no use for positions that it never saw.
+        # A plain encode() has no task and truncates here. A model from scratch has not learned longer positions.
         tower.max_seq_length = data.passage_length
     for route, key, length in (
         ("query", "query_length", data.query_length),
@@ -149,13 +149,13 @@ def is_static(model: SentenceTransformer) -> bool:
 
 
 def halves(model: SentenceTransformer, shortest: int) -> list[int]:
-    """The dimensions of a model's vectors, half of them, a quarter ..., down to ``shortest``."""
+    """Return the dimension of the model's vectors, half of it, a quarter, and so on, down to ``shortest``."""
     full = model.get_embedding_dimension() or 0
     return [full >> n for n in range(full.bit_length()) if full >> n >= shortest]
 
 
 def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
-    """The model with an encoder for queries and one for passages, equal at first; itself where it has two already."""
+    """Copy the model's encoder, so that queries and passages have one each. A model with two stays as it is."""
     if any(isinstance(module, Router) for module in model):
         return model
     passages = list(model.children())
@@ -171,7 +171,7 @@ def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
 
 
 def _towers(model: SentenceTransformer, wanted: int, start: str) -> dict[str, Any]:
-    """The transformers of a model, by route: query and document, or the one of both, named document."""
+    """Return the transformers of a model by route: query and document, or only document if both share one."""
     router = next((module for module in model if isinstance(module, Router)), None)
     routes: dict[str, Any] = {"document": model} if router is None else dict(router.sub_modules.items())
     if len(routes) != wanted:
@@ -180,7 +180,7 @@ def _towers(model: SentenceTransformer, wanted: int, start: str) -> dict[str, An
         name: next((m for m in route.modules() if isinstance(m, Transformer)), None) for name, route in routes.items()
     }
     if None in found.values() or set(found) - {"query", "document"}:
-        raise InputError(f"{start} has no transformer for queries or for passages to train")
+        raise InputError(f"{start} lacks a transformer for queries or for passages")
     return found
 
 
@@ -190,7 +190,7 @@ def _pooling(model: SentenceTransformer) -> str:
 
 
 def _own_similarity(model: SentenceTransformer, start: str) -> str:
-    """The similarity of a SentenceTransformer: ``cos`` also where it takes dot products of normalised vectors."""
+    """Return the similarity of a SentenceTransformer. Dot products of normalised vectors count as ``cos``."""
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"{start} compares by {model.similarity_fn_name!r}; expected cosine or dot")
     normalised = any(isinstance(module, Normalize) for module in model.modules())
@@ -198,17 +198,17 @@ def _own_similarity(model: SentenceTransformer, start: str) -> str:
 
 
 def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> CrossEncoder:
-    """The cross-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
+    """Open the cross-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
 
-    Raises :class:`InputError` where a start that is a cross-encoder has another number of outputs than the recipe.
+    Raises :class:`InputError` if ``start`` is a cross-encoder whose number of outputs differs from the recipe.
     """
     outputs, length = recipe.model.outputs, recipe.data.passage_length
     with opening(f"cannot start from the model {start!r}", new_head, start):
         config = AutoConfig.from_pretrained(start, **_at(commit))
         is_cross = next(iter(classes(config)), "").endswith("ForSequenceClassification")
-        if is_cross and config.num_labels != outputs:  # the library says it in thirty lines
+        if is_cross and config.num_labels != outputs:  # the library's own message has thirty lines
             have = config.num_labels
-            raise InputError(f"{start} is a cross-encoder of {have} outputs; expected model.outputs = {have}")
+            raise InputError(f"{start} is a cross-encoder with {have} outputs; expected model.outputs = {have}")
         model = CrossEncoder(
             start, num_labels=outputs, max_length=length, device=device, revision=commit, model_kwargs=dict(_FP32)
         )
@@ -222,7 +222,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
 
 
 def masked_language_model(recipe: Recipe, start: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
-    """(masked language model, tokenizer) to train on, from ``start`` (a directory, or a hub name at a ``commit``)."""
+    """Open the masked language model to train and its tokenizer, from a directory or a hub name at a ``commit``."""
     at, length = _at(commit), recipe.data.passage_length
     with opening(f"cannot start from the model {start!r}", new_head, start):
         config = AutoConfig.from_pretrained(start, **at)
@@ -241,26 +241,26 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
 
 
 def _at(commit: str | None) -> dict[str, Any]:
-    """For every call of transformers: which commit, and no code of the model (unless told, it asks on stdin)."""
+    """Return arguments for transformers: the commit, and no remote code, because the default would ask on stdin."""
     return {"trust_remote_code": False} | ({"revision": commit} if commit else {})
 
 
 def _check_names(start: str, modules: list[Any], *tokenizers: Any) -> None:
-    """:class:`InputError` where a route or a chat template, saved under its name, would be outside the checkpoint."""
+    """Raise :class:`InputError` if a route or chat template has a name that saves its file outside the checkpoint."""
     tokenizers += tuple(module.tokenizer for module in modules if isinstance(module, Transformer))
     templates = [getattr(tokenizer, "chat_template", None) for tokenizer in tokenizers]
     for named in [*(module.sub_modules for module in modules if isinstance(module, Router)), *templates]:
-        if isinstance(named, (dict, torch.nn.ModuleDict)):  # a template alone has no name
+        if isinstance(named, (dict, torch.nn.ModuleDict)):  # a single template is a string without a name
             for name in named:
-                several = f"the name {name!r} has several parts; expected a plain one" if "/" in name else ""
+                several = f"the name {name!r} contains a slash; expected a plain name" if "/" in name else ""
                 if problem := problem_of(name) or several:
                     raise InputError(f"cannot start from the model {start!r}: {problem}")
 
 
 def make_start(recipe: Recipe, start: str, passages: Passages, folder: Path) -> Path:
-    """Make the model ``scratch`` or ``words`` in ``folder``, unless it is there.
+    """Create the starting checkpoint ``scratch`` or ``words`` in ``folder``, unless it exists.
 
-    The first process makes it, the others wait. The same recipe and collection give the same bytes.
+    The first process writes the files while others wait. The same recipe and collection give the same bytes.
     """
     last, write = ("modules.json", _write_words) if start == WORDS else ("model.safetensors", _write_scratch)
     build_once(folder, (folder / last).is_file, lambda new: write(recipe, passages, new))
@@ -268,7 +268,7 @@ def make_start(recipe: Recipe, start: str, passages: Passages, folder: Path) -> 
 
 
 def _texts(passages: Passages, most: int) -> Iterator[str]:
-    """The texts of ``most`` passages, evenly spaced over the collection."""
+    """Yield the texts of at most ``most`` passages, evenly spaced over the collection."""
     count = min(most, len(passages))
     rows = [n * len(passages) // count for n in range(count)]
     for start in range(0, count, _TEXTS_AT_ONCE):
@@ -279,7 +279,7 @@ def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
     sizes = recipe.scratch
     vocabulary = wordpieces(passages, sizes.vocabulary, sizes.vocabulary_passages)
     write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in vocabulary))
-    # The path goes first: transformers 5 ignores the keyword vocab_file, and every token becomes [UNK].
+    # Pass the path by position: transformers 5 ignores the keyword vocab_file, and every token becomes [UNK].
     tokenizer = BertTokenizer(str(folder / "vocab.txt"), model_max_length=POSITIONS)
     torch.manual_seed(recipe.train.seed)
     tokenizer.save_pretrained(folder)
@@ -288,7 +288,7 @@ def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
 
 
 def scratch_config(sizes: Scratch, words: int) -> BertConfig:
-    """The architecture of these sizes, for a vocabulary of so many word pieces."""
+    """Return the BERT configuration of the given sizes, for a vocabulary of ``words`` word pieces."""
     return BertConfig(
         vocab_size=words,
         hidden_size=sizes.hidden,
@@ -298,15 +298,15 @@ def scratch_config(sizes: Scratch, words: int) -> BertConfig:
         hidden_dropout_prob=sizes.dropout,
         attention_probs_dropout_prob=sizes.dropout,
         max_position_embeddings=POSITIONS,
-        initializer_range=0.02 * (768 / sizes.hidden) ** 0.5,  # BERT's, at its width: a narrower one needs more
+        initializer_range=0.02 * (768 / sizes.hidden) ** 0.5,  # BERT's value, scaled up for narrower models
     )
 
 
 def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
-    """A WordPiece vocabulary of at most ``size`` pieces from ``most`` passages, evenly spaced over the collection.
+    """Build a WordPiece vocabulary of at most ``size`` pieces from ``most`` passages, evenly spaced.
 
-    BERT's special tokens come first. The same passages give the same list: the library breaks ties between rare
-    characters by chance, so which characters are in is decided here.
+    BERT's special tokens come first. The same passages give the same list. This function selects the characters,
+    because the library breaks ties between rare characters at random.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -317,8 +317,8 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in _texts(passages, most):
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    # A character that comes inside words has a piece for that, too. The library would number those in the order of a
-    # hash table, and the numbers decide ties between pieces: so they are given to it.
+    # A character inside words needs a second piece with "##". The library would number these pieces in the order of a
+    # hash table, and the numbers break ties between pieces. Listing the pieces as special tokens fixes their numbers.
     alphabet: list[str] = []
     inside: list[str] = []
     for character in common:
@@ -341,7 +341,7 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
 
 
 def _stands_alone(character: str) -> bool:
-    """True if BERT's tokenizers set a character apart from its neighbours: Chinese ones and punctuation."""
+    """True if BERT's tokenizers separate the character from its neighbours, as Chinese characters and punctuation."""
     chinese = any(low <= ord(character) <= high for low, high in _CHINESE)
     return chinese or character in string.punctuation or unicodedata.category(character).startswith("P")
 
@@ -358,12 +358,12 @@ def _write_words(recipe: Recipe, passages: Passages, folder: Path) -> None:
 
 
 class Counts:
-    """Counts of words in ``most`` passages, evenly spaced over a collection.
+    """Counts of words in at most ``most`` passages, evenly spaced over a collection.
 
     Attributes:
-        passages: how many they are.
-        words: how often each word comes.
-        found: in how many of the passages a word, or a single character, is.
+        passages: the number of passages read.
+        words: the number of occurrences of each word.
+        found: the number of passages that contain each word or single character.
     """
 
     def __init__(self, passages: Passages, most: int) -> None:
@@ -390,9 +390,9 @@ def _normalizer() -> Any:
 
 
 def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
-    """(a tokenizer of the ``size`` most frequent words and of all characters, its words by number).
+    """Build a tokenizer of the ``size`` most frequent words and all characters. Return it and its words by token id.
 
-    Runs of letters and digits are cut from each other and from what is around them; the rest is dropped.
+    Latin letters, digits and other letters are separated from each other. Other characters are dropped.
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -411,10 +411,10 @@ def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
 
 
 def start_vectors(words: list[str], counts: Counts, sizes: Words, seed: int) -> npt.NDArray[np.float32]:
-    """The vectors that the words begin with, shape (words, dimensions).
+    """Return the initial vectors of the words, shape (words, dimensions).
 
-    A random vector of unit length, times the word's inverse document frequency; and, times ``characters``, the same of
-    each of its characters, so that words are alike that share some.
+    A word's vector is a random unit vector times the word's inverse document frequency. For each of its characters,
+    such a vector times ``sizes.characters`` is added, so that words with shared characters are similar.
     """
     generator = np.random.default_rng(seed)
 

@@ -1,7 +1,7 @@
-"""Labelled pairs of questions, which a question-matching model learns from and is measured on (Section 2.3).
+"""Labelled pairs of questions, to train and evaluate a question-matching model (Section 2.3).
 
-A table (commas or tabs, plain or gzipped) or JSON lines, as such data sets are published: LCQMC, BQ, AFQMC, ATEC,
-cMedQQ. Labels are 1 (the two ask the same) and 0.
+Files are tables (commas or tabs, plain or gzipped) or JSON lines, the formats of LCQMC, BQ, AFQMC, ATEC and cMedQQ. The
+label is 1 if two questions ask the same, else 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from builders.core.typed import json_lines
 from builders.sources.files import Source
 from builders.sources.tables import open_table
 
-# What the columns are called in published files; the first name of each is ours.
+# Column names in published files. The first name of each column is this project's.
 _NAMES = {
     "text1": ("text1", "text_a", "sentence1", "question1", "query1"),
     "text2": ("text2", "text_b", "sentence2", "question2", "query2"),
@@ -30,7 +30,7 @@ _SHOWN = 60  # characters of a line that an error quotes
 
 
 class QuestionPair(NamedTuple):
-    """Two questions, and 1 where they ask the same, else 0."""
+    """Two questions, and the label 1 if they ask the same, else 0."""
 
     first: str
     second: str
@@ -39,14 +39,14 @@ class QuestionPair(NamedTuple):
 
 @dataclass(frozen=True)
 class PairFile:
-    """A file of labelled pairs; ``columns`` of a table without a line of names, None where the file names them."""
+    """A file of labelled pairs. ``columns`` are the names for a table without a header, None if the file has names."""
 
     path: Path
     columns: tuple[str, ...] | None = None
 
 
 def pair_file(text: str) -> PairFile:
-    """Read a word of ``--pairs``: ``FILE``, or ``FILE:NAME,NAME,...`` with the columns of a file without names."""
+    """Parse a value of ``--pairs``: ``FILE``, or ``FILE:NAME,NAME,...`` with column names for a file without header."""
     name, colon, names = text.rpartition(":")
     if colon and "," in names and not Path(text).is_file():
         return PairFile(Path(name), tuple(each.strip().lower() for each in names.split(",")))
@@ -54,10 +54,9 @@ def pair_file(text: str) -> PairFile:
 
 
 def read_question_pairs(files: Iterable[PairFile]) -> list[QuestionPair]:
-    """The pairs of all files, in their order.
+    """Read the pairs of all files, in order.
 
-    Raises :class:`InputError` naming file and line where a column is missing, a question is empty, or a label is
-    neither 0 nor 1.
+    Raises :class:`InputError` with file and line if a column is missing, a question is empty, or a label is not 0 or 1.
     """
     found: list[QuestionPair] = []
     for file in files:
@@ -66,16 +65,17 @@ def read_question_pairs(files: Iterable[PairFile]) -> list[QuestionPair]:
         rows = _json_lines(file.path) if is_json else _table(file)
         found += (_pair(columns, values, file.path, line) for line, columns, values in rows)
         if len(found) == before:
-            raise InputError("has no pair", path=file.path)
+            raise InputError("has no pair of questions", path=file.path)
     return found
 
 
 def _table(file: PairFile) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
-    """(line, names of the columns, values) of every row."""
+    """Yield the line number, the column names and the values of every row."""
     table = open_table(Source(file.path, None, file.path.name))
     columns = file.columns or tuple(table.columns)
     if len(columns) != len(table.first):
-        raise InputError(f"has {len(table.first)} columns; expected those of --pairs: {columns}", path=file.path)
+        problem = f"has {len(table.first)} columns; expected the {len(columns)} named in --pairs: {columns}"
+        raise InputError(problem, path=file.path)
     for number, (line, values) in enumerate(table.rows()):
         if file.columns or number:
             yield line, columns, values
@@ -87,12 +87,12 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]
 
 
 def _places(columns: Sequence[str], path: Path, line: int) -> list[int]:
-    """The places of the two questions and the label among ``columns``."""
+    """Return the positions of the two questions and of the label in ``columns``."""
     places = [[place for place, column in enumerate(columns) if column in names] for names in _NAMES.values()]
     if any(len(each) != 1 for each in places):
         wanted = ", ".join(f"{names[0]} (or {', '.join(names[1:])})" for names in _NAMES.values())
         shown = ", ".join(columns)[:_SHOWN]
-        end = "FILE:id,text1,text2,label names those of a file"
+        end = "name the columns of a file without header as FILE:id,text1,text2,label"
         raise InputError(f"expected one column of each: {wanted}; found {shown!r}; {end}", path=path, line=line)
     return [place for (place,) in places]
 
@@ -100,7 +100,7 @@ def _places(columns: Sequence[str], path: Path, line: int) -> list[int]:
 def _pair(columns: Sequence[str], values: Sequence[Any], path: Path, line: int) -> QuestionPair:
     first, second, label = (values[place] for place in _places(columns, path, line))
     if not all(isinstance(text, str) and text.strip() for text in (first, second)):
-        raise InputError("expected two questions, texts that are not empty", path=path, line=line)
+        raise InputError("expected two questions that are not empty", path=path, line=line)
     found = None if isinstance(label, bool) else _LABELS.get(str(label).strip())
     if found is None:
         raise InputError(f"expected a label 0 or 1, found {str(label)[:_SHOWN]!r}", path=path, line=line)
@@ -110,26 +110,26 @@ def _pair(columns: Sequence[str], values: Sequence[Any], path: Path, line: int) 
 def train_and_dev(
     files: Sequence[PairFile], dev_files: Sequence[PairFile], held_out: float, seed: int
 ) -> tuple[list[QuestionPair], list[QuestionPair]]:
-    """(pairs to train on, pairs to measure on: those of ``dev_files``, or a part of the others that is held out).
+    """Return the training pairs and the dev pairs. Without ``dev_files``, a part of the training pairs is held out.
 
-    Raises :class:`InputError` where either has one label alone.
+    Raises :class:`InputError` if the training pairs or the dev pairs have only one of the two labels.
     """
     train = read_question_pairs(files)
     if dev_files:
         dev = read_question_pairs(dev_files)
     else:
         train, dev = hold_out(train, held_out, seed)
-    for pairs, use in ((train, "to train on"), (dev, "to measure on")):
+    for pairs, use in ((train, "training"), (dev, "evaluation")):
         if len({pair.label for pair in pairs}) < 2:
-            raise InputError(f"{use}: {len(pairs)} pairs, expected some with each label, 0 and 1")
+            raise InputError(f"{len(pairs)} pairs for {use}; expected pairs with label 0 and pairs with label 1")
     return train, dev
 
 
 def hold_out(pairs: Sequence[QuestionPair], share: float, seed: int) -> tuple[list[QuestionPair], list[QuestionPair]]:
-    """(pairs to train on, pairs to measure on): a ``share`` of the pairs, drawn by the seed, and what is left.
+    """Return the training pairs and the held-out pairs, a ``share`` of all pairs drawn by the seed.
 
-    What is left has no question of the pairs that are drawn: such pairs are in neither, or the model would be measured
-    on questions that it has seen.
+    A pair that shares a question with a held-out pair is dropped. Otherwise the model would be evaluated on questions
+    from its training.
     """
     drawn = set(np.random.default_rng([seed, 2]).permutation(len(pairs))[: round(share * len(pairs))].tolist())
     apart = {text for number in drawn for text in pairs[number][:2]}
@@ -139,16 +139,15 @@ def hold_out(pairs: Sequence[QuestionPair], share: float, seed: int) -> tuple[li
 
 @dataclass
 class Measured:
-    """Pairs that a model is measured on. ``length``: tokens of a pair, for batches that fit into memory."""
+    """Pairs to evaluate a model on. ``length``: tokens of a pair, to size batches that fit into memory."""
 
     pairs: list[QuestionPair]
     length: int
 
     def measures(self, model: Any, batch: int) -> dict[str, float]:
-        """AUC, and the accuracy at a probability of 0.5, the paper's threshold.
+        """Return the AUC, and the accuracy at a probability of 0.5, the paper's threshold.
 
-        (The library's CrossEncoderClassificationEvaluator has no AUC, and its accuracy is that of the threshold that
-        suits these very pairs best.)
+        (The library's CrossEncoderClassificationEvaluator has no AUC, and tunes its threshold on the evaluated pairs.)
         """
         from sklearn.metrics import accuracy_score, roc_auc_score
 

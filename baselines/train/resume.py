@@ -1,8 +1,10 @@
 """Resume a killed training, and recognise a finished one.
 
-``DIR.training`` beside the checkpoint ``DIR`` holds the states of a training while it runs: ``about.json`` (everything
-the training depends on), ``checkpoint-STEP`` folders, sealed with a manifest of their files when they are whole, and
-TensorBoard's logs.
+During a training, the folder ``DIR.training`` beside the checkpoint ``DIR`` holds:
+
+- ``about.json``: everything the training depends on
+- ``checkpoint-STEP``: training states, each with a manifest of its files that is written last
+- TensorBoard's logs
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ _ABOUT, _SEAL, _STATE = "about.json", "sealed.json", "checkpoint-"
 
 
 class _Trained(Struct):
-    """The part of a finished training's ``training.json`` that is read here."""
+    """The part of ``training.json`` that describes what a finished training depends on."""
 
     about: dict[str, Any]
 
 
 class _Seal(Struct):
-    """The last file that is written into a state."""
+    """The manifest of a state, written after all of the state's files."""
 
     seconds: float
     processes: int
@@ -40,9 +42,9 @@ class _Seal(Struct):
 
 
 def is_done(out: Path, about: dict[str, Any], ask_commit: Callable[[], str | None]) -> bool:
-    """True if ``out`` is the checkpoint of the training that depends on ``about``, and on the commit of its start.
+    """True if ``out`` is a finished checkpoint with the same ``about`` and the same commit of the starting checkpoint.
 
-    If the commit cannot be asked for now, the recorded one counts. Raises :class:`InputError` for a damaged checkpoint.
+    If the hub cannot be reached, the recorded commit is trusted. Raises :class:`InputError` for a damaged checkpoint.
     """
     if not (out / TRAINING).is_file():
         return False
@@ -54,13 +56,13 @@ def is_done(out: Path, about: dict[str, Any], ask_commit: Callable[[], str | Non
         if ask_commit() != commit:
             return False
     except InputError as error:
-        log.warning("%s; %s began from the commit %s", error, out, commit)
+        log.warning("%s; continuing, because %s records the commit %s", error, out, commit)
     check_hashes(out)
     return True
 
 
 def start_commit(out: Path, start: str) -> str | None:
-    """Return the commit of ``start``, a model on the hub, from which the checkpoint in ``out`` was trained, or None."""
+    """Return the hub commit of ``start`` that the checkpoint in ``out`` was trained from, or None if unknown."""
     try:
         about = read_json(out / TRAINING, _Trained).about
     except (FileNotFoundError, NotADirectoryError, InputError):
@@ -70,25 +72,26 @@ def start_commit(out: Path, start: str) -> str | None:
 
 
 def states_of(out: Path) -> Path:
-    """The folder of the states of the training that ends in ``out``."""
+    """The folder of training states for the checkpoint ``out``."""
     return out.with_name(f"{out.name}.training")
 
 
 @contextlib.contextmanager
 def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[Path]:
-    """Yield the folder of states. It stays after the block, also after an error if it holds a state.
+    """Yield the folder of states, and leave it in place after the block. An :class:`InputError` removes an empty one.
 
-    Without ``resume`` the folder is emptied first. Raises :class:`InputError` if it holds states of another training
-    (recipe, data or start differ), or is somebody else's folder.
+    If ``resume`` is false, the folder is emptied first. Raises :class:`InputError` if the folder has states of another
+    training (recipe, data or starting checkpoint differ), or files that no training wrote.
     """
     states, earlier = states_of(out), None
     if states.exists() and any(path.name[0] != "." for path in states.iterdir()):
         if not (states / _ABOUT).is_file():
-            problem = f"would hold the training's states, and is something else (no {_ABOUT}); expected another --out"
+            problem = f"is needed for the training's states but has other files (no {_ABOUT}); choose another --out"
             raise InputError(problem, path=states)
         earlier = read_json(states / _ABOUT, dict[str, Any], "--no-resume starts anew") if resume else None
     if earlier not in (None, about) and _steps(states):
-        problem = f"is of another training ({', '.join(_differences(earlier, about))} differ); --no-resume starts anew"
+        differences = ", ".join(_differences(earlier, about))
+        problem = f"belongs to another training ({differences} differ); --no-resume starts anew"
         raise InputError(problem, path=states)
     if earlier != about:
         shutil.rmtree(states, ignore_errors=True)
@@ -110,16 +113,16 @@ def _differences(left: Any, right: Any, key: str = "") -> list[str]:
 
 
 def seal(state: Path, seconds: float, processes: int) -> None:
-    """Mark a state as whole, once every process has written its part; ``seconds``: of training so far."""
+    """Write the manifest of a state after every process has saved its part. ``seconds``: training time so far."""
     names = sorted(path.relative_to(state).as_posix() for path in state.rglob("*") if path.is_file())
     sealed = _Seal(seconds, processes, [describe(state, name) for name in names])
     write_text(state / _SEAL, json.dumps(to_builtins(sealed), indent=1) + "\n")
 
 
 def last_state(states: Path, processes: int) -> tuple[Path | None, float]:
-    """(the newest whole state of so many processes, the seconds of training until then); (None, 0.0) without any.
+    """Return the newest intact state for this number of processes and its seconds of training, or (None, 0.0).
 
-    Newer ones are removed, with a warning: a kill left them half-written, or a file was changed since.
+    Newer states that are incomplete or damaged are removed, with a warning.
     """
     for path in reversed(_steps(states)):
         try:
@@ -127,19 +130,19 @@ def last_state(states: Path, processes: int) -> tuple[Path | None, float]:
             wrong = ((entry.path, wrong_file(path / entry.path, entry)) for entry in sealed.files)
             fault = next((f"{name} {problem}" for name, problem in wrong if problem), "")
             if sealed.processes != processes:
-                fault = f"it is of {sealed.processes} processes, and there are {processes}"
+                fault = f"saved by {sealed.processes} processes; this training has {processes}"
         except FileNotFoundError:
-            fault = "the training was killed while it was written"
+            fault = "the training was killed during the save"
         except InputError as error:
             fault = str(error)
         if not fault:
             return path, sealed.seconds
-        log.warning("%s is not whole (%s); removed", path, fault)
+        log.warning("%s cannot be resumed (%s); removed", path, fault)
         shutil.rmtree(path)
     return None, 0.0
 
 
 def _steps(states: Path) -> list[Path]:
-    """The folders of states, the oldest first."""
+    """The folders of states, oldest first."""
     names = [path.name for path in states.glob(f"{_STATE}*") if path.name.removeprefix(_STATE).isdecimal()]
     return [states / name for name in sorted(names, key=lambda name: int(name.removeprefix(_STATE)))]

@@ -2,20 +2,25 @@
 
 The model is a dual-encoder, a cross-encoder, or a masked language model. RECIPE is a name (baselines/recipes/NAME.toml)
 or a path. Hard negatives come from `mine`. The checkpoint directory loads with plain SentenceTransformer(DIR) or
-CrossEncoder(DIR); recipe.json, training.json and loss.png lie in it. States for taking up a killed training are kept in
-DIR.training; the same command goes on from the last one and ends in the same bits (on one machine, on the CPU; graphics
-cards sum in no fixed order). Several processes, with cross-batch negatives: torchrun --nproc-per-node N -m baselines
-train ... A recipe that starts from another one's checkpoint finds it beside --out, or is given it with --start.
+CrossEncoder(DIR). It also contains recipe.json, training.json and loss.png.
 
---set data.set=restrain-14K-interpolation (or another config that `builders add` made) trains on the questions
-that were drawn alone; hard negatives of all training questions serve as they are.
+If a recipe starts from the checkpoint of another recipe, `train` looks for that checkpoint beside --out. --start names
+a different one. To train in several processes with cross-batch negatives, use: torchrun --nproc-per-node N -m baselines
+train ...
 
-question-matching learns from labelled pairs of questions in the place of a release (Section 2.3): tables with commas or
-tabs, or JSON lines, gzipped or not, with columns text1, text2 and label, by these names or those that LCQMC, BQ and
-AFQMC have. The columns of a table without names stand behind it: FILE:id,text1,text2,label. AUC, and the accuracy at
-the paper's threshold of 0.5, on --dev-pairs or on a part that is held out, are printed and kept in training.json.
+The states of a running training are saved in CKPT.training. After a kill, the same command resumes from the last state.
+On a CPU of the same machine the result is identical to the bit. GPUs add numbers in varying order.
 
-Example, from nothing:
+--set data.set=restrain-14K-interpolation trains only on the sampled questions of this config. Configs come from
+`builders add`. Hard negatives of all training questions can be used unchanged.
+
+question-matching trains on labelled pairs of questions instead of a release (Section 2.3). Pairs are tables (commas or
+tabs) or JSON lines, gzipped or not, with the columns text1, text2 and label. The column names of LCQMC, BQ and AFQMC
+are recognised. For a table without header, add the names: FILE:id,text1,text2,label. The model is evaluated on
+--dev-pairs or on a held-out part of --pairs. AUC, and accuracy at the paper's threshold of 0.5, are printed and saved
+in training.json.
+
+Example, without pretrained weights:
 
   python -m baselines train mlm-scratch --release DIR --out build/models/mlm-scratch
   python -m baselines train de-bm25-neg-scratch --release DIR --negatives bm25.train.negatives.jsonl.gz \\
@@ -51,18 +56,18 @@ from builders.core.folders import check_output, replace_directory, work_beside
 from builders.core.jobs import loading
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 
-if TYPE_CHECKING:  # they load PyTorch, which takes seconds: errors of the input come before them
+if TYPE_CHECKING:  # these load PyTorch, which takes seconds; input errors should appear before
     from baselines.train.data import Batches
     from baselines.train.question_pairs import PairFile
     from baselines.train.trainers import Evaluate
 
 
-_FIRST_SPEAKS = 5.0  # seconds
+_FIRST_REPORTS = 5.0  # seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help=f"a .toml file, or one of {', '.join(names())}")
-    parser.add_argument("--release", type=Path, metavar="DIR", help="the release directory (but with --pairs)")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="the release directory (required without --pairs)")
     parser.add_argument("--out", type=Path, required=True, metavar="CKPT", help="the checkpoint directory to write")
     parser.add_argument(
         "--pairs",
@@ -72,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="labelled pairs of questions, for question-matching: tables or JSON lines with text1, text2, label",
     )
     parser.add_argument(
-        "--dev-pairs", nargs="+", default=[], metavar="FILE", help="pairs to measure on (default: a part of --pairs)"
+        "--dev-pairs", nargs="+", default=[], metavar="FILE", help="pairs to evaluate on (default: a part of --pairs)"
     )
     parser.add_argument(
         "--negatives",
@@ -80,22 +85,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="F",
-        help="hard negatives (what `mine` writes); several times: of some queries each",
+        help="hard negatives from `mine`; repeat the option for files with different queries",
     )
     parser.add_argument(
-        "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries: a cross-encoder's dev curve re-ranks it"
+        "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries that a cross-encoder re-ranks for scores"
     )
     parser.add_argument(
-        *("--start", "--start-from"),  # torchrun takes --start for an abbreviation of its own --start-method
+        *("--start", "--start-from"),  # torchrun reads --start as an abbreviation of its own --start-method
         metavar="MODEL",
-        help="a directory or a hub name in the place of the recipe's start (under torchrun write --start-from)",
+        help="start from this directory or hub name (default: the recipe's; with torchrun, use --start-from)",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a value of the recipe: train.batch=64"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a recipe's value: train.batch=64"
     )
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: cuda where it is")
-    parser.add_argument("--no-resume", action="store_true", help="start anew, over earlier states and checkpoints")
-    parser.add_argument("--cache", type=Path, metavar="DIR", help="where unpacked collections are kept")
+    parser.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="device (default: cuda if available)"
+    )
+    parser.add_argument("--no-resume", action="store_true", help="ignore and replace earlier states and checkpoints")
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="cache directory for unpacked collections")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -104,38 +111,38 @@ def run(args: argparse.Namespace) -> None:
         if job.resume and is_done(job.out, job.about, lambda: job.commit):
             log.info("%s is this training's checkpoint already; --no-resume trains again", job.out)
             if job.first:
-                with work_beside(job.out, wait=True):  # removes what a kill at the very end has left beside it
+                with work_beside(job.out, wait=True):  # removes temporary files of a killed training
                     pass
             return
-        if job.commit:  # asked for before the large libraries are loaded: an error comes at once
+        if job.commit:  # fetched before the large libraries are loaded, so that errors appear at once
             log.info("starts from %s, commit %s", job.start, job.commit)
         training = train(job)
     except InputError:
         if os.environ.get("RANK", "0") != "0":
-            time.sleep(_FIRST_SPEAKS)  # torchrun ends the other processes before they repeat the first one's error
+            time.sleep(_FIRST_REPORTS)  # torchrun ends this process before it repeats the error of the first process
         raise
     if training:
         print(json.dumps({"checkpoint": str(args.out), "steps": training["steps"], "dev": training["dev"][-1:]}))
 
 
 class Job:
-    """A training that is asked for: the options of `train`, checked before any large library is loaded.
+    """The options of `train`, validated before any large library is loaded.
 
     Attributes:
-        release: None where the recipe learns from ``pairs``.
-        pairs, dev_pairs: files of labelled pairs of questions, to train and to measure on; empty with a release.
-        negatives: the files of hard negatives; none where the recipe wants none, or those of the release.
-        dev_run: a run of the dev queries, whose top a cross-encoder re-ranks in between; None: it does not.
+        release: None if the recipe learns from ``pairs``.
+        pairs, dev_pairs: files of labelled pairs of questions for training and evaluation. Empty with a release.
+        negatives: files of hard negatives. Empty if the recipe needs no file.
+        dev_run: a run of the dev queries that a cross-encoder re-ranks during training, or None.
         start: ``scratch``, ``words``, a directory, or a name on the hub.
-        resume: resume from earlier states, and leave a finished checkpoint.
-        rank, world: this process among all of the training (torchrun's; 0 of 1 without it).
+        resume: True to resume from saved states and to skip a finished training.
+        rank, world: the number of this process and of all processes, from torchrun. Without torchrun: 0 and 1.
         first: True in the process that evaluates and writes.
 
-    Raises :class:`InputError` for an option that is missing, or does not fit the recipe.
+    Raises :class:`InputError` if an option is missing or does not fit the recipe.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from builders.store.reader import open_release  # it loads Arrow's Parquet, which --help does not need
+        from builders.store.reader import open_release  # loads Arrow's Parquet, which --help does not need
 
         self.recipe = recipe = read_recipe(args.recipe, args.set)
         self.start = args.start or recipe.model.start
@@ -154,45 +161,46 @@ class Job:
         if self.start.startswith(FROM_RECIPE):
             folder = args.out.parent / self.start.removeprefix(FROM_RECIPE)
             if not folder.is_dir():
-                problem = f"no checkpoint of {folder.name}, from which {recipe.name} starts; train it, or give --start"
+                problem = f"no checkpoint of {folder.name}, which {recipe.name} starts from; train it or give --start"
                 raise InputError(problem, path=folder)
             self.start = str(folder)
         self.dev_run: Path | None = args.dev_run
         for path in [*self.negatives, *filter(None, [self.dev_run])]:
-            if not path.is_file():  # a pipe neither: the run's SHA-256 is recorded at the end
+            if not path.is_file():  # refuses pipes too, because SHA-256 is computed in a second pass
                 raise InputError("no such file", path=path)
         self.resume = not args.no_resume
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.first = self.rank == 0
 
     def _check(self, args: argparse.Namespace) -> None:
-        """Raise :class:`InputError` where the options are not those of what the recipe learns from."""
+        """Raise :class:`InputError` if the options do not fit the recipe's model and data."""
         recipe, name = self.recipe, f"the recipe {self.recipe.name}"
         if recipe.data.source == PAIRS:
             if not args.pairs or args.release or args.negatives or args.dev_run:
-                problem = "--pairs FILE..., and no --release, --negatives or --dev-run"
-                raise InputError(f"{name} learns from labelled pairs of questions: {problem}")
+                problem = "give --pairs FILE..., and no --release, --negatives or --dev-run"
+                raise InputError(f"{name} learns from labelled pairs of questions; {problem}")
             if self.start in MADE:
-                raise InputError(f"start {self.start}: its words come from a release; train mlm-scratch")
+                problem = f"start {self.start} needs the words of a release"
+                raise InputError(f"{problem}; train mlm-scratch first and start from its checkpoint")
         elif args.pairs or args.dev_pairs or not args.release:
-            raise InputError(f"{name} learns from a release: --release DIR, and no --pairs or --dev-pairs")
+            raise InputError(f"{name} learns from a release; give --release DIR, and no --pairs or --dev-pairs")
         elif recipe.negatives and not (args.negatives or recipe.data.negatives):
             raise InputError(
-                f"{name} wants {recipe.negatives} hard negatives a positive: --negatives F, made by `python -m "
-                "baselines mine`; --set data.negatives=release takes those of the official data; --set "
-                "data.negatives_per_positive=0 trains without"
+                f"{name} needs {recipe.negatives} hard negatives per positive; give --negatives F from `python -m "
+                "baselines mine`, use the official ones with --set data.negatives=release, or train without with "
+                "--set data.negatives_per_positive=0"
             )
         if args.dev_run and recipe.model.kind != "cross":
-            raise InputError("--dev-run: for a cross-encoder; a dual-encoder ranks a sample of the collection")
+            raise InputError(f"--dev-run needs a cross-encoder; {name} trains another model")
         if self.start == WORDS and recipe.model.kind != "dual":
-            raise InputError(f"start words: vectors of words are a dual-encoder's; {name} trains another")
+            raise InputError(f"start words needs a dual-encoder; {name} trains another model")
 
     @functools.cached_property
     def about(self) -> dict[str, Any]:
-        """Everything the training depends on but the commit of a start on the hub, without local paths.
+        """Everything the training depends on, without local paths and without the commit of a hub model.
 
-        A training can resume only if this is unchanged. No weight depends on the run of ``dev_run``. Raises
-        :class:`InputError` where the release lacks the recipe's split.
+        A training can resume only if this is unchanged. ``dev_run`` is not included, because no weight depends on it.
+        Raises :class:`InputError` if the release lacks the recipe's split.
         """
         start, negatives = Path(self.start), [sha256_of(path) for path in self.negatives]
         return {
@@ -204,7 +212,7 @@ class Job:
         }
 
     def _data(self) -> dict[str, str]:
-        """The fingerprint of each split that is learned from; the SHA-256 of each file of pairs, by number and name."""
+        """Return the fingerprint of each split used, and the SHA-256 of each file of pairs, by number and name."""
         found = {}
         for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs)):
             for number, file in enumerate(files, 1):
@@ -224,7 +232,7 @@ class Job:
 
     @functools.cached_property
     def commit(self) -> str | None:
-        """The commit of a start on the hub; None for any other. Raises :class:`InputError` where none can be had."""
+        """The commit of a starting checkpoint on the hub, else None. Raises :class:`InputError` if the hub fails."""
         if self.start in MADE:
             return None
         scratch = f"{self.recipe.name}-scratch"
@@ -233,10 +241,10 @@ class Job:
 
 
 def train(job: Job) -> Mapping[str, Any] | None:
-    """Train, resuming from the last state of a killed training, and write the checkpoint directory.
+    """Train the model, from the last saved state if there is one, and write the checkpoint directory.
 
-    Returns the content of ``training.json``; None in every process but the first. Raises :class:`InputError` for wrong
-    input, and where something else is in the place of the output.
+    The first process returns the content of ``training.json``, the others None. Raises :class:`InputError` for wrong
+    input, and if other files occupy the output's path.
     """
     from baselines.retrieve.devices import devices_of
 
@@ -249,12 +257,12 @@ def train(job: Job) -> Mapping[str, Any] | None:
     check_place(job.out)
     data = read_data(job)
     with contextlib.ExitStack() as stack:
-        work = None  # the folder for the checkpoint, of the first process alone
+        work = None  # folder in which the first process writes the checkpoint
         if job.first:
             work = stack.enter_context(work_beside(job.out))
             about = {**job.about, "start_commit": job.commit}
             states = stack.enter_context(states_kept(job.out, about, job.resume))
-            last_state(states, job.world)  # removes damaged ones before the others look for states
+            last_state(states, job.world)  # removes damaged states before the other processes look for states
         if job.world > 1:
             from baselines.train.trainers import together
 
@@ -264,13 +272,13 @@ def train(job: Job) -> Mapping[str, Any] | None:
 
 @dataclass
 class Data:
-    """The rows that a training learns from, read before anything is written or a model is opened.
+    """The training rows, read before anything is written or a model is opened.
 
     Attributes:
         batches: the rows, in batches.
-        counts: how much there is of them, for ``training.json``.
-        evaluate: measures a model on a sample of dev; None where there is none, or another process measures.
-        passages: the collection; None for pairs of questions.
+        counts: the numbers of rows, for ``training.json``.
+        evaluate: the function that evaluates a model on the dev sample. None without a sample, or in other processes.
+        passages: the collection. None for pairs of questions.
     """
 
     batches: Batches
@@ -314,7 +322,7 @@ def read_data(job: Job) -> Data:
 
 
 def _train(job: Job, data: Data, device: str, work: Path | None) -> Mapping[str, Any] | None:
-    """Train in one process, from the last whole state where there is one; only the first has a folder to write in."""
+    """Train in this process, from the last intact state if there is one. Only the first process has ``work``."""
     from transformers import set_seed
 
     from baselines.train.trainers import Monitor
@@ -343,28 +351,28 @@ def _train(job: Job, data: Data, device: str, work: Path | None) -> Mapping[str,
 
 
 def make_trainer(job: Job, start: str, batches: Batches, states: Path, device: str) -> Any:
-    """The library's trainer of the recipe's kind, with the model to train."""
+    """Create the library's trainer for the recipe's kind of model, with the model to train."""
     from baselines.retrieve.devices import compile_transformers
     from baselines.train import models, trainers
 
     recipe = job.recipe
-    given = trainers.arguments(recipe, states, batches, device)
+    options = trainers.arguments(recipe, states, batches, device)
     if recipe.model.kind == "mlm":
         masked, tokenizer = models.masked_language_model(recipe, start, job.commit)
-        trainer = trainers.mask_trainer(recipe, masked, tokenizer, batches.rows, batches, given)
+        trainer = trainers.mask_trainer(recipe, masked, tokenizer, batches.rows, batches, options)
     elif recipe.model.kind == "dual":
         dual = models.dual_encoder(recipe, start, device, job.commit)
-        trainer = trainers.dual_trainer(recipe, dual, batches.rows, batches, given)
+        trainer = trainers.dual_trainer(recipe, dual, batches.rows, batches, options)
     else:
         cross = models.cross_encoder(recipe, start, device, job.commit)
-        trainer = trainers.cross_trainer(recipe, cross, batches.rows, batches, given)
+        trainer = trainers.cross_trainer(recipe, cross, batches.rows, batches, options)
     if recipe.train.compile:
         compile_transformers(trainer.model)
     return trainer
 
 
 def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: float) -> dict[str, Any]:
-    """The content of ``training.json``: data, sizes, time, device, losses and scores on dev."""
+    """Return the content of ``training.json``: data, sizes, time, device, losses and dev scores."""
     import torch
 
     batches, history, device = trainer.batches, trainer.state.log_history, trainer.args.device
@@ -394,14 +402,15 @@ def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: flo
 
 
 def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
-    """Write the checkpoint directory in ``work``, a folder beside ``out``, then move it to ``out``."""
+    """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
     from baselines.card import draw_curve, finish_checkpoint
 
-    # The library's card, in whose place ours comes, would ask the hub for the last two names of the start's path.
+    # The library's model card would look up the last two parts of the start's path on the hub. finish_checkpoint writes
+    # this project's card.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
     _forget_lengths(trainer)
     trainer.model.save_pretrained(str(work), **no_card)
-    if hasattr(trainer.processing_class, "save_pretrained"):  # a static model's tokenizer is in its module's files
+    if hasattr(trainer.processing_class, "save_pretrained"):  # a static model saves its tokenizer by itself
         trainer.processing_class.save_pretrained(str(work))
     write_json(work / RECIPE, recipe)
     write_json(work / TRAINING, training)
@@ -412,7 +421,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
         panel, dev = figure.subplots(), training["dev"]
         measure = next(name for name in dev[0] if name != "step") if dev else ""
         draw_curve(panel, training["losses"], measure, [(row["step"], row[measure]) for row in dev], size=10)
-        panel.set_title(recipe["name"], parse_math=False)  # it may hold a dollar sign
+        panel.set_title(recipe["name"], parse_math=False)  # the name may contain a dollar sign
         figure.savefig(work / LOSSES, dpi=120, metadata={"Software": None})
     except ImportError:
         log.warning("no %s: matplotlib is not installed", LOSSES)
@@ -421,9 +430,9 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
 
 
 def _forget_lengths(trainer: Any) -> None:
-    """Have the tokenizers say nothing of the texts that they read last: a training that goes on may have read others.
+    """Reset truncation and padding of the tokenizers, which depend on the last batch that each tokenizer read.
 
-    At what length texts are cut is said by the modules' own settings, and given to the tokenizer at every call.
+    Otherwise a resumed training could save other bytes. The lengths for use are in the modules' settings.
     """
     found = [trainer.processing_class, *(getattr(module, "tokenizer", None) for module in trainer.model.modules())]
     for backend in filter(None, (getattr(tokenizer, "backend_tokenizer", None) for tokenizer in found)):

@@ -1,8 +1,8 @@
 """The trainers of sentence-transformers and transformers, with this project's batches, losses and callbacks.
 
-The order of the batches is a function of the seed (:class:`baselines.train.data.Batches`), masks are a function of the
-seed and the row. So a training that is killed and resumed ends in the same bits. The whole training is one epoch to the
-trainer: the recipe's epochs are inside the batches.
+The order of the batches depends only on the seed (:class:`baselines.train.data.Batches`). Masks depend only on the seed
+and the row. A resumed training therefore ends in the same bits. For the trainer, the whole training is one epoch,
+because the batches already repeat the rows for the recipe's epochs.
 """
 
 from __future__ import annotations
@@ -53,18 +53,19 @@ from builders.core.jobs import can_start_processes
 from builders.core.progress import progress
 
 Evaluate = Callable[[Any], dict[str, float]]
-# The first process evaluates, and writes, while the others wait. torchrun ends all when one has died, in a second.
+# The other processes wait this long while the first process evaluates or writes. If a process dies, torchrun ends all
+# processes within a second.
 _WAIT = datetime.timedelta(hours=2)
 _OTHERS_END = 15.0  # seconds
 
 
 class FiniteWeights(TrainerCallback):
-    """Stop a training after the step that made its weights infinite or NaN, before they are measured or saved."""
+    """Stop a training after a step that makes weights infinite or NaN, before the model is evaluated or saved."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        # The norm overflows at weights of 1e19, too, of which nothing is left to learn.
+        # The norm also overflows at weights of 1e19. Such a model is useless, too.
         if not torch.isfinite(get_total_norm([weights.detach() for weights in model.parameters()])):
-            raise _diverged(state.global_step, "weights have become infinite or no numbers")
+            raise _diverged(state.global_step, "weights have become infinite or NaN")
 
 
 def _diverged(step: int, what: str) -> InputError:
@@ -72,7 +73,7 @@ def _diverged(step: int, what: str) -> InputError:
 
 
 class Monitor(TrainerCallback):
-    """Show progress, measure the time (parts before a resume included), evaluate on dev, seal states."""
+    """Show progress, measure the time across resumes, evaluate on the dev sample, and write manifests of states."""
 
     def __init__(self, trainer: Any, evaluate: Evaluate | None, evaluations: int) -> None:
         self.seconds, self._trainer, self._evaluate = 0.0, trainer, evaluate
@@ -94,7 +95,7 @@ class Monitor(TrainerCallback):
             model.train()
             wanted = control.should_log
             self._trainer.log({f"dev_{name}": value for name, value in found.items()})
-            control.should_log = wanted  # log() takes itself for the step's own
+            control.should_log = wanted  # log() clears the flag, which would skip the step's own entry
             shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
             log.info("step %d of %d: dev sample %s", state.global_step, self._steps, shown)
 
@@ -104,7 +105,7 @@ class Monitor(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.world_size > 1:
-            torch.distributed.barrier()  # each process has written its random state
+            torch.distributed.barrier()  # wait until each process has written its random state
         if args.process_index == 0:
             seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.elapsed(), args.world_size)
 
@@ -117,7 +118,7 @@ class Monitor(TrainerCallback):
 
 
 class _OurBatches:
-    """For a trainer: the batches of :class:`Batches`, finite gradients, no model card (``push`` writes it)."""
+    """Mixin for trainers: use :class:`Batches`, require finite gradients, write no model card (`train` writes one)."""
 
     batches: Batches
 
@@ -129,18 +130,18 @@ class _OurBatches:
             collate_fn=self.data_collator,
             num_workers=workers,
             pin_memory=self.args.device.type == "cuda",
-            # The generator of the workers' seeds is its own: making the iterator must not draw from the model's.
+            # A separate generator, so that creating the iterator does not draw from the model's random numbers.
             generator=torch.Generator().manual_seed(self.args.seed),
-            # Forked: a spawned process would be sent the whole model, which the collator holds on to.
+            # fork, because a spawned process would receive a copy of the model, which the collator refers to.
             multiprocessing_context="fork" if workers else None,
         )
 
     def _get_grad_norm(self: Any, *args: Any, **given: Any) -> Any:
-        # A loss that is NaN shows here. Finite gradients of an infinite norm become zeros when they are clipped, and in
-        # Adam's squares: the training would go on, and learn nothing.
+        # A NaN loss appears here first. Finite gradients with an infinite norm become zeros when clipped, so the
+        # training would continue without learning.
         norm = super()._get_grad_norm(*args, **given)  # type: ignore[misc]
         if not torch.isfinite(torch.as_tensor(norm)):
-            raise _diverged(self.state.global_step + 1, f"gradients' norm is {float(norm)}, expected a finite number")
+            raise _diverged(self.state.global_step + 1, f"norm of the gradients is {float(norm)}, not a finite number")
         return norm
 
     def add_model_card_callback(self: Any, default_args_dict: dict[str, Any]) -> None:
@@ -155,11 +156,11 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
     adversarial, embeddings_gradient, tokens, _share = 0.0, 1.0, 0, 1.0
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> Any:
-        """The part's share of the batch's mean loss."""
+        """Return the contribution of a part of the batch to the batch's mean loss."""
         return pair_loss(model, inputs) * self._share
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> torch.Tensor:
-        """One batch forward and back, in parts of at most ``tokens`` tokens, whose gradients add up to the batch's."""
+        """Run one batch in parts of at most ``tokens`` tokens. The parts' gradients add up to the batch's gradient."""
         inputs, rows = self._prepare_inputs(inputs), len(inputs["label"])
         losses = []
         for part in token_parts(inputs, self.tokens):
@@ -172,16 +173,16 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _moved_embeddings(self, inputs: dict[str, Any]) -> Iterator[None]:
-        """Move the embeddings by ``adversarial`` along the gradient of the loss, for the block.
+        """Move the embeddings by ``adversarial`` along the gradient of the loss, and restore them after the block.
 
-        The official code's adversarial step: g / sqrt(sum(g * g) + 1e-8). It takes the shift away by subtracting it;
-        here the very bits come back, so that a training that is resumed ends in the same ones. Each of several
-        processes moves its own embeddings along the gradient of its own share of the batch, as each card does there.
+        This is the official code's adversarial step: g / sqrt(sum(g * g) + 1e-8). The official code subtracts the shift
+        afterwards, which rounds. Here a copy is restored, so that a resumed training ends in the same bits. Each
+        process uses the gradient of its own share of the batch, as each GPU does in the official code.
         """
         embeddings = self.model.model.get_input_embeddings().weight
-        self.model.eval()  # without dropout; the trainer's own step goes back to training
+        self.model.eval()  # disables dropout; the trainer's step switches back to training mode
         with self.compute_loss_context_manager():
-            # Not the wrapped model: it would wait for the other processes' gradients.
+            # Use the unwrapped model, because the wrapped one would wait for the gradients of other processes.
             loss = pair_loss(self.model, inputs)
         (gradient,) = torch.autograd.grad(loss, [embeddings])
         kept = embeddings.detach().clone()
@@ -249,16 +250,16 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
 
 
 def tokens_at_once(recipe: Recipe, device: torch.device) -> int:
-    """The limit that ``train.mini_batch_tokens`` means on a device; 0: none."""
+    """Resolve ``train.mini_batch_tokens`` for a device. 0 means no limit."""
     return recipe.train.mini_batch_tokens or (TOKENS_ON_GPU if device.type == "cuda" else 0)
 
 
 def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """The dual-encoder's trainer: every query against all passages of the batch, those of other processes included.
+    """Create the dual-encoder's trainer. It scores every query against all passages of the batch, of all processes.
 
-    Cross-batch negatives (RocketQA; Section 3.1, A.2) under torchrun, in-batch negatives in one process: the same loss.
-    Gradients are cached, so a batch of any size fits at the memory of ``train.mini_batch`` rows; a static model, which
-    has next to nothing to keep, reads the batch at once.
+    In one process these are in-batch negatives. Under torchrun they are cross-batch negatives (RocketQA; Section 3.1,
+    A.2). The loss is the same. Gradients are cached, so that a batch of any size needs only the memory of
+    ``train.mini_batch`` rows. A static model needs little memory and reads the batch at once.
     """
     from sentence_transformers.util import dot_score
 
@@ -269,31 +270,31 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
         mini = {"mini_batch_size": recipe.train.batch, "mini_batch_num_tokens": tokens}
     if is_static(model):
         kind, mini = MultipleNegativesRankingLoss, {}
-    # Dot products: of vectors that are normalised already where the recipe says cos.
+    # For cosine similarity, the model's own Normalize module has already normalised the vectors.
     loss: Any = kind(model, scale=recipe.train.scale, similarity_fct=dot_score, gather_across_devices=True, **mini)
     if recipe.train.shortest:
         loss = MatryoshkaLoss(model, loss, matryoshka_dims=halves(model, recipe.train.shortest))
-    # With two towers the last mini-batch, after which the processes' gradients are summed, reaches one of them alone.
+    # The gradients of all processes are summed after the last mini-batch, which uses only one of two towers.
     towers = any(isinstance(module, Router) for module in model)
     args = SentenceTransformerTrainingArguments(
         **{**given, "ddp_find_unused_parameters": towers}, router_mapping=routes, prompts=prompts
     )
     trainer = _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
-    trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)  # the same tokens, in less time
+    trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)  # same tokens, but faster
     if "mini_batch_num_tokens" in mini:
         trainer.data_collator = functools.partial(_longest_first, trainer.data_collator)
     return trainer
 
 
 def _longest_first(collator: Any, rows: list[dict[str, Any]]) -> Any:
-    """A batch whose rows with the longest positives come first, so that mini-batches of tokens hold little padding."""
+    """Collate a batch with the longest positives first, so that mini-batches of tokens have little padding."""
     return collator(sorted(rows, key=lambda row: -len(row["positive"])))
 
 
 def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """The cross-encoder's trainer: the loss of its outputs over (query, passage) pairs, padded batch by batch.
+    """Create the cross-encoder's trainer over (query, passage) pairs, padded batch by batch.
 
-    In bf16, too, the head is in fp32: logits that differ must not round to the same number.
+    The head is in fp32 even with bf16, so that different logits do not round to the same number.
     """
     widen_heads(model)
     collator = functools.partial(_pair_tokens, model)
@@ -306,7 +307,7 @@ def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batch
 
 
 def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """The masked language model's trainer."""
+    """Create the trainer of a masked language model."""
     collator = functools.partial(_masked, recipe, tokenizer)
     made = {"model": model, "train_dataset": rows, "data_collator": collator, "processing_class": tokenizer}
     return _made(_MaskTrainer, batches, args=TrainingArguments(**given), **made)
@@ -314,8 +315,8 @@ def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches:
 
 def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -> Any:
     if args.n_gpu > 1:
-        log.warning("%d GPUs are visible; this process trains on %s alone, torchrun on all", args.n_gpu, args.device)
-        args._n_gpu = 1  # else transformers wraps the model in nn.DataParallel, of which cached losses know nothing
+        log.warning("%d GPUs are visible; training on %s only; use torchrun for all GPUs", args.n_gpu, args.device)
+        args._n_gpu = 1  # otherwise transformers uses nn.DataParallel, which breaks cached losses
     trainer = kind(args=args, **given)
     trainer.batches = batches
     trainer.remove_callback(transformers.PrinterCallback)
@@ -324,10 +325,10 @@ def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -
 
 
 def _pair_tokens(model: CrossEncoder, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A batch of (query, passage) rows as tokens, with their labels.
+    """Tokenize a batch of (query, passage) rows, and add their labels.
 
-    The library's collator hands the texts on and its losses cut them, in the process that trains; this one runs in the
-    loader's processes where there are some (``train.workers``). The tokens are the same.
+    The library tokenizes in the loss, in the training process. This collator runs in the loader's processes if
+    ``train.workers`` > 0. The tokens are the same.
     """
     prompt = model.prompts.get(model.default_prompt_name or "")
     tokens = preprocess(model, [(row["query"], row["passage"]) for row in rows], prompt=prompt)
@@ -335,10 +336,10 @@ def _pair_tokens(model: CrossEncoder, rows: list[dict[str, Any]]) -> dict[str, A
 
 
 def pair_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
-    """Binary cross entropy of one logit, or softmax cross entropy of two; the mean over a batch of tokens.
+    """Return the mean loss of a tokenized batch: binary cross entropy for one logit, softmax cross entropy for two.
 
-    As sentence-transformers' BinaryCrossEntropyLoss and CrossEntropyLoss, of pairs that are tokens already. ``label``
-    of the batch has the shape (rows,): 1.0 for a positive, 0.0 for a negative.
+    Equals sentence-transformers' BinaryCrossEntropyLoss and CrossEntropyLoss, but for tokenized pairs. The batch's
+    ``label`` has the shape (rows,), with 1.0 for a positive and 0.0 for a negative.
     """
     labels = batch["label"]
     logits = model({name: value for name, value in batch.items() if name != "label"})["scores"].float()
@@ -348,10 +349,10 @@ def pair_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
 
 
 def token_parts(batch: dict[str, Any], tokens: int) -> Iterator[dict[str, Any]]:
-    """A batch of pairs' tokens in parts of at most ``tokens`` tokens, padding included; the batch where 0.
+    """Split a tokenized batch into parts of at most ``tokens`` tokens, including padding. 0 means no split.
 
-    Pairs of like lengths come together, the longest first, and padding that a part does not need is cut off. A pair
-    with more tokens is a part of its own.
+    Pairs are sorted by length, longest first, and padding that a part does not need is removed. A pair with more than
+    ``tokens`` tokens becomes a part of its own.
     """
     mask = batch["attention_mask"]
     if not tokens or mask.numel() <= tokens:
@@ -359,7 +360,7 @@ def token_parts(batch: dict[str, Any], tokens: int) -> Iterator[dict[str, Any]]:
         return
     positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     lengths, order = (mask * positions).amax(1).sort(descending=True, stable=True)
-    wanted, start = lengths.tolist(), 0  # the last token's place: some models pad on the left
+    wanted, start = lengths.tolist(), 0  # lengths are positions of the last token, because some models pad on the left
     while start < len(wanted):
         some = order[start : start + max(1, tokens // wanted[start])]
         part = {name: value[some] if torch.is_tensor(value) else value for name, value in batch.items()}
@@ -371,9 +372,9 @@ def token_parts(batch: dict[str, Any], tokens: int) -> Iterator[dict[str, Any]]:
 
 
 def _masked(recipe: Recipe, tokenizer: Any, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """A batch of passages as token ids with some of them masked, BERT's way: 80 % [MASK], 10 % any, 10 % as they are.
+    """Tokenize a batch of passages and mask tokens as BERT does: 80 % [MASK], 10 % a random token, 10 % unchanged.
 
-    Which tokens is a function of the seed and the visits in the batch alone: no state is carried from batch to batch.
+    The selected tokens depend only on the seed and on ``visit`` of the first row, so no state passes between batches.
     """
     batch = tokenizer(
         [row["text"] for row in rows],
@@ -397,15 +398,15 @@ def _masked(recipe: Recipe, tokenizer: Any, rows: list[dict[str, Any]]) -> dict[
 
 @contextlib.contextmanager
 def together(rank: int, world: int, device: str) -> Iterator[None]:
-    """The process group of a training of several processes, for the block.
+    """Open a process group for the block, and close it after all processes have finished.
 
-    torchrun ends the others as soon as a process has ended in an error. So one that returned early and was then aborted
-    by a library's threads took the first one with it while that still wrote the checkpoint. The block must leave no
-    reference to a model or a trainer: what they hold of the group is freed before the group.
-    Where another process fails, this one ends with exit code 1; that one's error is the line to read.
+    The processes wait for each other at the end. Otherwise a library's threads could abort a process that returns
+    early, and torchrun would then end the first process during its writing of the checkpoint. The block must leave no
+    reference to a model or a trainer, because these refer to the group. If another process fails, this process ends
+    with exit code 1, and the other process reports the error.
     """
     if rank and threading.current_thread() is threading.main_thread():
-        # It has nothing to clean up; and while it waits for another one's gradients it would see no SIGTERM.
+        # Restore the default: this process has nothing to clean up, and no Python handler runs during a collective.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if device != "cpu":
         torch.cuda.set_device(device)
@@ -414,15 +415,15 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
         torch.distributed.barrier()
         yield
         gc.collect()
-        torch.distributed.barrier()  # the first one has written
+        torch.distributed.barrier()  # wait until the first process has written the checkpoint
     except RuntimeError as error:
-        if not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):  # of another process
+        if not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):  # this process's own error
             raise
-        time.sleep(_OTHERS_END)  # by now torchrun has ended this one, too
-        log.warning("process %d of %d: another one has ended (%s)", rank, world, str(error).partition("\n")[0])
+        time.sleep(_OTHERS_END)  # torchrun normally ends this process during the wait
+        log.warning("process %d of %d: another process has ended (%s)", rank, world, str(error).partition("\n")[0])
         raise SystemExit(1) from error
     finally:
-        # After an error NCCL may wait for processes that do not come: not for longer than this.
+        # After an error, NCCL may wait forever for ended processes, so the wait is limited.
         leaving = threading.Thread(target=torch.distributed.destroy_process_group, daemon=True)
         leaving.start()
         leaving.join(timeout=_OTHERS_END)

@@ -1,4 +1,4 @@
-"""The command line: verbs with their help, old names of verbs, and options that several verbs share."""
+"""Command line: verbs with their help, former names of verbs, and options that several verbs share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import importlib
 import inspect
 import logging
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,20 +19,23 @@ from typing import Any
 from builders.core.exit_codes import exit_code
 
 VERSION = "0.1.0"
+CONSOLE = "dureader-retrieval"  # the console script, which has the verbs of both programs
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
-    """``--format text|json``, for every command that prints a table."""
-    parser.add_argument("--format", choices=["text", "json"], default="text", help="how the table is printed")
+    """Add ``--format text|json``, for commands that print a table."""
+    parser.add_argument(
+        "--format", choices=["text", "json"], default="text", help="format of the table (default: text)"
+    )
 
 
 def whole_number(low: int) -> Any:
-    """An argparse type: an integer of at least ``low``."""
+    """Return an argparse type: an integer of at least ``low``."""
     return _number(int, lambda value: value >= low, f"a whole number of at least {low}")
 
 
 def number_between(low: float, high: float) -> Any:
-    """An argparse type: a number from ``low`` to ``high``, finite."""
+    """Return an argparse type: a finite number from ``low`` to ``high``."""
     return _number(float, lambda value: low <= value <= high and math.isfinite(value), f"a number {low} <= x <= {high}")
 
 
@@ -42,14 +46,14 @@ def _number(kind: type[int] | type[float], fits: Callable[[float], bool], expect
             raise argparse.ArgumentTypeError(f"expected {expected}, found {text}")
         return value
 
-    return number  # its name is what argparse prints of a text that is no number
+    return number  # argparse prints this name: "invalid number value"
 
 
 def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.ArgumentParser:
-    """The parser of one verb, with its help: the docstring of its module, then its arguments."""
+    """Return the parser of a verb. Its help is the docstring of the verb's module, followed by the arguments."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m {program} {verb}",
-        description=module.__doc__,
+        prog=as_typed(program, f"python -m {program} {verb}"),
+        description=as_typed(program, module.__doc__ or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -58,15 +62,20 @@ def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.Argumen
     return parser
 
 
+def as_typed(program: str, text: str) -> str:
+    """Name the console script in the commands of ``text`` if ``program`` is the console script."""
+    return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, text) if program == CONSOLE else text
+
+
 def add_steps(
     parser: argparse.ArgumentParser,
     steps: Mapping[str, str],
     common: Callable[[str, argparse.ArgumentParser], None] = lambda name, step: None,
 ) -> None:
-    """Add the steps of a verb as its own sub-commands.
+    """Add the steps of a verb as sub-commands.
 
-    ``steps`` maps each name to a module as for :func:`main`, or to MODULE:FUNCTION, where FUNCTION_arguments adds the
-    options if there are any. ``common`` adds the options that several steps share.
+    ``steps`` maps each name to a module as in :func:`main`, or to MODULE:FUNCTION. The options of FUNCTION are added by
+    the module's FUNCTION_arguments, if it exists. ``common`` adds the options that several steps share.
     """
     commands = parser.add_subparsers(dest="step", metavar="|".join(steps), required=True)
     for name, place in steps.items():
@@ -81,7 +90,9 @@ def add_steps(
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
+        step.add_argument(
+            "--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings and errors only"
+        )
         common(name, step)
         if add_options := getattr(module, f"{function}_arguments" if function else "add_arguments", None):
             add_options(step)
@@ -89,18 +100,19 @@ def add_steps(
 
 
 def summary(module: str) -> str:
-    """The first line of a module's docstring, read from its file: importing every verb would take seconds."""
+    """Return the first line of a module's docstring. The file is parsed because importing all verbs takes seconds."""
     path = Path(__file__).parents[2].joinpath(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0]
 
 
 def overview(program: str, description: str, groups: Mapping[str, Mapping[str, str]]) -> str:
-    """Every verb of a program with its line, in the groups of a user's way."""
+    """Return the help of a program: a line for each verb, in groups."""
     lines = [f"usage: python -m {program} VERB ...", "", description]
     for title, verbs in groups.items():
         lines += ["", f"{title}:", *(f"  {verb:<13} {summary(module)}" for verb, module in verbs.items())]
-    return "\n".join([*lines, "", f"python -m {program} VERB --help shows a verb's options, with an example."])
+    lines += ["", f"python -m {program} VERB --help shows the options of a verb, and an example."]
+    return as_typed(program, "\n".join(lines))
 
 
 def main(
@@ -110,10 +122,19 @@ def main(
     argv: Sequence[str] | None = None,
     groups: Mapping[str, Mapping[str, str]] | None = None,
 ) -> int:
-    """Run one verb of ``program``; returns the exit code: 2 for wrong usage, else as of :func:`exit_codes.exit_code`.
+    """Run one verb of a program and return its exit code.
 
-    ``verbs`` maps a verb to the module with its ``add_arguments(parser)`` and ``run(args)``; ``groups`` has the same
-    verbs under titles. Only the module that is asked for is imported, so that help is quick. Its docstring is its help.
+    Only the module of that verb is imported, so that the help is quick.
+
+    Args:
+        program: ``builders``, ``baselines``, or the console script ``CONSOLE``.
+        description: the program's line in the overview.
+        verbs: verb -> module with ``add_arguments(parser)`` and ``run(args)``. The module's docstring is its help.
+        argv: the words after the program's name (default: those of this process).
+        groups: title -> verbs, for the overview (default: one group).
+
+    Returns:
+        2 for wrong usage, otherwise the code of :func:`builders.core.exit_codes.exit_code`.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))
@@ -134,16 +155,16 @@ def _main(
         print(f"dureader_retrieval {VERSION}")
         return 0
     if verb not in verbs:
-        old = OLD_NAMES.get(program, {})
-        if name := next((name for name in (" ".join([verb, *rest[:1]]), verb) if name in old), None):
-            print(f"{name} is now: {old[name]}", file=sys.stderr)
-            return 2
-        if program == "baselines" and verb in REMOVED:
-            print(f"{verb} was removed; use {REMOVED[verb]}", file=sys.stderr)
-            return 2
-        near = difflib.get_close_matches(verb, verbs, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"`python -m {program}` prints them all"
-        print(f"error: python -m {program} has no verb {verb!r}: {hint}", file=sys.stderr)
+        message = f"error: python -m {program} has no verb {verb!r}: "
+        if name := next((name for name in (" ".join([verb, *rest[:1]]), verb) if name in OLD_NAMES), None):
+            message = f"{name} is now: python -m {OLD_NAMES[name]}"
+        elif verb in REMOVED:
+            message = f"{verb} was removed; use {REMOVED[verb]}"
+        elif near := difflib.get_close_matches(verb, verbs, n=1):
+            message += f"did you mean {near[0]}?"
+        else:
+            message += f"`python -m {program}` lists all verbs"
+        print(as_typed(program, message), file=sys.stderr)
         return 2
     module = importlib.import_module(verbs[verb])
     args = verb_parser(program, verb, module).parse_args(rest)
@@ -159,37 +180,34 @@ def _main(
     return int(module.run(args) or 0)
 
 
+# Former name of a verb -> its command today.
 OLD_NAMES = {
-    "builders": {
-        "ccovid": "builders add ccovid",
-        "cmedqa": "builders add cmedqa",
-        "contamination": "builders similar --against",
-        "crosslingual": "builders add crosslingual",
-        "crosslingual export": "builders annotate translations export",
-        "crosslingual import": "builders annotate translations import",
-        "crosslingual review": "builders annotate translations review",
-        "extrapolate": "builders add",
-        "extrapolate embed": "baselines encode --queries",
-        "extrapolate overlap": "builders check",
-        "extrapolate restrain": "builders add restrain",
-        "extrapolate resttest": "builders add resttest",
-        "pool": "builders annotate pool",
-        "relabel": "builders annotate relabel",
-        "samples": "builders add samples",
-        "sources": "builders official --list",
-        "stats": "builders check",
-    },
-    "baselines": {
-        "estimate": "baselines reproduce --dry-run",
-        "leaderboard": "baselines reproduce --leaderboard",
-        "predictions": "builders export --run",
-        "space": "baselines show --serve",
-    },
+    "ccovid": "builders add ccovid",
+    "cmedqa": "builders add cmedqa",
+    "contamination": "builders similar --against",
+    "crosslingual": "builders add crosslingual",
+    "crosslingual export": "builders annotate translations export",
+    "crosslingual import": "builders annotate translations import",
+    "crosslingual review": "builders annotate translations review",
+    "estimate": "baselines reproduce --dry-run",
+    "extrapolate": "builders add",
+    "extrapolate embed": "baselines encode --queries",
+    "extrapolate overlap": "builders check",
+    "extrapolate restrain": "builders add restrain",
+    "extrapolate resttest": "builders add resttest",
+    "leaderboard": "baselines reproduce --leaderboard",
+    "pool": "builders annotate pool",
+    "predictions": "builders export --run",
+    "relabel": "builders annotate relabel",
+    "samples": "builders add samples",
+    "sources": "builders official --list",
+    "space": "baselines show --serve",
+    "stats": "builders check",
 }
-# Verbs that are gone, with what to use in their place.
+# Removed verb -> its replacement.
 REMOVED = {
     "artefacts": "`hf upload` and `hf download` (docs/hub.md)",
-    "bundle": "RUN.manifest.json, which every run has (docs/run.md)",
-    "stability": "docs/holes.md, which keeps its results",
-    "verify": "RUN.manifest.json, which every run has (docs/run.md)",
+    "bundle": "RUN.manifest.json, which is beside every run (docs/run.md)",
+    "stability": "docs/holes.md, which has its results",
+    "verify": "RUN.manifest.json, which is beside every run (docs/run.md)",
 }

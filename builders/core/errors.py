@@ -1,4 +1,4 @@
-"""Errors of a command: one line that names the file, the line and what was expected; missing libraries; the log."""
+"""Errors that a command prints as one line, advice about missing libraries, and the log."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import re
 from pathlib import Path
 
 log = logging.getLogger("dureader_retrieval")
-_LONGEST = 4_000  # characters of an error, which may quote what it found
-# What would break a line, what a terminal takes for orders, and halves of characters.
+_LONGEST = 4_000  # characters of a message, which may quote a file
+# Line ends, control characters that a terminal obeys, and surrogates.
 _BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """A text of others as one line that a terminal shows and does not obey: control characters by their escapes."""
+    """Return a foreign text as one line that is safe to print. Control characters become escapes."""
     return _BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class InputError(Exception):
-    """The input or the data is wrong. Printed as one line; the command exits with 1.
+    """Wrong input or data. The command prints the message as one line and exits with 1.
 
-    The message names the file, the line where there is one, and what was expected. Of what it quotes, line ends and
-    control characters are shown as escapes, so that it is one line.
+    The message names the file, the line if there is one, and the expected value. Line ends and control characters in
+    quoted text become escapes.
     """
 
     def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
@@ -31,11 +31,11 @@ class InputError(Exception):
 
 
 class Unfinished(InputError):
-    """Stopped by something else than the input (a killed worker, the network): the same command goes on from there."""
+    """A failure that is not the input's fault, for example of the network. The same command resumes the work."""
 
 
-# The smallest group that has a library, with the modules that are imported of it.
-_GROUPS = {
+# Smallest extra that brings a library, with the names under which libraries are imported.
+_EXTRAS = {
     "builders": "duckdb filelock huggingface_hub jieba jinja2 matplotlib msgspec numba numpy pyarrow rensa "
     "rjieba scipy statsmodels tomli tqdm yaml",
     "baselines": "faiss ir_measures",
@@ -47,12 +47,15 @@ _GROUPS = {
 }
 
 
-def install(group: str) -> str:
-    """Return the command that installs a group in a checkout."""
-    return f"pip install -c constraints.txt -e . --group {group}"
+def install(extra: str) -> str:
+    """Return the command that installs an extra, in a checkout or beside the installed wheel."""
+    checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
+    return (
+        f'pip install -c constraints.txt -e ".[{extra}]"' if checkout else f'pip install "dureader-retrieval[{extra}]"'
+    )
 
 
-def group_of(module: str) -> str:
-    """The group that brings a module; empty where none does."""
+def extra_of(module: str) -> str:
+    """Return the extra that brings a module, or an empty string."""
     package = module.partition(".")[0]
-    return next((group for group, modules in _GROUPS.items() if package in modules.split()), "")
+    return next((extra for extra, modules in _EXTRAS.items() if package in modules.split()), "")

@@ -134,12 +134,12 @@ def _head(configs: Configs, reading: bool) -> str:
 
 
 def _files(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, Any]:
-    # `datasets` caches a local folder under its name and this head alone: naming the content here keeps a rebuilt
-    # release from being served from the cache of the old one.
+    # `datasets` caches a local folder under its name and this head only. Without the content's hash in the head,
+    # `datasets` would load a rebuilt release from the old one's cache.
     content = hashlib.sha256("".join(s.sha256 for shards in splits.values() for s in shards).encode()).hexdigest()
     return {
         "config_name": config,
-        "description": f"content {content}",
+        "description": f"{config_of(config).about}; content {content}",
         **({"default": True} if config == _DEFAULT else {}),
         "data_files": [
             {"split": split, "path": f"{config}/{split if split in splits else '*'}-*.parquet"}

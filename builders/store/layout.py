@@ -120,16 +120,17 @@ SETS = {
 
 @dataclass(frozen=True)
 class Config:
-    """One config: its name, its columns, the splits that it can have, and the set it belongs to."""
+    """One config: its name, its columns, its possible splits, its set, and what the card says that it holds."""
 
     name: str
     columns: pa.Schema
     splits: tuple[str, ...]
+    about: str
     set: str = "main"
 
 
-# SIZE and NUMBER stand for any: training questions drawn for extrapolation evaluation, samples of the collection.
-_ANY = {"SIZE": r"[1-9]\d*[KM]?", "NUMBER": r"[1-9]\d*"}
+# SIZE and NUMBER in a name match any size or number. A config's ``about`` repeats the matched text as {}.
+_ANY = {"SIZE": r"([1-9]\d*[KM]?)", "NUMBER": r"([1-9]\d*)"}
 
 # What the quality strategies of Section 2.3 take away, kept so that the effect can be measured (Table 6, Figure 2): the
 # removed training questions with their passages; the development and test questions with and without one of them; the
@@ -141,27 +142,36 @@ REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-
 DRAWN = ("restrain-", "resttest-")
 SAMPLE = "sample-"  # passages: the positives of test questions, others by lot, or others that runs rank high (hard)
 
-_PARTS = (("corpus", CORPUS, ("corpus",)), ("queries", QUERIES, SPLITS), ("qrels", QRELS, SPLITS))
+_PARTS = (
+    ("corpus", CORPUS, ("corpus",), "Every passage"),
+    ("queries", QUERIES, SPLITS, "Every query"),
+    ("qrels", QRELS, SPLITS, "Relevance judgments"),
+)
+_OUT_OF_DOMAIN = {"cmedqa": "cMedQA (medical answers)", "ccovid": "cCOVID-News (news articles)"}
 CONFIGS = (
-    Config("corpus", CORPUS, ("corpus",)),
-    Config("queries", QUERIES, SPLITS),
-    Config("qrels", QRELS, SPLITS),
-    *(Config(split, JOINED, (split,)) for split in SPLITS),
+    *(Config(part, columns, splits, f"{about} of the collection") for part, columns, splits, about in _PARTS),
+    Config("train", JOINED, ("train",), "Training queries with their positive and negative passages"),
+    Config("dev", JOINED, ("dev",), "Development queries with their positive passages"),
+    Config("test", JOINED, ("test",), "Test queries with their positive passages (empty lists without labels)"),
     *(
-        Config(f"{name}-{part}", columns, splits, name)
-        for name in ("cmedqa", "ccovid")
-        for part, columns, splits in _PARTS
+        Config(f"{name}-{part}", columns, splits, f"{about} of the out-of-domain set {title}", name)
+        for name, title in _OUT_OF_DOMAIN.items()
+        for part, columns, splits, about in _PARTS
     ),
-    Config("crosslingual-queries", CROSSLINGUAL_QUERIES, SPLITS, "crosslingual"),
-    Config("crosslingual", CROSSLINGUAL, SPLITS, "crosslingual"),
-    Config(REMOVED, JOINED, ("train",)),
-    *(Config(name, QUERIES, ("dev", "test")) for name in TOLD_APART),
-    Config(BEFORE, QRELS, SPLITS),
-    Config("restrain-SIZE-interpolation", QRELS, ("train",)),
-    Config("restrain-SIZE-extrapolation", QRELS, ("train",)),
-    Config("resttest-bucketNUMBER", QRELS, ("train", "interpolation", "extrapolation")),
-    Config("sample-SIZE", IDS, ("corpus",)),
-    Config("sample-SIZE-hard", IDS, ("corpus",)),
+    Config("crosslingual-queries", CROSSLINGUAL_QUERIES, SPLITS, "English translations of queries", "crosslingual"),
+    Config("crosslingual", CROSSLINGUAL, SPLITS, "English queries with their Chinese passages", "crosslingual"),
+    Config(REMOVED, JOINED, ("train",), "Removed training queries that resemble development or test queries"),
+    Config(TOLD_APART[0], QUERIES, ("dev", "test"), "Development and test queries that a removed query resembles"),
+    Config(TOLD_APART[1], QUERIES, ("dev", "test"), "Development and test queries that no training query resembles"),
+    Config(BEFORE, QRELS, SPLITS, "Relevance judgments before people corrected them"),
+    Config("restrain-SIZE-interpolation", QRELS, ("train",), "Judgments of {} training queries near the test queries"),
+    Config("restrain-SIZE-extrapolation", QRELS, ("train",), "Judgments of {} training queries far from test queries"),
+    Config(
+        *("resttest-bucketNUMBER", QRELS, ("train", "interpolation", "extrapolation")),
+        "Judgments to train without bucket {0} of the queries, and to test on the other buckets and on bucket {0}",
+    ),
+    Config("sample-SIZE", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and random passages"),
+    Config("sample-SIZE-hard", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and top-ranked ones"),
 )
 
 
@@ -170,8 +180,8 @@ def _find(name: str) -> tuple[int, Config]:
     """The position of a config in the table, and its declaration with its own name."""
     for position, config in enumerate(CONFIGS):
         pattern = config.name.replace("SIZE", _ANY["SIZE"]).replace("NUMBER", _ANY["NUMBER"])
-        if re.fullmatch(pattern, name):
-            return position, replace(config, name=name)
+        if found := re.fullmatch(pattern, name):
+            return position, replace(config, name=name, about=config.about.format(*found.groups()))
     raise ValueError(f"{name!r} is no config of a release")
 
 

@@ -234,7 +234,7 @@ def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--model", "WORLD/other-model"], "is not the model that encoded"),
-        (["--queries", "WORLD/passages"], "holds the passages of corpus/corpus; expected the queries of queries/train"),
+        (["--queries", "WORLD/passages"], "has the passages of corpus/corpus; expected the queries of queries/train"),
         (["--queries", "WORLD/queries", "--passages", "WORLD/p-other-release"], "was encoded from another release"),
         (["--queries", "WORLD/queries", "--passages", "WORLD/none"], "not a directory of embeddings"),
     ],

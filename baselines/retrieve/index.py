@@ -348,7 +348,7 @@ class Retriever(abc.ABC):
     def hits(
         self, release: Release, config: str, folder: Path, queries: Sequence[tuple[str, str]], top_k: int
     ) -> Iterator[tuple[str, list[Hit]]]:
-        """Have the index in ``folder``, and return (query id, best passages) of each (query id, text), in order."""
+        """Build or reuse the index in ``folder``. Returns (query id, best passages) for each (query id, text)."""
         built = self.index(release, config, folder)
         found = self.search(release, config, built, [text for _, text in queries], top_k)
         bar = progress(found, total=len(queries), unit="query", label="search")

@@ -126,8 +126,8 @@ def opening(
     except BaseException as error:  # the libraries raise many types of errors for foreign files
         if not (isinstance(error, Exception) or type(error).__name__ == _PANIC):
             raise
-        message, kind = " ".join(str(error).split())[:_LONGEST], type(error).__name__
-        raise InputError(f"{failed} ({': '.join(filter(None, [kind, message]))})") from error
+        said, kind = " ".join(str(error).split())[:_LONGEST], type(error).__name__
+        raise InputError(f"{failed} ({': '.join(filter(None, [kind, said]))})") from error
     finally:
         library.from_pretrained = plain
     if missing:
@@ -358,7 +358,7 @@ def prompt_of(model: Any, task: str = "") -> str | None:
 
 
 def _set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Set the prompts of queries and passages. Raises :class:`InputError` for an unknown name of a prompt."""
+    """Set the prompts of queries and passages. :class:`InputError` for a name that the model has no prompt of."""
     query, passage = settings.query_prompt, settings.passage_prompt
     if query is None and settings.prompt_name:
         if settings.prompt_name not in model.prompts:

@@ -156,7 +156,7 @@ def test_a_model_of_no_family_is_used_as_its_own_files_say(
 ) -> None:
     done = run_it(unknown, release, tmp_path / "run", "--quiet")
     (line,) = done.stderr.strip().splitlines()
-    assert line.endswith("has no family in models.toml")
+    assert line.endswith("has no family in models.toml; its settings are from options and its files")
     assert [line.split() for line in done.stdout.splitlines() if line.startswith(("query prompt", "pooling"))] == [
         ["query", "prompt", '"问："', "the", "model's", "own", "files"],
         ["pooling", "mean", "the", "model's", "own", "files"],

@@ -133,9 +133,10 @@ class TorchEngine(Engine):
 
 
 def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``torch.topk(scores, k)`` of a matrix, faster: only the k groups of columns with the highest maxima count.
+    """Return ``torch.topk(scores, k)`` of a matrix, but faster.
 
-    The choice among equal scores is undefined.
+    The k best scores lie in the k groups of columns with the highest maxima, so only these groups are searched. The
+    choice among equal scores is undefined.
     """
     groups = scores.shape[1] // _GROUP
     if scores.shape[1] % _GROUP or groups < 2 * k:

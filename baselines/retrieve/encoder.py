@@ -32,13 +32,13 @@ from builders.core.jobs import can_start_processes, in_order, in_threads, start_
 
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
-Compute = Callable[[dict[str, Any]], Any]  # from the tokens of a batch
+Compute = Callable[[dict[str, Any]], Any]  # a function of the tokens of a batch
 Result = TypeVar("Result")
 _AHEAD = 8  # batches that a thread prefetches
 _AHEAD_EACH = 2  # batches that each process prefetches
 MANY = 100_000  # smallest number of texts for which processes are used
 _BYTES_A_TOKEN = 3  # in UTF-8: a Chinese character, and about an English WordPiece
-_MOST = 2_048  # texts in a batch of short texts
+_MOST = 2_048  # largest number of texts in a batch
 _LONG = "的 " * 5_000
 _ROWS = 1 << 14  # rows converted at once: 50 MB in 32 bits at 768 dimensions
 
@@ -87,7 +87,7 @@ class Prefetcher:
 
 
 def preprocess(model: Any, texts: Sequence[Any], **given: Any) -> dict[str, Any]:
-    """Return ``model.preprocess(texts, **given)`` of a SentenceTransformer or a CrossEncoder, faster.
+    """Tokenise texts as ``model.preprocess(texts, **given)`` of sentence-transformers does, but faster.
 
     transformers visits every number in Python before it makes a tensor, which takes a third of the time. So it returns
     lists (by the library's ``processing_kwargs``), and NumPy makes the tensors. Late-interaction models, and
@@ -198,7 +198,7 @@ class Encoder(Side):
             embeddings = embeddings[..., : self.model.truncate_dim]
         if self.model.similarity_fn_name == "cosine":
             embeddings = torch.nn.functional.normalize(embeddings.float(), dim=1)
-        halves: torch.Tensor = embeddings.half()  # on the device until all texts are encoded
+        halves: torch.Tensor = embeddings.half()  # these stay on the device until all texts are encoded
         return halves
 
 

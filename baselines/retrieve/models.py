@@ -150,7 +150,7 @@ def new_head(model: PreTrainedModel, key: str) -> bool:
 
 
 def classes(config: Any) -> list[str]:
-    """Return the class names in a model's config. Raises :class:`InputError` if they are no list of strings."""
+    """Return the class names in a model's config. Raises :class:`InputError` if the config has no list of names."""
     return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
 
 

@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> None:
             "training_questions": len(train),
             "pairs": lines,
             "threshold": args.threshold,
-            "similar_pairs": len(similar),  # the paper: 387 questions like 566 training questions
+            "similar_pairs": len(similar),  # the paper: 387 questions and 566 training questions
             "similar_questions": len({question for question, _ in similar}),
             "similar_training_questions": len({other for _, other in similar}),
         }

@@ -188,7 +188,7 @@ def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_i
 ) -> None:
     model = with_modules(write_encoder(tmp_path, BGE), "mean")
     done = run_it(model, release, tmp_path / "run", "--quiet")
-    assert "its own files say pooling mean, models.toml (bge-zh) cls; its own files are followed" in done.stderr
+    assert "have pooling mean, but models.toml (bge-zh) has cls" in done.stderr
     assert used(tmp_path / "run")["pooling"] == "mean"
 
 

@@ -130,5 +130,5 @@ def test_the_card_of_a_converted_model_says_what_it_is(hub: Hub, call: Command, 
     pushed = files(hub, "org/official-de")
     text = pushed["README.md"].decode()
     assert "from the folder `dual_params` of Paddle" in text
-    assert "The conversion trains nothing." in text and "trained with the recipe" not in text
+    assert "conversion trains nothing." in text and "trained with the recipe" not in text
     assert {"recipe.json", "router_config.json", "query_0_Transformer/model.safetensors"} <= set(pushed)

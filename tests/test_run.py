@@ -203,7 +203,7 @@ def test_a_model_of_another_kind_is_told_by_its_files(kind: str, release: Path, 
 
 def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, release: Path, tmp_path: Path) -> None:
     done = run_it(unknown, release, tmp_path / "run", "--split", "test")
-    assert "the split test is not judged: no figures" in done.stderr and "MRR" not in done.stdout
+    assert "the split test has no judgments" in done.stderr and "MRR" not in done.stdout
     assert list(read_run(tmp_path / "run").hits) == [md5(QUESTIONS["test"][0])]
 
 

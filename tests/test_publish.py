@@ -130,7 +130,7 @@ def test_refusals_of_the_hub_are_clear(hub: Hub, publish: Publish) -> None:
     assert f"no permission to write to {REPO}" in error_of(publish(token=READ, code=1))
     assert "is public" in error_of(publish("--private", code=1))
     hub.repos["dataset", REPO].commits[-1].files["name.py"] = Blob(b"", False)
-    assert f"{REPO} holds name.py" in error_of(publish(code=1))
+    assert f"{REPO} has the script name.py" in error_of(publish(code=1))
     assert not hub.uploads
 
 

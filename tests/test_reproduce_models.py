@@ -113,7 +113,7 @@ def test_a_start_that_nobody_has_is_named_before_any_step_runs(world: World) -> 
     done = world.reproduce("--row", "de-bm25-neg", "--out", world.folder / "none", "--quiet", settings=settings, code=1)
     assert done.error == (
         f"the model org/none would come from the hub: {world.hub.url} has no model org/none, or the token may"
-        " see; --settings FILE with [de-bm25-neg] model.start = DIR does without"
+        " not read it; --settings FILE with [de-bm25-neg] model.start = DIR does without"
     )
     assert not (world.folder / "none").exists()
 

@@ -238,7 +238,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
             message = {
                 401: f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN",
                 403: f"the token has no permission to {right} {repo} on {endpoint} ({reason})",
-                412: f"{repo} has a new commit of somebody else; run the same command again",
+                412: f"{repo} received another commit in the meantime; run the same command again",
                 None: f"{endpoint} cannot be reached, or broke the connection ({reason}); {again}",
             }.get(status, f"{endpoint} {failed if passes else f'refused: {reason} (status {status})'}")
         raise (Unfinished if passes else InputError)(message + OTHER_HUB) from error

@@ -14,7 +14,7 @@ from huggingface_hub import close_session, constants
 
 
 @contextlib.contextmanager
-def _as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
+def as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
     """``huggingface_hub`` reads its variables when it is imported: here it reads them again, and once more after."""
     with contextlib.ExitStack() as stack:
         stack.callback(importlib.reload, constants)
@@ -27,7 +27,7 @@ def _as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
 
 def run_at(hub: Hub, home: Path, program: str, *words: object, token: str | None = WRITE, code: int | None = 0) -> Done:
     """As :func:`commands.run`, with the hub as the only one, and with caches under ``home``."""
-    with _as_client(hub, home, token):
+    with as_client(hub, home, token):
         return run(program, *words, code=code)
 
 

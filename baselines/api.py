@@ -66,17 +66,10 @@ def open_release(path: str | Path, set: str = "main", revision: str | None = Non
 def evaluate(
     model: object, release: Release | str | Path, split: str = "dev", *, top_k: int = 50, **options: Any
 ) -> dict[str, float]:
-    """Measure a model, or a run, by the judgments of a split.
+    """Measure a model, or a run, by the judgments of a split: return the measures of `baselines evaluate`, fractions.
 
-    Args:
-        model: a run (query id -> passage id -> score, or a file), or a model as :func:`search` takes it.
-        release, split, top_k, options: as :func:`search` takes them.
-
-    Returns:
-        The measures of `baselines evaluate` by name, as fractions.
-
-    Raises:
-        InputError, TypeError: as :func:`search`; also for a split without judgments.
+    ``model``: a run (query id -> passage id -> score, or a file), or a model of :func:`search`, which says more about
+    models, options and errors.
     """
     release = release if isinstance(release, Release) else open_release(release)
     qrels = release_qrels(release, split, release.set)
@@ -100,28 +93,24 @@ def search(
     index: str | Path | None = None,
     **options: Any,
 ) -> dict[str, dict[str, float]]:
-    """Search the passages by the queries of a split.
+    """Search the passages by the queries of a split: return query id -> passage id -> score, best first.
 
     Args:
-        model: the name or folder of a model, "bm25", or an own encoder: a function from a list of texts to an array of
-            shape (texts, dimensions), or an object with ``encode_query`` and ``encode_document``, or with ``encode``.
-            With ``run`` a re-ranker: a name or folder, a function from a list of (query, passage) to an array of shape
-            (pairs,), or an object with ``predict``.
+        model: a name or folder, "bm25", or an own encoder: a function from a list of texts to an array of shape (texts,
+            dimensions), or an object with ``encode_query`` and ``encode_document``, or with ``encode``. With ``run``, a
+            re-ranker: a name or folder, a function from a list of (query, passage) to an array of shape (pairs,), or an
+            object with ``predict``.
         release: an open release, or the argument of :func:`open_release`.
         top_k: passages of a query.
         run: re-rank the passages of this run, a dictionary or a file.
         query_prompt, passage_prompt: put before every query or passage.
-        similarity: "cosine" or "dot" (default: the model's; cosine for an own encoder).
+        similarity: "cosine" or "dot" (default: the model's; cosine for an own function).
         batch_size: texts or pairs in a call of an own model (default: 256).
-        index: the folder of the index, with which an interrupted encoding resumes (default: in the user's cache,
-            temporary for an own encoder).
-        options: further options of `baselines run`, `bm25` or `rerank` for a name or folder, such as ``pooling="cls"``.
-
-    Returns:
-        query id -> passage id -> score, best first.
+        index: the folder of the index (default: in the user's cache; for an own encoder it is temporary).
+        options: of `baselines run`, `bm25` or `rerank` for a name or folder, such as ``pooling="cls"``.
 
     Raises:
-        InputError: the release, the model or a result of the model is wrong.
+        InputError: the release, the model or its output is wrong.
         TypeError: an unknown option, or an object that is no model.
     """
     if similarity not in (None, "cosine", "dot"):

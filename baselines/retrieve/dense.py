@@ -345,9 +345,9 @@ class Static(Dense):
 
 
 def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, dims: int) -> torch.Tensor:
-    """Call one of a model's methods ``names``, or the model, on ``size`` inputs at a time; return its rows in fp32.
+    """Call the first of a model's methods ``names``, or the model, on ``size`` inputs at a time; return rows in fp32.
 
-    Raises TypeError for an object that cannot be called, and :class:`InputError` unless a call returns an array of
+    Raises TypeError for an object that cannot be called, :class:`InputError` unless each call returns an array of
     ``dims`` dimensions with a row of finite numbers for each input.
     """
     name = getattr(model, "__name__", type(model).__name__)
@@ -404,4 +404,6 @@ class Own(Dense):
         rows = called(self.model, (f"encode_{task}", "encode"), [prompt + each for each in texts], self.texts_a_call, 2)
         rows = rows if self.settings.similarity == "dot" else torch.nn.functional.normalize(rows, dim=1)
         halves: Halves = rows.half().numpy()
+        if not np.isfinite(halves).all():
+            raise InputError(f"{self.settings.name}: vectors hold numbers that 16 bits cannot")
         return halves

@@ -28,7 +28,8 @@ _STYLE = """<style>
 .found .head .rank { font-weight: 700; }
 .found .head .label { color: #15803d; font-weight: 700; }
 .found .id { font-size: .7rem; opacity: .6; }
-.found mark { background: #fde047; color: #111; padding: 0 .05em; }
+.found mark { background: #fde047; color: #111 !important; padding: 0 .05em; } /* Gradio's dark theme sets all colours */
+.dark .found .head .label { color: #4ade80; }
 .found summary { cursor: pointer; }
 .found .whole { margin: .4rem 0 0; max-height: 18rem; overflow-y: auto; }
 div:has(.found) { transition: none !important; } /* Gradio fades an answer in */

@@ -1,16 +1,22 @@
-"""BM25 engines on the same tokens: index time, size and memory, queries a second, how far their top 50 agree.
+"""Compare BM25 engines on the same tokens: index time, size and memory, queries per second, agreement of the top 50.
 
-The passages are made up (see bm25_tokens.py): --passages of --tokens on average over --vocabulary words. Or --release
-DIR: the passages and queries (--split) of a release, segmented.
+By default the passages are random (see bm25_tokens.py): --passages with --tokens on average and --vocabulary words.
+With --release DIR, the passages and queries (--split) of a release are segmented and used instead.
 
-Engines: numba (ours); bm25s (where installed); lucene: Pyserini, in this Python or in that of --pyserini. It
-needs a whole JDK of Java 21 or later (JAVA_HOME). Lucene's hits stay in Java while it is timed; the others' ids come to
-Python. Each engine indexes and searches in processes of its own. The memory of indexing is the largest sum (PSS) over
-the process tree, sampled ten times a second; that of searching the largest resident set. An engine that fails, or takes
-more memory than --most-memory, says so in its row. Repeats of the searches go round the engines, so that a load on the
-machine meets all of them; figures are medians.
+Engines:
 
-example:
+- numba: this project's engine
+- bm25s: if installed
+- lucene: Pyserini, in this Python or in the Python of --pyserini. Pyserini needs a full JDK 21 or later (JAVA_HOME).
+
+The search time of lucene does not include passing hits from Java to Python. For the other engines, the time includes
+Python ids. Each engine indexes and searches in separate processes. Index memory is the largest sum (PSS) over the
+process tree, sampled ten times a second. Search memory is the largest resident set. If an engine fails, or needs more
+memory than --most-memory, its row shows the reason. The engines take turns, so that other load on the machine affects
+all of them equally. Figures are medians.
+
+Example:
+
   python benchmarks/bm25.py --passages 400000 --engines lucene numba bm25s --json bm25.json
 """
 
@@ -38,11 +44,11 @@ ENGINES = ["lucene", "numba", "bm25s"]
 
 
 class Failed(Exception):
-    """Why an engine gave no figures."""
+    """The failure of an engine, with the reason for its row."""
 
 
 class Child:
-    """One engine, one step, in a process group of its own."""
+    """A process group that runs one step of one engine."""
 
     def __init__(self, args: argparse.Namespace, engine: str, step: str) -> None:
         python = args.pyserini if engine == "lucene" else sys.executable
@@ -58,7 +64,7 @@ class Child:
         )
 
     def answer(self, job: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the next line that it prints."""
+        """Send a job to the process, and return the next JSON line that the process prints."""
         assert self.process.stdin and self.process.stdout
         with contextlib.suppress(BrokenPipeError):
             if job:
@@ -69,18 +75,18 @@ class Child:
         return dict(json.loads(line))
 
     def peak(self) -> int:
-        """The largest resident set of the process, in MB."""
+        """Return the largest resident set of the process, in MB."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return round(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6)
 
     def watched(self) -> dict[str, Any]:
-        """Its figures and its process tree's largest memory."""
+        """Wait for the process, and return its figures with the largest memory of its process tree."""
         peak = 0
         while self.process.poll() is None:
             peak = max(peak, memory(self.process.pid))
             if peak > self.most * 1e9:
                 self.end()
-                raise Failed(f"stopped at more than {self.most:g} GB")
+                raise Failed(f"stopped: needs more than {self.most:g} GB (--most-memory)")
             time.sleep(0.1)
         return {**self.answer(), "peak_mb": round(peak / 1e6)}
 
@@ -91,7 +97,7 @@ class Child:
 
 
 def index(args: argparse.Namespace, engine: str) -> dict[str, Any]:
-    """Figures of indexing; those of an earlier run where its index is kept in --work."""
+    """Return the figures of indexing. If --work has the index of an earlier run, return the figures of that run."""
     kept = args.work / f"index-{engine}.json"
     if kept.exists():
         return {**json.loads(kept.read_text(encoding="utf-8")), "kept": True}
@@ -106,7 +112,7 @@ def index(args: argparse.Namespace, engine: str) -> dict[str, Any]:
 
 
 def search(args: argparse.Namespace, rows: dict[str, dict[str, Any]], queries: list[str]) -> None:
-    """Put the figures of searching, and the overlap with Lucene, into the engines' rows."""
+    """Add the figures of searching, and the overlap with Lucene, to the engines' rows."""
     children: dict[str, Child] = {}
     seconds: dict[str, dict[str, list[float]]] = {}
     cases = [(k, threads) for k in (50, 1000) for threads in sorted({1, args.threads})]
@@ -115,7 +121,7 @@ def search(args: argparse.Namespace, rows: dict[str, dict[str, Any]], queries: l
         job = {"k": k, "threads": threads, "queries": some, "hits": hits and str(hits)}
         took = float(children[engine].answer(job)["seconds"])
         if children[engine].peak() > args.most_memory * 1e3:
-            raise Failed(f"stopped at more than {args.most_memory:g} GB")
+            raise Failed(f"stopped: needs more than {args.most_memory:g} GB (--most-memory)")
         return took / len(some)
 
     @contextlib.contextmanager
@@ -135,7 +141,7 @@ def search(args: argparse.Namespace, rows: dict[str, dict[str, Any]], queries: l
                 seconds[engine] = {f"top {k}, {threads} threads": [] for k, threads in cases}
         for k, threads in cases:
             some = queries if threads > 1 else queries[::2]
-            for repeat in range(-1, args.repeats):  # the first, of few queries, warms up
+            for repeat in range(-1, args.repeats):  # repeat -1 is a warm-up with few queries
                 for engine in list(children):
                     with failing(engine):
                         took = ask(engine, some if repeat >= 0 else some[:20], k, threads)
@@ -154,7 +160,7 @@ def search(args: argparse.Namespace, rows: dict[str, dict[str, Any]], queries: l
 
 
 def overlap(one: list[list[str]], other: list[list[str]]) -> float:
-    """The share of one's top 50 that the other has, over all queries."""
+    """Return the share of the passages in ``one`` that are also in ``other``, over all queries."""
     return sum(len(set(a) & set(b)) for a, b in zip(one, other, strict=True)) / max(1, sum(map(len, one)))
 
 
@@ -181,7 +187,7 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
         "engines": rows,
     }
     if not args.release and result["passages"] != args.passages:
-        sys.exit(f"{work} holds {result['passages']} passages, not {args.passages}")
+        sys.exit(f"{work} has {result['passages']} passages, not {args.passages}; choose another --work")
     if "lucene" in args.engines:
         write_json(work, args.threads)
     result["load_before"] = [round(load, 1) for load in os.getloadavg()]
@@ -235,24 +241,26 @@ def report(result: dict[str, Any]) -> None:
         print(" | ".join([f"{engine:7}", *cells, str(row.get("overlap_with_lucene", ""))]))
     for engine, row in result["engines"].items():
         if "times_lucene" in row and engine != "lucene":
-            print(f"{engine}, times as fast as Lucene: {row['times_lucene']}")
+            print(f"speed of {engine} relative to Lucene: {row['times_lucene']}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, default=400_000)
-    parser.add_argument("--tokens", type=int, default=170, help="a passage, on average")
-    parser.add_argument("--vocabulary", type=int, default=2_000_000)
-    parser.add_argument("--queries", type=int, default=1_000)
-    parser.add_argument("--release", type=Path, help="passages and queries of this release instead")
-    parser.add_argument("--split", default="dev")
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["numba"])
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--most-memory", type=float, default=16, metavar="GB", help="of an engine (default: 16)")
-    parser.add_argument("--pyserini", default=sys.executable, metavar="PYTHON", help="a Python that has Pyserini")
-    parser.add_argument("--work", type=Path, help="keep the tokens and indexes here, and use those that are there")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--passages", type=int, default=400_000, help="number of random passages (default: 400000)")
+    parser.add_argument("--tokens", type=int, default=170, help="average tokens of a random passage (default: 170)")
+    parser.add_argument("--vocabulary", type=int, default=2_000_000, help="random words (default: 2000000)")
+    parser.add_argument("--queries", type=int, default=1_000, help="number of queries (default: 1000)")
+    parser.add_argument("--release", type=Path, help="release with passages and queries (default: random ones)")
+    parser.add_argument("--split", default="dev", help="split of the release's queries (default: dev)")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["numba"], help="default: numba")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores")
+    parser.add_argument("--repeats", type=int, default=5, help="repeats of each search (default: 5)")
+    parser.add_argument("--most-memory", type=float, default=16, metavar="GB", help="memory limit (default: 16)")
+    parser.add_argument(
+        "--pyserini", default=sys.executable, metavar="PYTHON", help="Python with Pyserini (default: this)"
+    )
+    parser.add_argument("--work", type=Path, help="folder to keep and reuse tokens and indexes (default: temporary)")
+    parser.add_argument("--json", type=Path, help="file for the figures (default: no file)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         args.work = args.work or Path(name)

@@ -1,11 +1,12 @@
-"""BM25 by analyzer: MRR@10 and R@50 with the default k1 and b, and with those tuned on the set's training questions.
+"""Compare the analyzers of BM25: MRR@10, nDCG@10 and R@50, with default k1 and b and with tuned values.
 
-A row a set: NAME=RELEASE[:SET[:SPLIT]] (SET: main; SPLIT: dev, or test where it has no dev). Each analyzer, with stop
-words kept and dropped; k1 and b found as by `bm25 --tune train` (--questions drawn by --seed, MRR@10), then measured
-on SPLIT. --mteb adds what mteb's BM25 did until 2026: bm25s's own tokens (runs of letters between signs), English stop
-words, an English stemmer.
+Each set is given as NAME=RELEASE[:SET[:SPLIT]]. SET defaults to main. SPLIT defaults to dev, or to test if the set has
+no dev. Each analyzer runs with and without stop words. k1 and b are tuned on training questions as by `bm25 --tune
+train`, with a sample drawn by --seed, and then evaluated on SPLIT. --mteb adds a row for mteb's BM25 until 2026:
+bm25s's own tokens (runs of letters between punctuation), English stop words and an English stemmer.
 
-example:
+Example:
+
   python benchmarks/bm25_analyzers.py cmrc2018=build/cmrc drcd=build/drcd cepilepsyqa=build/c:cmedqa:test --json FILE
 """
 
@@ -45,7 +46,7 @@ def searched(index: Index, queries: list[tuple[str, str]]) -> dict[str, list[str
 
 
 def of_mteb(release: Release, corpus: str, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """bm25s with its defaults, English stop words and an English stemmer, as mteb/baseline-bm25s 0_1_10 had it."""
+    """Search with bm25s, its default tokens, English stop words and stemmer, as mteb/baseline-bm25s 0_1_10."""
     import bm25s
     import Stemmer
 
@@ -115,11 +116,11 @@ def _cells(found: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="+", metavar="NAME=RELEASE[:SET[:SPLIT]]")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--mteb", action="store_true", help="needs bm25s and PyStemmer")
-    parser.add_argument("--work", type=Path, help="keep the indexes here")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("sets", nargs="+", metavar="NAME=RELEASE[:SET[:SPLIT]]", help="a set to evaluate")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the tuning questions (default: 0)")
+    parser.add_argument("--mteb", action="store_true", help="add mteb's BM25; needs bm25s and PyStemmer")
+    parser.add_argument("--work", type=Path, help="folder to keep the indexes (default: temporary)")
+    parser.add_argument("--json", type=Path, help="file for the figures (default: no file)")
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name:

@@ -1,7 +1,7 @@
-"""One BM25 engine in a process of its own, for benchmarks/bm25.py: ENGINE index|search WORK THREADS.
+"""Run one BM25 engine in a separate process, for benchmarks/bm25.py: ENGINE index|search WORK THREADS.
 
-``index`` prints its figures as a line of JSON. ``search`` opens the index, then answers each line ``{"k", "threads",
-"queries": [...], "hits": FILE or null}`` with the seconds that it took.
+``index`` prints its figures as a line of JSON. ``search`` opens the index and reads jobs from stdin, one JSON object
+``{"k", "threads", "queries": [...], "hits": FILE or null}`` per line. It prints the seconds of each search.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 K1, B = 1.2, 0.75
 Queries = list[list[str]]
-# (queries, k, threads) -> found; found -> the passages of each query.
+# Two functions: search(queries, k, threads) returns hits; passages(hits) returns the passage ids of each query.
 Engine = tuple[Callable[[Queries, int, int], Any], Callable[[Any], list[list[str]]]]
 
 
@@ -53,8 +53,8 @@ def index_bm25s(folder: Path, index: Path, threads: int) -> None:
 
 
 def open_lucene(index: Path) -> Engine:
-    """Lucene's hits stay in Java while it is timed: Pyserini's way of passing them to Python is slow."""
-    os.environ.setdefault("OPENAI_API_KEY", "none")  # Pyserini makes a client on import; nothing is sent
+    """Open Lucene. The timed search leaves its hits in Java, because Pyserini passes hits to Python slowly."""
+    os.environ.setdefault("OPENAI_API_KEY", "none")  # Pyserini creates a client on import, but sends nothing
     from pyserini.analysis import JWhiteSpaceAnalyzer
     from pyserini.pyclass import autoclass
     from pyserini.search.lucene import LuceneSearcher

@@ -1,8 +1,9 @@
-"""The token strings that benchmarks/bm25.py indexes, made up or of a release, and the queries about them.
+"""Tokens and queries for benchmarks/bm25.py, either random or from a release.
 
-Made-up passages: lengths are log-normal (sigma 0.6). A passage has ten words of its own, which make 35 % of its tokens,
-drawn from 1 / (rank + 300); the other tokens are drawn from 1 / (rank + 2.7) ** 1.05. A query is four of a random
-passage's own words and its first token. Words are of one to three Chinese characters, the frequent ones shorter.
+Lengths of random passages are log-normal (sigma 0.6). Each passage has ten topic words, drawn from 1 / (rank + 300),
+which make 35 % of its tokens. The other tokens are drawn from 1 / (rank + 2.7) ** 1.05. A query consists of four topic
+words of a random passage and the passage's first token. Words have one to three Chinese characters. Frequent words are
+shorter.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-ROWS = 1 << 16  # of a file
+ROWS = 1 << 16  # rows per file
 
 
 def _tables(vocabulary: int) -> tuple[Any, list[Any]]:
-    """The words by rank, and for each law a table of ranks: a random place of it is a draw."""
+    """Return the words by rank, and for each distribution a table of ranks. A random element of the table is a draw."""
     import pyarrow as pa
 
     words = []
@@ -45,7 +46,7 @@ def _start(vocabulary: int) -> None:
 
 
 def _make_up(task: tuple[Path, int, int, int, int]) -> list[str]:
-    """One file of passages; returns the queries about them."""
+    """Write one file of passages, and return the queries about these passages."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -70,7 +71,7 @@ def _make_up(task: tuple[Path, int, int, int, int]) -> list[str]:
 
 
 def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: int, workers: int) -> None:
-    """The passages as Parquet files of ROWS rows, and the queries."""
+    """Write random passages as Parquet files of ROWS rows, and write the queries."""
     (folder / "tokens").mkdir(exist_ok=True)
     tasks = []
     for number, start in enumerate(range(0, passages, ROWS)):
@@ -83,6 +84,7 @@ def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: 
 
 
 def of_release(folder: Path, path: Path, split: str, queries: int, workers: int) -> None:
+    """Write the segmented passages and queries of a release."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -122,7 +124,7 @@ def _write_json(path: Path) -> None:
 
 
 def write_json(folder: Path, workers: int) -> None:
-    """The same passages as Pyserini reads them."""
+    """Write the same passages in Pyserini's format."""
     whole = folder / "json"
     if whole.exists():
         return

@@ -1,12 +1,13 @@
-"""Time and memory of the way from raw rows to a release, and the share of labelling in the time.
+"""Measure time and memory of building a release from raw rows, and the share of labelling in the time.
 
-Makes up inputs of the raw flavour from the rows of --raw, their texts made distinct (see common.py), and builds each
-with `python -m builders release` for every number of workers, in turns; wall time, start-up and all, medians. Memory is
-the largest sum of the process tree's (PSS: pages that processes share count once), sampled ten times a second in a
-build of its own, which is not timed. The share of labelling is measured in one process. The time of a full rebuild is
-that of the largest input, for the 8.1 million passages of the collection.
+Inputs in the raw format are created from the rows of --raw by making their texts distinct (see common.py). `python -m
+builders release` builds each input for every number of workers, in turns. Times are medians of wall time, including
+start-up. Memory is measured in a separate build. It is the largest sum over the process tree (PSS, which counts shared
+pages once), sampled ten times a second. The share of labelling is measured in one process. The time of a full rebuild
+is extrapolated from the largest input to the 8.1 million passages of the collection.
 
-example:
+Example:
+
   python benchmarks/build.py --raw dureader-2.0-demo --questions 5000 50000 --json build.json
 """
 
@@ -29,7 +30,7 @@ _COLLECTION = 8_096_668  # passages, Table 3 of the paper
 
 
 def build(raw: Path, out: Path, unit: str, workers: int, *, watch: bool = False) -> tuple[float, int, dict[str, Any]]:
-    """Seconds, peak memory in bytes (0 if not watched) and the figures of one build, whose output is removed."""
+    """Run one build, and remove its output. Return seconds, peak memory in bytes (0 without watch) and its figures."""
     command = [sys.executable, "-m", "builders", "release", "--raw", raw, "--out", out, "--unit", unit]
     command += ["--workers", workers, "--format", "json", "--quiet"]
     peak, begin = 0, time.perf_counter()
@@ -41,7 +42,7 @@ def build(raw: Path, out: Path, unit: str, workers: int, *, watch: bool = False)
         process.wait()
         seconds = time.perf_counter() - begin
         if process.returncode:
-            sys.exit(f"the build failed with {process.returncode}")
+            sys.exit(f"the build failed with exit code {process.returncode}")
         printed.seek(0)
         stats = json.load(printed)
     shutil.rmtree(out)
@@ -49,7 +50,7 @@ def build(raw: Path, out: Path, unit: str, workers: int, *, watch: bool = False)
 
 
 def labelling(raw: Path, out: Path, unit: str) -> float:
-    """The share of a build's time that goes into labels, in one process that has all its loops compiled."""
+    """Return the share of labelling in a build's time, in one process with all loops already compiled."""
     from builders.release import label
     from builders.release.build import build_release
     from builders.release.options import Options
@@ -67,7 +68,7 @@ def labelling(raw: Path, out: Path, unit: str) -> float:
 
     label.label_rows = timed
     sources = find_sources([raw])
-    for _ in range(2):  # the first time compiles
+    for _ in range(2):  # the first build compiles
         spent, begin = 0.0, time.perf_counter()
         build_release(sources, out, Options(unit=unit))
         share = spent / (time.perf_counter() - begin)
@@ -78,13 +79,14 @@ def labelling(raw: Path, out: Path, unit: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--raw", nargs="+", type=Path, default=[ROOT / "builders" / "sample"], metavar="PATH")
-    parser.add_argument("--questions", nargs="+", type=int, default=[5_000, 50_000, 300_000], metavar="N")
-    parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4], metavar="N")
-    parser.add_argument("--unit", choices=["char", "word"], default="char")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--scratch", type=Path, help="a folder with room for inputs and outputs")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    sample, sizes = [ROOT / "builders" / "sample"], [5_000, 50_000, 300_000]
+    parser.add_argument("--raw", nargs="+", type=Path, default=sample, metavar="PATH", help="default: the sample")
+    parser.add_argument("--questions", nargs="+", type=int, default=sizes, metavar="N", help="sizes of the inputs")
+    parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4], metavar="N", help="default: 1 2 4")
+    parser.add_argument("--unit", choices=["char", "word"], default="char", help="unit of span-F1 (default: char)")
+    parser.add_argument("--repeats", type=int, default=5, help="builds for each figure (default: 5)")
+    parser.add_argument("--scratch", type=Path, help="folder for inputs and outputs (default: temporary files)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the figures (default: no file)")
     args = parser.parse_args()
     figures: dict[str, Any] = machine("duckdb", "msgspec", "numba", "numpy", "pyarrow")
     figures |= {"unit": args.unit, "repeats": args.repeats, "builds": []}
@@ -97,7 +99,7 @@ def main() -> None:
             if not figures["builds"]:
                 shares = [labelling(raw, out, args.unit) for _ in range(args.repeats)]
                 figures["labelling_share"] = round(statistics.median(shares), 3)
-                print(f"labelling: {figures['labelling_share']:.1%} of the time of one worker")
+                print(f"labelling takes {figures['labelling_share']:.1%} of the time of one worker")
             figures["builds"] += measure(raw, out, questions, size, args)
             shutil.rmtree(raw)
             write_json(args.json, figures)
@@ -105,7 +107,7 @@ def main() -> None:
         (b for b in figures["builds"] if b["questions"] == max(args.questions)), key=lambda build: build["seconds"]
     )
     figures["full_rebuild_seconds"] = round(last["seconds"] * _COLLECTION / last["passages"])
-    print(f"a rebuild of {_COLLECTION:,} passages, extrapolated: {figures['full_rebuild_seconds']} s")
+    print(f"extrapolated time of a rebuild with {_COLLECTION:,} passages: {figures['full_rebuild_seconds']} s")
     write_json(args.json, figures)
 
 

@@ -1,4 +1,4 @@
-"""Helpers of the benchmarks: the machine's description, a process tree's memory, rows made distinct, JSON to a file."""
+"""Helpers of the benchmarks: describe the machine, measure memory of a process tree, create rows, write JSON."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ sys.path.insert(0, str(ROOT))
 
 _FIELDS = ("question_id", "question", "question_type", "fact_or_opinion", "answers")
 _DOCUMENT_FIELDS = ("title", "paragraphs", "is_selected", "bs_rank_pos")
-_TAG = "\ue000"  # where the number goes; of private use, so in no text
+_TAG = "\ue000"  # placeholder for the number; a private-use character that occurs in no text
 
 
 def machine(*packages: str) -> dict[str, Any]:
-    """Cores, load and versions, as they stand in every benchmark's figures."""
+    """Return cores, load and versions for the figures of a benchmark."""
     return {
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(os.getloadavg()[0], 1),
@@ -30,7 +30,7 @@ def machine(*packages: str) -> dict[str, Any]:
 
 
 def memory(pid: int) -> int:
-    """Bytes of proportional set size of a process and its children."""
+    """Return the proportional set size of a process and its descendants, in bytes."""
     total, waiting = 0, [pid]
     while waiting:
         current = waiting.pop()
@@ -40,16 +40,16 @@ def memory(pid: int) -> int:
                     total += int(line.split()[1]) * 1024
             for task in Path(f"/proc/{current}/task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
     return total
 
 
 def raw_rows(paths: list[Path], questions: int, folder: Path) -> int:
-    """Write ``questions`` rows of the raw flavour under ``folder``, a file for each split; returns their bytes.
+    """Write ``questions`` rows in the raw format to ``folder``, one file per split, and return their size in bytes.
 
-    The rows of ``paths`` come again and again, splits in turn; a number at the end of the question and of every
-    paragraph makes all of these distinct.
+    The rows of ``paths`` are repeated as often as needed, splits in turn. A number is appended to the question and to
+    every paragraph, so that all texts are distinct.
     """
     from builders.release.rows import find_sources
     from builders.sources.lines import lines, read_blocks

@@ -1,12 +1,12 @@
-"""Small real data for the cross-lingual rows (Section 3.7), from XQuAD and a table of sentence pairs.
+"""Create small real data for the cross-lingual experiments (Section 3.7) from XQuAD and a table of sentence pairs.
 
-XQuAD has the same questions in English and Chinese over the same paragraphs. Its articles are halved: the questions of
-every second one are dev, those of the others train. So that there is more to learn from, each (English, Chinese) pair
-of a table of sentences (Tatoeba's) is a training question, too: the Chinese sentence is the question and its own
-passage, the English one its translation. Written are train.json and dev.json for `builders squad` and translations.tsv
-for `builders add crosslingual`; the two commands are printed.
+XQuAD has the same questions and paragraphs in English and Chinese. Questions of every second article become dev, the
+others train. Sentence pairs (for example Tatoeba's) add training questions. The Chinese sentence of a pair is both the
+question and its passage, and the English sentence is the question's translation. The outputs are train.json and
+dev.json for `builders squad`, and translations.tsv for `builders add crosslingual`. Both commands are printed.
 
-example:
+Example:
+
   python benchmarks/crosslingual_data.py --xquad xquad --pairs cmn.txt.gz --size 5000 --out build/crosslingual-data
 """
 
@@ -28,10 +28,12 @@ from builders.core.files import atomic_text, read_utf8, write_text  # noqa: E402
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--xquad", type=Path, required=True, metavar="DIR", help="holds xquad.en.json, xquad.zh.json")
+    parser.add_argument("--xquad", type=Path, required=True, metavar="DIR", help="folder of xquad.{en,zh}.json")
     parser.add_argument("--pairs", type=Path, required=True, metavar="FILE", help="lines of English, tab, Chinese")
-    parser.add_argument("--size", type=int, default=5000, metavar="N", help="pairs, evenly spaced (default: 5000)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument(
+        "--size", type=int, default=5000, metavar="N", help="use N pairs, evenly spaced (default: 5000)"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
     args = parser.parse_args()
     chinese, english = (
         json.loads(read_utf8(args.xquad / f"xquad.{language}.json"))["data"] for language in ("zh", "en")
@@ -51,7 +53,7 @@ def main() -> None:
 
 
 def sentence_pairs(path: Path, size: int) -> list[tuple[str, str]]:
-    """(English, Chinese) of ``size`` lines, evenly spaced over those with a new Chinese sentence."""
+    """Return ``size`` pairs of (English, Chinese), evenly spaced over the lines with distinct Chinese sentences."""
     opened = gzip.open if path.suffix == ".gz" else open
     found: dict[str, str] = {}
     with opened(path, "rt", encoding="utf-8", newline="\n") as file:

@@ -1,10 +1,11 @@
-"""Speed of encoding, against SentenceTransformer.encode_document, and against the machine's own matrix rate.
+"""Compare the speed of encoding with SentenceTransformer.encode_document and with the machine's matrix rate.
 
-The model is --model, or a random BERT of --layers and --width with a vocabulary of characters; both ways run it in the
-same precision, on the same texts. The texts are --release's first passages, or random ones: log-normal lengths (sigma
-0.6), --characters on average. The two take turns; figures are medians of --repeats after one warm-up. The share is of
-the rate of a large square matrix product in the same precision, measured here: multiplications that the texts' own
-tokens need (padding does not count) over what the machine could have done in that time.
+The model is --model, or a random BERT of --layers and --width with a vocabulary of characters. The texts are the first
+passages of --release, or random texts of log-normal length (sigma 0.6) with --characters on average. Both encoders use
+the same texts and the same precision, and take turns. Figures are medians of --repeats after one warm-up.
+
+The matrix rate is the speed of a large square matrix product in the same precision, measured here. The share of the
+matrix rate is the operations that the texts' tokens need, without padding, per second, divided by the matrix rate.
 
 Example:
 
@@ -44,7 +45,7 @@ CHARACTERS = [chr(0x4E00 + number) for number in range(6_000)]
 
 
 def random_model(folder: Path, layers: int, width: int) -> Path:
-    """A BERT with random weights and mean pooling, which reads 384 tokens of a passage."""
+    """Create a BERT with random weights and mean pooling that reads 384 tokens of a passage."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
@@ -79,7 +80,7 @@ def release_texts(path: Path, count: int) -> list[str]:
 
 
 def multiplications(model: Any, lengths: list[int]) -> float:
-    """Floating-point operations for texts of these many tokens: linear layers, and attention's two products."""
+    """Return the floating-point operations for texts of the given lengths in tokens: linear layers and attention."""
     transformer = model.transformers_model
     linear = sum(
         module.weight.numel()
@@ -92,6 +93,7 @@ def multiplications(model: Any, lengths: list[int]) -> float:
 
 
 def seconds(function: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
+    """Return the seconds and the result of a call."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     begin = time.perf_counter()
@@ -102,7 +104,7 @@ def seconds(function: Callable[[], Any], device: torch.device) -> tuple[float, A
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype, repeats: int) -> float:
-    """Operations a second of a square matrix product."""
+    """Return the operations per second of a square matrix product."""
     size = 8_192 if device.type == "cuda" else 2_048
     one, other = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     times = [seconds(lambda: one @ other, device)[0] for _ in range(repeats + 2)][2:]
@@ -112,17 +114,18 @@ def matrix_rate(device: torch.device, dtype: torch.dtype, repeats: int) -> float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="hub name or folder (default: a random BERT)")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--release", type=Path, help="the texts (default: random ones)")
-    parser.add_argument("--texts", type=int, default=2_000)
-    parser.add_argument("--characters", type=int, default=350, help="of a random text, on average")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", choices=["auto", *DTYPES], default="auto")
+    parser.add_argument("--layers", type=int, default=4, help="layers of the random BERT (default: 4)")
+    parser.add_argument("--width", type=int, default=256, help="width of the random BERT (default: 256)")
+    parser.add_argument("--release", type=Path, help="release with the texts (default: random texts)")
+    parser.add_argument("--texts", type=int, default=2_000, help="number of texts (default: 2000)")
+    parser.add_argument("--characters", type=int, default=350, help="average length of a random text (default: 350)")
+    available = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=available, help="default: cuda if available")
+    parser.add_argument("--dtype", choices=["auto", *DTYPES], default="auto", help="precision (default: auto)")
     parser.add_argument("--batch-size", type=int, help="SentenceTransformer's (default: 256 on a GPU, 32 on a CPU)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores")
+    parser.add_argument("--repeats", type=int, default=5, help="runs for each figure (default: 5)")
+    parser.add_argument("--json", type=Path, help="file for the figures (default: no file)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = torch.device(args.device)

@@ -1,7 +1,7 @@
-"""Time and memory of `add restrain` and `add resttest` at MS MARCO's size.
+"""Measure time and memory of `add restrain` and `add resttest` at the size of MS MARCO.
 
-Random vectors around random centres stand for the embeddings of 500,000 training and 7,000 test queries; the release
-that they belong to holds queries and judgments only. Both commands run as a user runs them, each in its own process.
+Random vectors around random centres replace the embeddings of 500,000 training and 7,000 test queries. Their release
+has only queries and judgments. Each command runs in its own process, as on the command line.
 
 Example:
 
@@ -35,12 +35,12 @@ from builders.store.layout import QRELS, QUERIES, text_id  # noqa: E402
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trains", type=int, default=500_000)
-    parser.add_argument("--tests", type=int, default=7_000)
-    parser.add_argument("--dimensions", type=int, default=768)
-    parser.add_argument("--centres", type=int, default=5_000)
-    parser.add_argument("--sizes", nargs="+", default=["14K", "45K", "200K"])
-    parser.add_argument("--out", type=Path, help="the figures as JSON (default: printed only)")
+    parser.add_argument("--trains", type=int, default=500_000, help="training queries (default: 500000)")
+    parser.add_argument("--tests", type=int, default=7_000, help="test queries (default: 7000)")
+    parser.add_argument("--dimensions", type=int, default=768, help="dimensions of a vector (default: 768)")
+    parser.add_argument("--centres", type=int, default=5_000, help="number of random centres (default: 5000)")
+    parser.add_argument("--sizes", nargs="+", default=["14K", "45K", "200K"], help="sizes for `add restrain`")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures (default: no file)")
     args = parser.parse_args()
     figures: dict[str, object] = {
         "trains": args.trains,
@@ -88,7 +88,7 @@ def _make(folder: Path, args: argparse.Namespace) -> tuple[Path, Path]:
 
 
 def _measure(command: list[str]) -> dict[str, object]:
-    """Seconds, peak memory of its own and with the pages of the mapped file, and what the command printed."""
+    """Run a command. Return seconds, peak memory with and without pages of the mapped file, and its printed JSON."""
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "builders", "add", *command, "--format", "json"],
@@ -103,7 +103,7 @@ def _measure(command: list[str]) -> dict[str, object]:
     seconds = time.perf_counter() - started
     watcher.join()
     if process.returncode:
-        raise SystemExit(f"{command[0]} ended with {process.returncode}")
+        raise SystemExit(f"{command[0]} failed with exit code {process.returncode}")
     return {
         "seconds": round(seconds, 1),
         "peak_memory_mb": round(peak["VmHWM"] / 1024),
@@ -116,7 +116,7 @@ def _watch(process: subprocess.Popen[str], peak: dict[str, int]) -> None:
     while process.poll() is None:
         try:
             lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-        except OSError:  # gone, or no /proc: memory stays 0
+        except OSError:  # the process has ended, or the system has no /proc
             return
         for name, _, value in (line.partition(":") for line in lines):
             if name in peak and value.split():

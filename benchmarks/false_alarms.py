@@ -1,13 +1,14 @@
-"""False alarms of the tests of `compare`, counted on the values of real runs.
+"""Count false alarms of the significance tests of `compare`, on the values of real runs.
 
-Of every pair of runs, under each measure, systems without a difference are made in two ways:
+For every pair of runs and each measure, systems without a difference are simulated in two ways:
 
-- swapped: for each query a coin decides which of the two systems has which value. Both have the same mean in the long
-  run, and the tests' assumptions hold.
-- redrawn: the queries' differences, less their mean, drawn again with replacement. Their mean is 0 in the long run, but
-  they keep their skew, which neither test expects.
+- swapped: for each query, the two systems' values are exchanged with a probability of 1/2. Both systems have the same
+  expected mean, and the tests' assumptions hold.
+- redrawn: the queries' differences, minus their mean, are sampled with replacement. Their expected mean is 0. They keep
+  their skew, which violates the assumptions of both tests.
 
-Families: the values of all the runs are shuffled, query by query; a family counts once if any pair is told apart.
+For families, the values of all runs are shuffled within each query. A family counts as one false alarm if any of its
+pairs differs significantly.
 
 Example:
 
@@ -40,7 +41,7 @@ ALPHA = 0.05
 
 
 def without_a_difference(values: tuple[Values, Values], null: str, queries: int, random: np.random.Generator) -> Values:
-    """The differences of one made-up pair on ``queries`` queries."""
+    """Return the differences of one simulated pair on ``queries`` queries."""
     differences = random.choice(values[0] - values[1], queries)
     if null == "swapped":
         return np.asarray(differences * random.choice([-1.0, 1.0], queries))
@@ -50,7 +51,7 @@ def without_a_difference(values: tuple[Values, Values], null: str, queries: int,
 def alarms(
     pairs: list[tuple[Values, Values]], null: str, queries: int, draws: int, resamples: int, seed: int = 0
 ) -> dict[str, float]:
-    """The share of made-up pairs that each test calls different at ``ALPHA``; ``draws`` of every pair."""
+    """Return the share of simulated pairs that each test finds different at ``ALPHA``, with ``draws`` for each pair."""
     random = np.random.default_rng(seed)
     found = {"t": 0, "randomisation": 0}
     for values in pairs:
@@ -63,7 +64,7 @@ def alarms(
 
 
 def family_alarms(values: list[Values], draws: int, seed: int = 0) -> dict[str, float]:
-    """The share of families with any pair told apart by Student's t: with Holm's correction, and without."""
+    """Return the share of families with a significant pair by Student's t, with and without Holm's correction."""
     random = np.random.default_rng(seed)
     found = {"Holm": 0, "uncorrected": 0}
     for _ in range(draws):
@@ -78,13 +79,20 @@ def family_alarms(values: list[Values], draws: int, seed: int = 0) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_reference(parser)
-    parser.add_argument("--draws", type=int, default=1_000, metavar="N", help="of each pair; families: as many")
-    parser.add_argument("--resamples", type=int, default=999, metavar="N", help="of the randomisation test")
+    parser.add_argument("--draws", type=int, default=1_000, metavar="N", help="simulations per pair (default: 1000)")
     parser.add_argument(
-        "--size", type=int, action="append", dest="sizes", metavar="N", help="queries of a made-up pair (all)"
+        "--resamples", type=int, default=999, metavar="N", help="of the randomisation test (default: 999)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument(
+        "--size",
+        type=int,
+        action="append",
+        dest="sizes",
+        metavar="N",
+        help="queries of a simulated pair (default: all)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the figures (default: no file)")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run to take values from")
     args = parser.parse_args()
     qrels = reference_qrels(args)
     tables = [evaluate(read_run(path), qrels)[1] for path in args.runs]

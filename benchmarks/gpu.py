@@ -1,12 +1,12 @@
-"""Check and measure on a GPU the code that runs there: one command for the first ten minutes with a card.
+"""Check and measure the GPU code with one command that takes about ten minutes.
 
-  --parts checks   the functions that docs/gpu.md lists: passed or failed, and the values seen (gpu_checks.py)
-  --parts speed    the card's ceilings; search, encoding and training as shares of them (gpu_speed.py)
-  --parts train    Tables 4, 5, 7 and 8 from multilingual-e5-small with the official batch sizes; resumes when run again
+  --parts checks   run the checks in docs/gpu.md; report passed or failed, and the values behind it (gpu_checks.py)
+  --parts speed    measure the GPU's peak rates, and search, encoding and training relative to them (gpu_speed.py)
+  --parts train    reproduce Tables 4, 5, 7 and 8 from multilingual-e5-small with official batch sizes; resumable
 
-Every step runs in a process of its own, with a time limit. A step that fails does not end the others. The results so
-far are written after each step: OUT/results.json, and tables in OUT/results.md. The models and data come from --pack
-(benchmarks/gpu_pack.py). With --small they are tiny ones made by the tests' code, so that no card is needed.
+Every step runs in a separate process with a time limit. A failed step does not end the other steps. After each step,
+the results so far are written to OUT/results.json, and as tables to OUT/results.md. The models and data come from
+--pack (benchmarks/gpu_pack.py). --small creates tiny models and data instead, and needs no GPU.
 
 Example:
 
@@ -40,7 +40,7 @@ from typing import Any
 
 from gpu_common import ROOT, Kept, Rows, Setting, Step, check
 
-WORK = Path("build/gpu")  # relative: the finished steps in the pack name their files so
+WORK = Path("build/gpu")  # relative, because the finished steps in the pack refer to their files by this path
 SITE = ROOT / WORK / "site"
 
 
@@ -50,7 +50,7 @@ SITE = ROOT / WORK / "site"
 def install_wheels(pack: Path) -> None:
     """Install the pack's wheels into a folder and make it importable, here and in child processes."""
     if all(importlib.util.find_spec(name) for name in ("datasets", "ir_measures", "msgspec", "sentence_transformers")):
-        return  # an environment of the project
+        return  # the project's own environment has these packages
     if not SITE.is_dir():
         names = [path.name.split("-")[0] for path in (pack / "wheels").glob("*.whl")]
         options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--find-links", str(pack / "wheels")]
@@ -61,9 +61,9 @@ def install_wheels(pack: Path) -> None:
 
 
 def unpack_runs(archive: Path, runs: Path) -> None:
-    """Unpack the finished steps of `reproduce`, with their files compressed again.
+    """Unpack the finished steps of `reproduce`, and compress their files again.
 
-    The compressed bytes differ from the original ones, so their checksums are put into the steps' stamps.
+    The compressed bytes differ from the original bytes, so the checksums in the steps' records are updated.
     """
     new = runs.with_name("new")
     with tarfile.open(archive) as tar:
@@ -95,7 +95,7 @@ def make_tiny(setting: Setting) -> Rows:
 
     setting.work.mkdir(parents=True)
     write_dual(setting.model, similarity="cosine", prompts={"query": "问：", "document": "文："})
-    joined = ("train", "train"), ("dev", "dev")  # with these, `reproduce` would use the negatives of the official data
+    joined = ("train", "train"), ("dev", "dev")  # skipped, because `reproduce` would use their negatives
     make_release(setting.release, {key: rows for key, rows in tables().items() if key not in joined})
     setting.settings.write_text(
         '["*"]\ntrain.batch = 4\ntrain.max_steps = 2\ntrain.evaluations = 0\n'
@@ -110,7 +110,7 @@ def make_tiny(setting: Setting) -> Rows:
 
 
 def real_training(setting: Setting) -> Rows:
-    """Run `reproduce` until the time is over: Table 4 of seed 0, then 5, then 7 and 8; then the other seeds."""
+    """Run `reproduce` until the deadline: Table 4 with seed 0, then Table 5, then 7 and 8, then the other seeds."""
     out = setting.work / "reports"
     out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + setting.seconds - 10
@@ -124,7 +124,7 @@ def real_training(setting: Setting) -> Rows:
 
 
 def reproduce(setting: Setting, seed: int, tables: list[int], report: Path, deadline: float) -> bool:
-    """Run `reproduce` for some tables and write its report; return False if it was stopped at the deadline."""
+    """Run `reproduce` for some tables, and write its report. Return False if the deadline stopped it."""
     chosen, part = report.with_name(f"seed{seed}.toml"), report.with_suffix(".part")
     text = setting.settings.read_text(encoding="utf-8").replace("intfloat/multilingual-e5-small", str(setting.model))
     chosen.write_text(text.replace('["*"]\n', f'["*"]\ntrain.seed = {seed}\n'), encoding="utf-8")
@@ -141,7 +141,7 @@ def reproduce(setting: Setting, seed: int, tables: list[int], report: Path, dead
             process.kill()
             return False
     if code:
-        raise RuntimeError(f"reproduce ended with exit code {code}")
+        raise RuntimeError(f"reproduce failed with exit code {code}")
     part.rename(report)
     return True
 
@@ -164,10 +164,10 @@ def report_rows(out: Path) -> Rows:
 
 
 def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, limit: float) -> dict[str, Any]:
-    """Run a step in a forked process and return its rows; kill the process and its children at the limit.
+    """Run a step in a forked process, and return its rows. Kill the process and its children at the time limit.
 
-    The libraries load once, before the fork. This process must never compute with PyTorch, because a child of a
-    process that has used PyTorch's threads or the GPU cannot use them.
+    Libraries load once, before the fork. This process must never compute with PyTorch, because its children could then
+    use neither PyTorch's threads nor the GPU.
     """
     partial = log.with_suffix(".partial")
     partial.unlink(missing_ok=True)
@@ -175,7 +175,7 @@ def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, l
     def inside(connection: Any) -> None:
         os.setsid()
         sys.stdout = sys.stderr = open(log, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (open until the end)
-        for number in (1, 2):  # child processes write there
+        for number in (1, 2):  # child processes write to these file descriptors
             os.dup2(sys.stdout.fileno(), number)
         Kept.file = partial
         try:
@@ -194,10 +194,10 @@ def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, l
     try:
         rows, error = receiver.recv() if receiver.poll(limit) else ([], f"not done after {limit:.0f} s")
     except EOFError:
-        rows, error = [], "its process died"
+        rows, error = [], "the step's process died"
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.kill()  # it may not have a process group yet
+    process.kill()  # the process may not have a process group yet
     process.join()
     if not rows and partial.exists():
         rows = json.loads(partial.read_text(encoding="utf-8"))
@@ -205,7 +205,7 @@ def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, l
 
 
 def run_steps(steps: Sequence[Step], base: Setting, out: Path, deadline: float) -> list[str]:
-    """Run the steps, write and print the results, and return the names of failed steps and checks."""
+    """Run the steps, write and print their results, and return the names of failed steps and checks."""
     results: dict[str, Any] = {}
     about = machine(base)
     for function, limit in steps:
@@ -225,7 +225,7 @@ def run_steps(steps: Sequence[Step], base: Setting, out: Path, deadline: float) 
 
 
 def machine(setting: Setting) -> dict[str, Any]:
-    """Describe the machine. nvidia-smi names the card, because PyTorch must not use it before the steps fork."""
+    """Describe the machine. nvidia-smi names the GPU, because PyTorch must not use the GPU before the steps fork."""
     card = setting.device
     if setting.cuda:
         words = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
@@ -245,7 +245,7 @@ def table(rows: Rows) -> str:
 
 
 def write_results(out: Path, about: dict[str, Any], results: dict[str, Any]) -> None:
-    """Write results.json and results.md: one table of all checks, and one table of every other step."""
+    """Write results.json and results.md, which has one table of all checks and one table for each other step."""
     whole = json.dumps({"machine": about, **results}, indent=1, ensure_ascii=False)
     (out / "results.json").write_text(whole + "\n", encoding="utf-8")
     parts, checks = [", ".join(f"{name}: {value}" for name, value in about.items())], []
@@ -266,17 +266,17 @@ def main(words: list[str] | None = None) -> int:
     begin = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts, pack = ["checks", "speed", "train"], Path("build/gpu-pack")
-    parser.add_argument("--parts", nargs="+", choices=parts, default=parts[:2], help="(default: checks speed)")
-    parser.add_argument("--steps", nargs="+", metavar="NAME", help="only these steps of the parts, e.g. check_search")
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts[:2], help="parts (default: checks speed)")
+    parser.add_argument("--steps", nargs="+", metavar="NAME", help="run only these steps of the parts (default: all)")
     parser.add_argument("--device", default="cuda:0", help="cuda:N or cpu (default: cuda:0)")
-    parser.add_argument("--small", action="store_true", help="tiny models and data, for tests without a card")
-    parser.add_argument("--pack", type=Path, default=pack, help=f"the output of gpu_pack.py (default: {pack})")
-    parser.add_argument("--out", type=Path, default=WORK / "results", help=f"(default: {WORK / 'results'})")
+    parser.add_argument("--small", action="store_true", help="use tiny models and data, for tests without a GPU")
+    parser.add_argument("--pack", type=Path, default=pack, help=f"output of gpu_pack.py (default: {pack})")
+    parser.add_argument("--out", type=Path, default=WORK / "results", help=f"results (default: {WORK / 'results'})")
     parser.add_argument("--limit", type=float, default=540, help="seconds for all steps together (default: 540)")
     args = parser.parse_args(words)
     os.chdir(ROOT)
     args.out.mkdir(parents=True, exist_ok=True)
-    # Before PyTorch is imported. JAX and TensorFlow would be imported where they are installed.
+    # Must be set before PyTorch is imported, because libraries would also import installed JAX and TensorFlow.
     os.environ |= {"USE_JAX": "0", "USE_TF": "0", **({"TORCH_COMPILE_DISABLE": "1"} if args.small else {})}
     install_wheels(args.pack)
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -295,7 +295,7 @@ def main(words: list[str] | None = None) -> int:
     steps = [step for part in args.parts for step in steps_of[part]]
     steps = [step for step in steps if not args.steps or step[0].__name__ in args.steps]
     if args.small:
-        steps = [(function, int(args.limit)) for function, _ in steps]  # the steps' own limits are for a card
+        steps = [(function, int(args.limit)) for function, _ in steps]  # the steps' own limits are for a GPU
     return bool(run_steps(steps, base, args.out, begin + args.limit))
 
 

@@ -60,7 +60,7 @@ def check_devices(setting: Setting) -> Rows:
 
 
 def check_pinned(setting: Setting) -> Rows:
-    """Compare the tokens of a thread and of two processes with the model's own, and check that memory is pinned."""
+    """Compare tokens from a thread and from two processes with the model's own tokens. Check that memory is pinned."""
     model = SentenceTransformer(str(setting.model), device="cpu")
     texts = passages_of(setting, 64)
     batches = [texts[start : start + 16] for start in range(0, 64, 16)]
@@ -71,12 +71,12 @@ def check_pinned(setting: Setting) -> Rows:
         same = all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
         pinned = setting.cuda and all(each.is_pinned() for each in found)
         seen = f"same tokens: {same}, pinned: {pinned}"
-        rows.append(check(f"tokens ahead, {processes} processes", same and pinned == setting.cuda, seen))
+        rows.append(check(f"prefetched tokens, {processes} processes", same and pinned == setting.cuda, seen))
     return rows
 
 
 def check_precision(setting: Setting) -> Rows:
-    """Compare fp32, fp16 and bf16 on the device with fp32 on the CPU: cosines, and MRR@10 among the same passages."""
+    """Compare fp32, fp16 and bf16 on the device with fp32 on the CPU, by cosines and by MRR@10."""
     release, count = open_release(setting.release), setting.of(1_500, 40)
     qrels = release.table("qrels", "dev", ["query-id", "corpus-id"]).to_pydict()
     positive = dict(zip(qrels["query-id"], qrels["corpus-id"], strict=True))
@@ -110,7 +110,7 @@ def check_precision(setting: Setting) -> Rows:
 
 
 def check_search(setting: Setting) -> Rows:
-    """Compare the device's candidates, and the whole search, with products in 64 bits."""
+    """Compare the device's candidates and final hits with products in 64 bits."""
     rows, width = setting.of(100_000, 3_000), setting.of(768, 64)
     queries = unit_vectors(9, setting.of(200, 20), width)
     with tempfile.TemporaryDirectory() as name:
@@ -123,12 +123,12 @@ def check_search(setting: Setting) -> Rows:
         hits = list(dense.search(vectors, queries, engines, 50, 100, lambda: np.arange(rows)))
     best = np.argsort(-exact, axis=1, kind="stable")[:, :50]
     same = all({*own.tolist()} == {*some.tolist()} for own, (some, _) in zip(best, hits, strict=True))
-    seen = f"top 50 of {rows:,} as in 64 bits: {same}; candidates' scores off by {error:.1e} ({slack:.1e} allowed)"
+    seen = f"same top 50 of {rows:,} as in 64 bits: {same}; error of scores {error:.1e} (allowed: {slack:.1e})"
     return [check("TorchEngine", same and error < slack, seen)]
 
 
 def check_kinds(setting: Setting) -> Rows:
-    """Compare late interaction and a sparse encoder on the device with the same on the CPU, in fp32."""
+    """Compare late interaction and a sparse encoder on the device with the CPU, in fp32."""
     rows = Kept()
     questions = [question for some in QUESTIONS.values() for question in some]
     with small_release() as (folder, path):
@@ -142,12 +142,12 @@ def check_kinds(setting: Setting) -> Rows:
                 found.append([hit for own in hits for hit in own])
             off = max(abs(a[1] - b[1]) for a, b in zip(*found, strict=True))
             same = all(a[0] == b[0] or abs(a[1] - b[1]) < 1e-3 for a, b in zip(*found, strict=True))
-            rows.append(check(kind, same and off < 1e-2, f"{len(found[0])} hits, scores off by at most {off:.1e}"))
+            rows.append(check(kind, same and off < 1e-2, f"{len(found[0])} hits, largest error of scores {off:.1e}"))
     return rows
 
 
 def check_compile(setting: Setting) -> Rows:
-    """Compare the embeddings of a compiled model with the same model's before."""
+    """Compare a model's embeddings before and after compilation."""
     texts = passages_of(setting, setting.of(512, 16))
     model = open_encoder(
         ModelSettings(str(setting.model), max_length=128), setting.device, "fp16" if setting.cuda else "fp32"
@@ -157,12 +157,12 @@ def check_compile(setting: Setting) -> Rows:
     begin = time.perf_counter()
     lowest = float(cosines(Encoder(model, "document").encode(texts), plain).min())
     took = time.perf_counter() - begin
-    seen = f"lowest cosine with the embeddings before: {lowest:.6f}; {took:.0f} s to compile and encode"
+    seen = f"lowest cosine with uncompiled embeddings: {lowest:.6f}; {took:.0f} s to compile and encode"
     return [check("torch.compile", lowest > 0.9999, seen)]
 
 
 def check_nccl(setting: Setting) -> Rows:
-    """Compare the loss that gathers over devices, in a group of one process, with the loss without a group."""
+    """Compare the loss that gathers over devices in a group of one process with the loss without a group."""
     model = SentenceTransformer(str(setting.model), device=setting.device).eval()
     texts = passages_of(setting, 16)
     features = [
@@ -209,7 +209,7 @@ def check_commands(setting: Setting) -> Rows:
 
 
 def check_training(setting: Setting) -> Rows:
-    """Compare a training that was killed and resumed with an uninterrupted one; train in bf16, and compiled."""
+    """Compare a killed and resumed training with an uninterrupted training. Also train in bf16, and compiled."""
     rows = Kept()
     with small_release() as (folder, release):
         lines = [{"query-id": md5(q), "negative-ids": [md5(t) for t in TEXTS[-2:]]} for q in QUESTIONS["train"]]
@@ -223,7 +223,7 @@ def check_training(setting: Setting) -> Rows:
         options += [f"--set={value}" for value in values]
 
         def begin(out: str, *more: str) -> subprocess.Popen[bytes]:
-            # Not a fork: a child of this process could not use PyTorch's threads.
+            # A new process instead of a fork, because a forked child could not use PyTorch's threads.
             words = ["train", "de-bm25-neg-scratch", *options, "--out", folder / out, *more]
             return subprocess.Popen([sys.executable, "-m", "baselines", *map(str, words)])
 
@@ -243,19 +243,21 @@ def check_training(setting: Setting) -> Rows:
         was_killed = killed.wait() == -signal.SIGKILL
         ended = begin("killed").wait() == through.wait() == 0
         change = off("killed") if ended else -1.0
-        seen = f"killed: {was_killed}; both ended: {ended}; weights off by at most {change:.1e}"
+        seen = f"killed: {was_killed}; both succeeded: {ended}; largest difference of weights {change:.1e}"
         rows.append(check("train, SIGKILL, train again", was_killed and ended and 0 <= change < 1e-3, seen))
         for name, process in others.items():
             code = process.wait()
-            seen = f"exit code {code}" + (f", weights off by at most {off(name):.1e} from fp32's" if code == 0 else "")
+            seen = f"exit code {code}" + (
+                f", largest difference of weights from fp32 {off(name):.1e}" if code == 0 else ""
+            )
             rows.append(check(f"train {name}", code == 0, seen))
     return rows
 
 
 def check_memory(setting: Setting) -> Rows:
-    """Run out of the card's memory, of which 0.4 % is allowed here: the command ends with one line on stderr."""
+    """Check that a command without enough GPU memory fails with one line on stderr. It may use 0.4 % of the memory."""
     if not setting.cuda:
-        return [check("out of memory", True, "no card")]
+        return [check("out of memory", True, "no GPU")]
     torch.cuda.set_per_process_memory_fraction(0.004)
     error = io.StringIO()
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stderr(error):

@@ -50,7 +50,7 @@ Step = tuple[Callable[[Setting], Rows], int]  # a function, and its time limit i
 
 
 class Kept(Rows):
-    """Rows that are saved to a file one by one, so that a step killed at its time limit still reports some."""
+    """Rows that are saved to a file one by one, so that a step reports its rows even if killed at its time limit."""
 
     file: Path | None = None
 
@@ -59,7 +59,7 @@ class Kept(Rows):
         if self.file is not None:
             new = self.file.with_suffix(".new")
             new.write_text(json.dumps(self), encoding="utf-8")
-            new.replace(self.file)  # at once: the process may be killed at any moment
+            new.replace(self.file)  # atomic, because the process may be killed at any moment
 
 
 def check(name: str, passed: bool, seen: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def synchronize(setting: Setting) -> None:
 
 
 def timed(setting: Setting, function: Callable[[], Any], repeats: int = 3, warm: int = 1) -> tuple[float, Any]:
-    """Return the median seconds of ``repeats`` calls after ``warm`` others, and the last result."""
+    """Return the median seconds of ``repeats`` calls after ``warm`` warm-up calls, and the last result."""
     times, result = [], None
     for number in range(warm + repeats):
         synchronize(setting)
@@ -120,7 +120,7 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
 
 
 def passages_of(setting: Setting, count: int) -> list[str]:
-    """Return the release's first passages; in a small run, numbered copies of the tests' passages."""
+    """Return the first passages of the release. In a small run, return numbered copies of the tests' passages."""
     from builders.store.reader import open_release
 
     if setting.small:

@@ -1,10 +1,10 @@
 """Pack the model, data and wheels that benchmarks/gpu.py needs on a machine with a GPU and no network.
 
-The folder (--out) holds:
-  model.npz, tokenizer/   multilingual-e5-small in 4 bits, its tokenizer; unpack_q4.py turns both into a model
-  release/                cmrc2018 among 30,000 news passages, a medical and a policy set; without the joined configs
-  runs.tar.xz             the steps of `reproduce --table 4 5 7 8` that need no model: BM25's runs and negatives
-  wheels/                 packages that a CUDA image lacks, for its Python (--python)
+The output folder (--out) contains:
+  model.npz, tokenizer/   multilingual-e5-small in 4 bits and its tokenizer; unpack_q4.py creates a model from them
+  release/                cmrc2018 with 30,000 news passages, a medical set and a policy set; no joined configs
+  runs.tar.xz             BM25's runs and negatives: the steps of `reproduce --table 4 5 7 8` that need no model
+  wheels/                 packages that a CUDA image lacks, for the Python version of --python
 
 Example:
 
@@ -35,7 +35,7 @@ from builders.store.manifest import read_manifest  # noqa: E402
 from builders.store.reader import open_release  # noqa: E402
 
 MODEL = "multilingual-e5-small-zh-en"
-RELEASE, RUNS = Path("build/gpu-pack/release"), Path("build/gpu/runs")  # gpu.py runs `reproduce` on these
+RELEASE, RUNS = Path("build/gpu-pack/release"), Path("build/gpu/runs")  # gpu.py runs `reproduce` on these folders
 SETTINGS = ROOT / "baselines" / "settings" / "e5-gpu.toml"
 TABLES = [4, 5, 7, 8]
 JOINED = ("train", "dev", "test")  # these configs repeat the texts of corpus and queries
@@ -48,7 +48,7 @@ def call(*words: object) -> None:
 
 
 def build_release(data: Path, out: Path) -> None:
-    """Build a release with all sets of Tables 4, 5, 7 and 8 from the data sets' files."""
+    """Build a release with all sets of Tables 4, 5, 7 and 8 from the files of the data sets."""
     news = sorted((data / "crud-news").glob("documents_dup_part_[1-5]_part_*.gz"))
     cmrc = [f"--{split}={data / 'cmrc2018' / f'{split}.json.gz'}" for split in ("train", "dev")]
     call("builders", "squad", *cmrc, "--dev-size", 1000, "--passages", *news, "--out", out)
@@ -81,7 +81,7 @@ def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None
 
 
 def copy_release(source: Path, out: Path) -> list[str]:
-    """Copy a release without the joined configs; return the paths of the files left out."""
+    """Copy a release without the joined configs, and return the paths of the skipped files."""
     left = []
     for entry in read_manifest(source / "manifest.json").files:
         if entry.path.split("/")[0] in JOINED:
@@ -96,7 +96,7 @@ def copy_release(source: Path, out: Path) -> list[str]:
 
 
 def archive_runs(runs: Path, archive: Path) -> None:
-    """Archive a folder of runs; their files are decompressed first, because xz makes them half as large as gzip."""
+    """Archive a folder of runs. Files are decompressed first, because xz compresses to half the size of gzip."""
     with tarfile.open(archive, "w:xz", preset=3) as tar:
         for path in sorted(runs.iterdir()):
             data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -115,7 +115,7 @@ def download(names: Sequence[str], python: str, out: Path) -> None:
 
 
 def mib(path: Path) -> float:
-    """Return the size of a file or a folder."""
+    """Return the size of a file or a folder, in MiB."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files) / 2**20
 
@@ -126,11 +126,11 @@ def main() -> None:
         "--data", type=Path, required=True, help="folder of cmrc2018, crud-news, cepilepsyqa, ncp-policies"
     )
     parser.add_argument("--models", type=Path, required=True, help=f"folder of {MODEL}, its .q4.npz and unpack_q4.py")
-    parser.add_argument("--out", type=Path, default=Path("build/gpu-pack"))
+    parser.add_argument("--out", type=Path, default=Path("build/gpu-pack"), help="default: build/gpu-pack")
     parser.add_argument("--python", default="3.12", help="Python version of the machine with the GPU (default: 3.12)")
     args = parser.parse_args()
     if (ROOT / args.out).resolve() != (ROOT / RELEASE).parent:
-        raise SystemExit(f"--out: expected {RELEASE.parent}, because the finished steps name their release so")
+        raise SystemExit(f"--out: expected {RELEASE.parent}, because the finished steps refer to this path")
     shutil.rmtree(args.out, ignore_errors=True)
     whole = ROOT / "build" / "gpu-release"
     build_release(args.data.resolve(), whole)
@@ -143,9 +143,9 @@ def main() -> None:
     download(WHEELS, args.python, args.out / "wheels")
     for path in sorted(args.out.iterdir()):
         print(f"{mib(path):7.1f} MiB  {path.name}")
-    print(f"{mib(args.out):7.1f} MiB in all; left out: {', '.join(left)}")
+    print(f"{mib(args.out):7.1f} MiB in total; skipped: {', '.join(left)}")
     if mib(args.out) > LIMIT:
-        raise SystemExit(f"{args.out}: larger than {LIMIT} MiB")
+        raise SystemExit(f"{args.out}: larger than the limit of {LIMIT} MiB")
 
 
 if __name__ == "__main__":

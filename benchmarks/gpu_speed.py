@@ -1,4 +1,4 @@
-"""Measurements for the part `speed` of gpu.py: a GPU's ceilings, and search, encoding and training beside them."""
+"""Measurements for the part `speed` of gpu.py: a GPU's peak rates, and the speed of search, encoding and training."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from baselines.train import models, trainers
 from baselines.train.data import Batches
 from baselines.train.recipe import Recipe, read_recipe
 
-FIRST, COUNT = 0x4E00, 17_995  # the Chinese characters that are the random BERT's words
-SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # BERT-base's and e5-small's
+FIRST, COUNT = 0x4E00, 17_995  # the Chinese characters in the vocabulary of the random BERT
+SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # of BERT-base and e5-small
 GIB = 2**30
 
 
 def bert(folder: Path, setting: Setting, labels: int | None = None) -> Path:
-    """Write a BERT-base with random weights whose words are Chinese characters; a tiny one in a small run."""
+    """Write a BERT-base (in a small run, a tiny BERT) with random weights and a vocabulary of Chinese characters."""
     folder.mkdir(parents=True, exist_ok=True)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(FIRST, FIRST + COUNT))]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
@@ -56,18 +56,18 @@ def bert(folder: Path, setting: Setting, labels: int | None = None) -> Path:
 
 
 def characters(count: int, length: int, seed: int = 0) -> list[str]:
-    """Return random texts of ``length`` characters, each a token of :func:`bert`."""
+    """Return random texts of ``length`` characters. Each character is a token of :func:`bert`."""
     numbers = np.random.default_rng(seed).integers(FIRST, FIRST + COUNT, (count, length))
     return ["".join(map(chr, row)) for row in numbers.tolist()]
 
 
 def transformer_of(model: torch.nn.Module) -> PreTrainedModel:
-    """The model's first transformer."""
+    """Return the model's first transformer."""
     return next(module for module in model.modules() if isinstance(module, PreTrainedModel))
 
 
 def forward_operations(model: torch.nn.Module, lengths: list[int]) -> float:
-    """Return the floating-point operations of a forward pass over texts of these numbers of tokens.
+    """Return the floating-point operations of a forward pass over texts with the given ``lengths`` in tokens.
 
     A token takes 2 operations per weight of a linear layer. Attention takes 4 x layers x width x tokens^2 per text.
     """
@@ -79,13 +79,13 @@ def forward_operations(model: torch.nn.Module, lengths: list[int]) -> float:
 
 
 def memory_formula(weights: int, layers: int, width: int, tokens: int, bytes_a_number: int) -> float:
-    """Return about how many bytes a training step with ``tokens`` tokens at once takes.
+    """Return the approximate memory of a training step with ``tokens`` tokens at once, in bytes.
 
     Weights, gradients and Adam's two moments take 16 bytes per weight. The backward pass needs about 23 numbers per
-    token, layer and unit of width: 46 bytes in bf16, without attention's scores, which SDPA does not keep. On an H100,
-    two towers of BERT-base take 7.9, 15.6 and 28.0 GiB at 12,288, 32,768 and 65,536 tokens in bf16; the formula is
-    within 4 % of that. It is 17 to 20 % too low for e5-small, which takes 8.8, 16.6 and 32.1 GiB at 32,768, 65,536
-    and 131,072 tokens.
+    token, layer and unit of width. These are 46 bytes in bf16. Attention scores are not included, because SDPA does not
+    store them. On an H100 in bf16, two towers of BERT-base take 7.9, 15.6 and 28.0 GiB at 12,288, 32,768 and 65,536
+    tokens. The formula is within 4 % of these values. For e5-small, the formula is 17 to 20 % too low: the model takes
+    8.8, 16.6 and 32.1 GiB at 32,768, 65,536 and 131,072 tokens.
     """
     return 16.0 * weights + layers * width * tokens * 23 * bytes_a_number
 
@@ -99,14 +99,14 @@ def matrix_rate(setting: Setting, dtype: str) -> float:
 
 
 def host_bandwidth(setting: Setting) -> float:
-    """Measure the bytes per second from pinned host memory to the card."""
+    """Measure the bytes per second from pinned host memory to the GPU."""
     host = torch.ones(1 << 29, dtype=torch.uint8).pin_memory()
     took, _ = timed(setting, lambda: host.to(setting.device, non_blocking=True), 5, 2)
     return len(host) / took
 
 
 def ceilings(setting: Setting) -> Rows:
-    """Measure large products, products of a BERT's shapes, and copies: no program here can exceed these rates."""
+    """Measure the peak rates of large products, of products with BERT's shapes, and of copies."""
     rows, size = Kept(), setting.of(8192, 64)
     for dtype in ("bf16", "fp16", "fp32"):
         rate = round(matrix_rate(setting, dtype) / 1e12, 1)
@@ -124,12 +124,12 @@ def ceilings(setting: Setting) -> Rows:
     name = f"copy of {count >> 20} MiB, bytes read and written"
     rows.append({"ceiling": name, "GB/s": round(2 * count / took / 1e9, 1)})
     if setting.cuda:
-        rows.append({"ceiling": "pinned host memory to the card", "GB/s": round(host_bandwidth(setting) / 1e9, 1)})
+        rows.append({"ceiling": "pinned host memory to the GPU", "GB/s": round(host_bandwidth(setting) / 1e9, 1)})
     return rows
 
 
 def searching(setting: Setting) -> Rows:
-    """Time 2,000 queries against a million passages, and compare the time with the card's ceilings."""
+    """Time 2,000 queries against a million passages, and compare the time with the GPU's peak rates."""
     count, width, asked = setting.of(1_000_000, 5_000), setting.of(768, 32), setting.of(2_000, 20)
     queries, checked, rows = unit_vectors(0, asked, width), setting.of(100, 5), Kept()
 
@@ -149,15 +149,15 @@ def searching(setting: Setting) -> Rows:
     for name, seconds in (("candidates (TorchEngine)", took), ("whole, scores in 64 bits on the CPU", whole)):
         rows.append({"search": name, "s": round(seconds, 4), "queries/s": round(asked / seconds)})
     rows.append({"search": "reading all embeddings once, one thread", "s": round(reading, 4)})
-    rows.append({"search": f"top 50 as the CPU's but for 1e-5, {checked} queries", "s": str(right)})
+    rows.append({"search": f"same top 50 as on the CPU within 1e-5, {checked} queries", "s": str(right)})
     copied = 2.0 * count * width / host_bandwidth(setting) if setting.cuda else 0.0
     if setting.cuda:
-        rows.append({"search": "floor: all embeddings from the host's memory", "s": round(copied, 4)})
+        rows.append({"search": "lower bound: copy all embeddings from host memory", "s": round(copied, 4)})
     for dtype in ("fp16", "fp32"):
         floor = 2.0 * asked * count * width / matrix_rate(setting, dtype)
         share = round(max(floor, copied) / took, 3)
-        name = f"floor: operations in {dtype}"
-        rows.append({"search": name, "s": round(floor, 4), "larger floor / candidates": share})
+        name = f"lower bound: operations in {dtype}"
+        rows.append({"search": name, "s": round(floor, 4), "larger bound / candidates": share})
     return rows
 
 
@@ -195,7 +195,7 @@ def encoding(setting: Setting) -> Rows:
         return model.encode_document(texts, batch_size=256, show_progress_bar=False)
 
     at_hand = [380] * len(few) * 4
-    row("BERT-base, tokens at hand", model, at_hand, forward)
+    row("BERT-base, already tokenized", model, at_hand, forward)
     row("BERT-base, sentence-transformers' encode", model, lengths, library)
     if unpadded:
         flash = lambda: unpadded.encode_document(texts, batch_size=256, show_progress_bar=False)  # noqa: E731
@@ -210,16 +210,16 @@ def encoding(setting: Setting) -> Rows:
     own = Encoder(small, "document", tokens)
     row(f"e5-small, encode, {statistics.mean(sizes):.0f} tokens", small, sizes, lambda: own.encode(real))
     model.transformers_model.set_attn_implementation("eager")
-    row("BERT-base, tokens at hand, without SDPA", model, at_hand, forward)
+    row("BERT-base, already tokenized, without SDPA", model, at_hand, forward)
     model.transformers_model.set_attn_implementation("sdpa")
     compile_transformers(model)
-    row("BERT-base, compiled, tokens at hand", model, at_hand, forward)
+    row("BERT-base, compiled, already tokenized", model, at_hand, forward)
     row("BERT-base, compiled, encode", model, lengths, lambda: encoder.encode(texts))
     return rows
 
 
 class Texts(list[dict[str, Any]]):
-    """Training rows that repeat without end."""
+    """Training rows that repeat endlessly."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         super().__init__(rows)
@@ -230,7 +230,7 @@ class Texts(list[dict[str, Any]]):
 
 
 class Clock(TrainerCallback):
-    """The times at which a training begins and at which its steps end."""
+    """Callback that records the start of a training and the end of each step."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting, self.times = setting, list[float]()
@@ -244,7 +244,7 @@ class Clock(TrainerCallback):
 
 
 def lengths_of(model: Any, row: dict[str, Any]) -> list[int]:
-    """Return the tokens of each text that the model reads of a row."""
+    """Return the number of tokens of each text in a row."""
     if "label" in row:
         return [int(model.preprocess([(row["query"], row["passage"])])["attention_mask"].sum())]
     found = (model.preprocess([text], task="query" if name == "query" else "document") for name, text in row.items())
@@ -252,7 +252,7 @@ def lengths_of(model: Any, row: dict[str, Any]) -> list[int]:
 
 
 def trainer_of(recipe: Recipe, data: Texts, start: Path, batches: Batches, states: Path, device: str) -> Any:
-    """Make the trainer that `train` uses, for rows of its own."""
+    """Create the trainer that `train` uses, for the rows in ``data``."""
     given = trainers.arguments(recipe, states, batches, device)
     torch.manual_seed(0)
     if recipe.model.kind == "cross":
@@ -267,7 +267,7 @@ def trainer_of(recipe: Recipe, data: Texts, start: Path, batches: Batches, state
 
 
 def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, start: Path) -> dict[str, Any]:
-    """Train some steps and return rows per second, the share of the matrix rate, and the memory."""
+    """Train for a few steps. Return rows per second, the share of the matrix rate, and the memory."""
     if setting.cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -283,8 +283,8 @@ def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, star
     model, times = trainer.model, clock.times
     seconds = (times[-1] - times[2]) / (len(times) - 3)  # without the first two steps
     texts = [length for number in range(64) for length in lengths_of(model, data[number])]
-    passes = 4 if recipe.model.kind == "dual" else 3  # a backward pass is two; cached gradients take a second forward
-    passes += 2 if train.adversarial else 0  # a forward pass, and a backward pass to the embeddings
+    passes = 4 if recipe.model.kind == "dual" else 3  # backward counts as two; cached gradients need a second forward
+    passes += 2 if train.adversarial else 0  # a forward pass, and a backward pass to the embeddings only
     operations = forward_operations(model, texts) / 64 * passes * batches.batch
     config, weights = transformer_of(model).config, sum(each.numel() for each in model.parameters())
     tokens = sum(texts) // 64 * batches.batch
@@ -302,7 +302,7 @@ def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, star
 
 
 def training(setting: Setting) -> Rows:
-    """Measure rows per second of official-de and official-ce with random weights of BERT-base, and of e5-small."""
+    """Measure training rows per second: official-de and official-ce on a random BERT-base, and e5-small."""
     quiet_libraries()
     deadline = time.monotonic() + setting.seconds - 20
     rows, rate = Kept(), matrix_rate(setting, "bf16" if setting.cuda else "fp32")

@@ -1,10 +1,16 @@
-"""Known positives, hidden among the hard negatives of cmrc2018, that `relabel` and `mine` find.
+"""Measure how many known positives `relabel` and `mine` find among the hard negatives of cmrc2018.
 
-relabel: each of the dev questions loses its one judgment. What it judged stands as a sixth among five negatives, drawn
-from the passages that the re-rankers scored (Section 4 finds that 14.8 % of what models rank first are such false
-negatives). mine: some dev questions get a second passage that answers them, the sentences around the answer; it stands
-among a dual-encoder's top 20 of a small collection, and the limits are held against its cosines. Another passage that
-answers the question, too, counts as a false alarm: precision is a lower bound.
+relabel: each dev question loses its one judgment. Its positive passage is hidden among five negatives, drawn from the
+passages that the re-rankers scored. (In Section 4, 14.8 % of the passages that models rank first are such false
+negatives.)
+
+mine: some dev questions get a second answering passage, the sentences around the answer. The passage is among the top
+20 of a dual-encoder in a small collection, and the limits of `mine` apply to the dual-encoder's cosines.
+
+If a found passage answers the question but was not hidden, it counts as a false alarm. Precision is therefore a lower
+bound.
+
+Example:
 
   python benchmarks/hidden.py --release build/cmrc --scores CE.dev.run.gz CE2.dev.run.gz --dual DE \\
     --raw dev.json.gz --work build/hidden
@@ -34,12 +40,14 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 
 NEGATIVES = 5
-LEAST, OTHERS, TOP = 100, 3, 20  # characters of a planted passage; of BM25's for each question; of the dual-encoder's
+LEAST = 100  # characters of a hidden passage
+OTHERS = 3  # further passages per question, from the first run
+TOP = 20  # hits per question of the dual-encoder
 Pairs = set[tuple[str, str]]  # query, passage
 
 
 def command(program: str, *words: object) -> None:
-    """A verb of the project, in this process."""
+    """Run a verb of the project in this process."""
     verbs = BASELINES if program == "baselines" else BUILDERS
     if code := run(program, "", verbs, ["--quiet" if word == "-q" else str(word) for word in words]):
         raise SystemExit(code)
@@ -48,7 +56,7 @@ def command(program: str, *words: object) -> None:
 def write(
     base: Release, split: str, queries: Iterable[str], judged: Pairs, out: Path, passages: dict[str, str] | None = None
 ) -> None:
-    """A release of some queries of a split, as its training queries, with these judgments and passages (None: all)."""
+    """Write a release whose training queries are some queries of a split. ``passages``: the corpus, or None for all."""
     wanted = set(queries)
     asked = [row for row in base.table("queries", split).to_pylist() if row["_id"] in wanted]
     rows = [{"query-id": query, "corpus-id": passage, "score": 1} for query, passage in sorted(judged)]
@@ -64,7 +72,7 @@ def write(
 
 
 def drawn(query: str, passages: Iterable[str]) -> list[str]:
-    """Passages in an order that chance alone makes, the same every time."""
+    """Return the passages in a random order that is the same in every run."""
     return sorted(passages, key=lambda each: hashlib.sha256(f"{query} {each}".encode()).digest())
 
 
@@ -80,7 +88,7 @@ def lists(path: Path) -> Pairs:
 
 
 def relabelling(base: Release, runs: list[Path], work: Path) -> list[dict[str, Any]]:
-    """`relabel` on the dev questions without their judgments: by each re-ranker, and by all."""
+    """Run `relabel` on dev questions without judgments, with each re-ranker and with all re-rankers."""
     judged = read_judged(base, "qrels", "dev")
     scored = [read_run(path).rankings for path in runs]
     planted: Pairs = set()
@@ -110,7 +118,7 @@ def relabelling(base: Release, runs: list[Path], work: Path) -> list[dict[str, A
 
 
 def around(context: str, answer: str) -> str:
-    """The sentences around an answer, at least LEAST characters of them."""
+    """Return the sentences around an answer, at least LEAST characters in total."""
     place = context.find(answer)
     ends = [0, *(found.end() for found in re.finditer("[。！？]", context)), len(context)]
     first = max(position for position, end in enumerate(ends) if end <= place)
@@ -121,7 +129,7 @@ def around(context: str, answer: str) -> str:
 
 
 def answered(paths: list[Path]) -> Iterator[tuple[str, str]]:
-    """(question, a passage that answers it) of reading comprehension in SQuAD's format."""
+    """Yield questions with an answering passage from files in SQuAD's format."""
     for path in paths:
         for article in json.loads(gzip.decompress(path.read_bytes()))["data"]:
             for paragraph in article["paragraphs"]:
@@ -132,7 +140,7 @@ def answered(paths: list[Path]) -> Iterator[tuple[str, str]]:
 
 
 def mining(args: argparse.Namespace, base: Release, work: Path) -> list[dict[str, Any]]:
-    """`mine` on dev questions that get a second passage: the sentences around their answer, judged by nobody."""
+    """Run `mine` on dev questions with an unjudged second passage, the sentences around their answer."""
     judged, given = read_judged(base, "qrels", "dev"), read_run(args.scores[0]).rankings
     answers = dict(answered(args.raw))
     texts = {row["_id"]: row["text"] for row in base.table("queries", "dev").to_pylist()}
@@ -171,14 +179,14 @@ def mining(args: argparse.Namespace, base: Release, work: Path) -> list[dict[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--release", type=Path, required=True)
-    parser.add_argument("--scores", type=Path, nargs="+", required=True, help="re-ranked runs of dev: logits")
-    parser.add_argument("--dual", required=True, help="a dual-encoder")
-    parser.add_argument("--raw", type=Path, nargs="+", required=True, help="the sources, for the answers")
-    parser.add_argument("--questions", type=int, default=60, help="that get a second passage")
-    parser.add_argument("--max-length", type=int, default=96)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="the figures as JSON")
+    parser.add_argument("--release", type=Path, required=True, help="the release directory")
+    parser.add_argument("--scores", type=Path, nargs="+", required=True, help="re-ranked runs of dev, with logits")
+    parser.add_argument("--dual", required=True, help="the dual-encoder for `mine`")
+    parser.add_argument("--raw", type=Path, nargs="+", required=True, help="source files with the answers (gzipped)")
+    parser.add_argument("--questions", type=int, default=60, help="questions with a second passage (default: 60)")
+    parser.add_argument("--max-length", type=int, default=96, help="tokens of a text (default: 96)")
+    parser.add_argument("--work", type=Path, required=True, help="folder for intermediate files")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures (default: no file)")
     args = parser.parse_args()
     work = args.work.resolve()
     work.mkdir(parents=True, exist_ok=True)

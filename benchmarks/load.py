@@ -1,10 +1,11 @@
-"""Speed of loading a release, against the same rows as JSON lines with the json builder of `datasets`.
+"""Compare the speed of loading a release with loading the same rows as JSON lines by `datasets`.
 
-Builds a release of --questions questions from the rows of --raw, their texts made distinct (see common.py), or takes
---release; writes each split's rows as JSON lines, too; and loads both into empty caches, in turns: rows a second,
-medians. Imports and the first load of each way, which warms the libraries up, are not counted.
+The release is --release, or a release of --questions questions built from the rows of --raw with distinct texts (see
+common.py). Each split is also written as JSON lines. Both are loaded in turns into empty caches. Figures are medians of
+rows per second. Imports and the first load, which warms up the libraries, are not counted.
 
-example:
+Example:
+
   python benchmarks/load.py --raw dureader-2.0-demo --questions 10000 --json load.json
 """
 
@@ -31,11 +32,12 @@ from builders.store.reader import Release, open_release
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--raw", nargs="+", type=Path, default=[ROOT / "builders" / "sample"], metavar="PATH")
-    parser.add_argument("--questions", type=int, default=20_000)
-    parser.add_argument("--release", type=Path, help="measure this one instead")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    sample = [ROOT / "builders" / "sample"]
+    parser.add_argument("--raw", nargs="+", type=Path, default=sample, metavar="PATH", help="default: the sample")
+    parser.add_argument("--questions", type=int, default=20_000, help="questions of the release (default: 20000)")
+    parser.add_argument("--release", type=Path, help="release to load (default: built from --raw)")
+    parser.add_argument("--repeats", type=int, default=5, help="loads for each figure (default: 5)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the figures (default: no file)")
     args = parser.parse_args()
     import datasets
 
@@ -83,7 +85,7 @@ def measure(ways: dict[str, Callable[[str], Any]], config: str, split: str, rows
                 found = load(cache)
                 seconds = time.perf_counter() - begin
                 if len(found) != rows:
-                    sys.exit(f"{config}/{split}: {len(found)} rows by way of {way}, not {rows}")
+                    sys.exit(f"{config}/{split}: {way} loaded {len(found)} rows, expected {rows}")
                 if repeat:
                     times[way].append(seconds)
                 del found

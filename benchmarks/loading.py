@@ -1,9 +1,9 @@
-"""Batches per second that one core makes for a training: texts joined, cut into tokens, padded; no model runs.
+"""Measure the training rows per second that one core prepares: texts joined, tokenized and padded, without a model.
 
-The batches are the trainers' own, from their data loaders, of made-up Chinese passages (log-normal lengths,
---characters on average, as the training split's positives have) in memory-mapped files. Counted is processor time of
-one thread, so that other programs on the machine disturb it little. Beside it stands what --cards train on at
---share of their --peak, by the formula of baselines/reproduce/costs.py, and how many such cores that wants.
+The batches come from the trainers' data loaders. The passages are random Chinese texts in memory-mapped files, with
+log-normal lengths and --characters on average, as positives of the training split. Processor time of one thread is
+measured, so that other programs on the machine have little influence. The output also shows the rows per second that
+--cards consume at --share of their --peak (formula: baselines/reproduce/costs.py), and the cores needed for them.
 
 Example:
 
@@ -43,7 +43,7 @@ from baselines.train.recipe import read_recipe
 from builders.core.tables import text_table
 from builders.store.reader import open_release
 
-_EACH = 4  # negatives a positive
+_EACH = 4  # negatives per positive
 
 
 def make_pairs(folder: Path, passages: int, characters: int) -> tuple[Pairs, Passages]:
@@ -56,7 +56,7 @@ def make_pairs(folder: Path, passages: int, characters: int) -> tuple[Pairs, Pas
 
 
 def make_start(folder: Path) -> Path:
-    """A model of no size: nothing goes through it. Its tokenizer is BERT's, of Chinese characters."""
+    """Create a minimal model, which is never run, with BERT's tokenizer and a vocabulary of Chinese characters."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS]
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
@@ -67,7 +67,7 @@ def make_start(folder: Path) -> Path:
 
 
 def seconds(name: str, start: Path, pairs: Pairs, passages: Passages, folder: Path, batches: int) -> tuple[float, int]:
-    """(processor seconds of some batches of a recipe's training, their rows)."""
+    """Load some batches of a recipe's training. Return the processor seconds and the number of rows."""
     recipe = read_recipe(name)
     dual = recipe.model.kind == "dual"
     rows: Any = DualRows(pairs, passages, recipe.data.rows) if dual else CrossRows(pairs, passages)
@@ -88,15 +88,18 @@ def flat(found: dict[str, Any]) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipes", nargs="+", default=["de-bm25-neg", "ce-bm25-neg"])
-    parser.add_argument("--characters", type=int, default=358, help="of a passage, on average (default: Table 3)")
-    parser.add_argument("--passages", type=int, default=10_000)
-    parser.add_argument("--batches", type=int, default=4, help="of the recipe's size, each time")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--peak", type=float, default=989.0, help="TFLOPS of a card (default: an H100's, bf16, dense)")
-    parser.add_argument("--cards", type=int, default=8)
-    parser.add_argument("--share", type=float, default=0.4, help="of the card's peak")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    recipes = ["de-bm25-neg", "ce-bm25-neg"]
+    parser.add_argument("--recipes", nargs="+", default=recipes, help="default: de-bm25-neg ce-bm25-neg")
+    parser.add_argument(
+        "--characters", type=int, default=358, help="average length of a passage (default: 358, Table 3)"
+    )
+    parser.add_argument("--passages", type=int, default=10_000, help="number of passages (default: 10000)")
+    parser.add_argument("--batches", type=int, default=4, help="batches per measurement (default: 4)")
+    parser.add_argument("--repeats", type=int, default=5, help="measurements (default: 5)")
+    parser.add_argument("--peak", type=float, default=989.0, help="TFLOPS of a GPU (default: 989, H100 in dense bf16)")
+    parser.add_argument("--cards", type=int, default=8, help="number of GPUs (default: 8)")
+    parser.add_argument("--share", type=float, default=0.4, help="share of the peak that a GPU reaches (default: 0.4)")
+    parser.add_argument("--json", type=Path, help="file for the figures (default: no file)")
     args = parser.parse_args()
     quiet_libraries()
     torch.set_num_threads(1)
@@ -112,7 +115,7 @@ def main() -> None:
                 took, rows = seconds(recipe, start, pairs, passages, folder, args.batches)
                 rates.append(rows / took)
             model = architecture(read_recipe(recipe), {})
-            assert model, f"{recipe}: its start is not known"
+            assert model, f"{recipe}: the architecture of its starting checkpoint is unknown"
             operations = 6 * model.in_layers * tokens_of_row(read_recipe(recipe))
             wanted = args.cards * args.peak * 1e12 * args.share / operations
             result["recipes"][recipe] = {
@@ -122,7 +125,7 @@ def main() -> None:
                 "cores_wanted": round(wanted / statistics.median(rates), 1),
             }
     print(f"{about['cores']} cores, load {about['load_before']}, Python {about['python']}, {about['versions']}")
-    head = ["recipe", "rows/s a core", "lowest", "highest", f"{args.cards} cards eat", "cores for them"]
+    head = ["recipe", "rows/s per core", "lowest", "highest", f"rows/s of {args.cards} GPUs", "cores needed"]
     body = [[name, *(f"{number:,}" for number in flat(found))] for name, found in result["recipes"].items()]
     print(text_table(head, body))
     write_json(args.json, result)

@@ -1,8 +1,8 @@
-"""Questions whose rewordings are known, as a release: how many of them does `match` find?
+"""Measure how many known paraphrases `match` finds.
 
-Of labelled pairs of questions (as `train --pairs` reads them) the first questions are the training questions, and the
-second ones of pairs that ask the same the development questions. With --run, the run that `match` wrote is measured by
-the labels. A question may be asked by other lines, too, which the labels do not say: precision is a lower bound.
+With --out, labelled pairs of questions (in a format of `train --pairs`) become a release. The first questions are the
+training questions. The second questions of positive pairs are the dev questions. With --run, the run that `match` wrote
+is compared with the labels. Precision is a lower bound, because questions of different lines may also ask the same.
 
 Example:
 
@@ -29,7 +29,7 @@ from builders.store.runs import read_run  # noqa: E402
 
 
 def release_of(pairs: list[QuestionPair], out: Path) -> None:
-    """The questions of the pairs as a release of queries alone."""
+    """Write the questions of the pairs as a release that has only queries."""
     questions = {
         "train": dict.fromkeys(pair.first for pair in pairs),
         "dev": dict.fromkeys(pair.second for pair in pairs if pair.label),
@@ -42,14 +42,14 @@ def release_of(pairs: list[QuestionPair], out: Path) -> None:
 
 
 def measured(pairs: list[QuestionPair], run: Path, threshold: float) -> None:
-    """Print what the labels say of a run of question pairs."""
+    """Print precision and recall of a run of question pairs, by the labels."""
     known = {(text_id(pair.second), text_id(pair.first)) for pair in pairs if pair.label}
     scores = {(query, other): score for query, found in read_run(run).hits.items() for other, score in found}
     above = {pair for pair, score in scores.items() if score > threshold}
     right = above & known
-    print(f"pairs that ask the same: {len(known)}; among the {len(scores)} candidates: {len(known & scores.keys())}")
+    print(f"positive pairs: {len(known)}; found among the {len(scores)} candidates: {len(known & scores.keys())}")
     print(
-        f"above {threshold}: {len(above)}, of which known: {len(right)} (precision {len(right) / len(above):.1%},",
+        f"candidates above {threshold}: {len(above)}; positive: {len(right)} (precision {len(right) / len(above):.1%},",
         end=" ",
     )
     print(f"recall {len(right) / len(known):.1%})")
@@ -57,12 +57,12 @@ def measured(pairs: list[QuestionPair], run: Path, threshold: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", required=True, metavar="FILE[:COLUMNS]")
-    parser.add_argument("--first", type=int, default=1000, metavar="N", help="of the file's pairs (default: 1000)")
-    parser.add_argument("--threshold", type=float, default=0.5)
+    parser.add_argument("--pairs", required=True, metavar="FILE[:COLUMNS]", help="labelled pairs of questions")
+    parser.add_argument("--first", type=int, default=1000, metavar="N", help="use the first N pairs (default: 1000)")
+    parser.add_argument("--threshold", type=float, default=0.5, help="least score of a match (default: 0.5)")
     todo = parser.add_mutually_exclusive_group(required=True)
-    todo.add_argument("--run", type=Path, metavar="RUN", help="what `match` wrote")
-    todo.add_argument("--out", type=Path, metavar="DIR", help="where the release is written")
+    todo.add_argument("--run", type=Path, metavar="RUN", help="the run of `match` to evaluate")
+    todo.add_argument("--out", type=Path, metavar="DIR", help="the release to write")
     args = parser.parse_args()
     pairs = read_question_pairs([pair_file(args.pairs)])[: args.first]
     if args.out:

@@ -1,10 +1,11 @@
-"""Time and memory of the way from official archives to a release.
+"""Measure time and memory of converting official archives to a release.
 
-Makes up both releases' collections with the passages asked for, converts each with `python -m builders official` in a
-process of its own, and measures wall time, start-up included, and the largest sum of the process tree's memory (PSS:
-pages that processes share count once), sampled ten times a second.
+The collections of both official releases are created with --passages random passages. `python -m builders official`
+converts each collection in a separate process. Wall time includes start-up. Memory is the largest sum over the process
+tree (PSS, which counts shared pages once), sampled ten times a second.
 
-example:
+Example:
+
   python benchmarks/official.py --passages 1000000 --json official.json
 """
 
@@ -42,7 +43,7 @@ from official_archives import (  # noqa: E402
 
 
 def made_up_passages(count: int, seed: int = 0) -> Iterator[str]:
-    """Distinct passages of the published collection's length (about 300 characters)."""
+    """Yield distinct passages of about 300 characters, as in the published collection."""
     rng = random.Random(seed)
     pieces = [p for p in PASSAGES if len(p) > 3]
     text = "".join(rng.choice(pieces) for _ in range(40_000))
@@ -52,7 +53,7 @@ def made_up_passages(count: int, seed: int = 0) -> Iterator[str]:
 
 
 def write_large(folder: Path, count: int) -> Path:
-    """Both releases' collections with ``count`` passages, and the pre-processed train and dev files to match."""
+    """Write both releases' collections with ``count`` passages, and matching pre-processed train and dev files."""
     write_files(folder, {name: text for name, text in preprocessed_files().items() if "/passage-" not in name})
     write_files(folder, {name: text for name, text in original_files().items() if "passage_coll" not in name})
     parts = folder / PREPROCESSED / "passage-collection"
@@ -89,17 +90,17 @@ def convert(archives: list[Path], out: Path) -> dict[str, Any]:
         time.sleep(0.1)
     seconds = time.perf_counter() - begin
     if process.returncode:
-        sys.exit(f"the conversion failed with {process.returncode}")
-    now = os.times()  # of children that have ended, and theirs
+        sys.exit(f"the conversion failed with exit code {process.returncode}")
+    now = os.times()  # includes descendants that have ended
     cpu = now.children_user + now.children_system - before.children_user - before.children_system
     return {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), "peak_mb": round(peak / 1e6)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, default=1_000_000)
-    parser.add_argument("--tar-gz", action="store_true", help="the original release as tar.gz, too")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--passages", type=int, default=1_000_000, help="number of passages (default: 1000000)")
+    parser.add_argument("--tar-gz", action="store_true", help="also convert the original release as tar.gz")
+    parser.add_argument("--json", type=Path, help="file for the figures (default: no file)")
     args = parser.parse_args()
     names = ("pyarrow", "numpy", "numba", "msgspec")
     result: dict[str, Any] = {
@@ -117,7 +118,7 @@ def main() -> None:
             cases["original.tar.gz"] = [Path(name) / "original.tar.gz"]
             with tarfile.open(cases["original.tar.gz"][0], "w:gz", compresslevel=6) as tar:
                 tar.add(folder / ORIGINAL, ORIGINAL)
-        convert([folder / "dureader-retrieval-test1"], Path(name) / "warm")  # compiles what is compiled once
+        convert([folder / "dureader-retrieval-test1"], Path(name) / "warm")  # warm-up: fills the cache of compiled code
         for case, archives in cases.items():
             files = [path for archive in archives for path in ([archive] if archive.is_file() else archive.rglob("*"))]
             figures = convert(archives, Path(name) / f"out-{case}")

@@ -1,12 +1,12 @@
-"""A release with what Table 6 and Figure 2 measure, planted: for collections that have neither (the demo rows).
+"""Add simulated data for Table 6 and Figure 2 to a release that has none, for example the demo.
 
-- Similar training questions: of every N-th dev question a rewording, with that question's positive passages, stands in
-  `train-similar`, as if `builders similar` had found and removed it; `duplicated` and `others` tell dev apart by it.
-- Judgments before the correction: `qrels-before` has, of each dev question, the first half of its positives (rounded
-  up): what people would have had to find.
+- Similar training questions: every N-th dev question is reworded, and added to `train-similar` with the same positive
+  passages, as if `builders similar` had removed it. The configs `duplicated` and `others` split dev accordingly.
+- Judgments before the correction: `qrels-before` has the first half of each dev question's positives, rounded up. The
+  other half simulates the positives that annotators still have to find.
 
-Nothing is drawn at random. Figures on it show that the rows of the table and the figure run, and in which direction
-the two things work; how large they are in a collection is not known from it.
+Nothing is random. Figures on this release show that the rows of the table and the figure run, and the direction of both
+effects. They do not show the size of the effects in a real collection.
 
 Example:
 
@@ -31,12 +31,12 @@ from builders.store.layout import BEFORE, REMOVED, TOLD_APART, schema_of  # noqa
 from builders.store.reader import Release, open_release  # noqa: E402
 
 Rows = list[dict[str, Any]]
-# Words that say the same, both ways; a question with none of them is asked politely.
+# Replacements of question words. A question without any of these words gets 请问 (may I ask) in front.
 _SAME = (("怎么样", "如何"), ("如何", "怎么"), ("怎么", "如何"), ("什么", "啥"), ("多少", "几"), ("哪里", "哪儿"))
 
 
 def reworded(question: str) -> str:
-    """The question in other words."""
+    """Return the question in other words."""
     for word, other in _SAME:
         if word in question:
             return question.replace(word, other)
@@ -44,7 +44,7 @@ def reworded(question: str) -> str:
 
 
 def planted(release: Release, every: int) -> dict[tuple[str, str], Rows]:
-    """The rows of the configs that are added, by config and split."""
+    """Return the rows of the added configs, by config and split."""
     similar: Rows = []
     apart: tuple[Rows, Rows] = ([], [])
     before: Rows = []
@@ -63,9 +63,9 @@ def planted(release: Release, every: int) -> dict[tuple[str, str], Rows]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--every", type=int, default=3, metavar="N", help="dev questions: the share 1/N (default: 3)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to extend")
+    parser.add_argument("--every", type=int, default=3, metavar="N", help="reword every N-th question (default: 3)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release to write")
     args = parser.parse_args()
     base = open_release(args.release)
     build = {"verb": "planted", "options": {"every": args.every}, "sources": []}

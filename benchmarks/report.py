@@ -1,7 +1,8 @@
-"""Reports of `reproduce --format json` as Markdown: a row a system, its figures with their 95 % intervals over queries.
+"""Convert reports of `reproduce --format json` to a Markdown table of systems, with 95 % intervals over queries.
 
-Several reports of one release (trainings of several seeds) are one table: the mean over them, the interval of the
-first, and the lowest and highest of what differs. A row may be missing in all but the first.
+Several reports of one release, for example with different seeds, become one table. A cell shows the mean over the
+reports, the interval of the first report, and the lowest and highest value if the reports differ. The first report must
+have every row. Other reports may lack rows.
 
 Example:
 
@@ -22,7 +23,7 @@ Key = tuple[int | str, str]  # table or figure, title
 
 
 def figures(report: dict[str, Any]) -> dict[Key, dict[str, tuple[float, list[float]]]]:
-    """By row and metric: the figure and its interval, in percent."""
+    """Return the figures and their intervals in percent, by row and metric."""
     found: dict[Key, dict[str, tuple[float, list[float]]]] = {}
     for row in report["rows"]:
         place = f"Figure {row['figure']}" if "figure" in row else row["table"]
@@ -31,7 +32,7 @@ def figures(report: dict[str, Any]) -> dict[Key, dict[str, tuple[float, list[flo
 
 
 def cell(values: list[tuple[float, list[float]]]) -> str:
-    """``mean (interval) [lowest, highest]``; the last where the reports differ."""
+    """Format a cell as ``mean (interval) [lowest, highest]``. The range is shown only if the reports differ."""
     ours = [value for value, _ in values]
     low, high = values[0][1]
     spread = f" [{min(ours):.2f}, {max(ours):.2f}]" if len({*ours}) > 1 else ""
@@ -39,10 +40,10 @@ def cell(values: list[tuple[float, list[float]]]) -> str:
 
 
 def markdown(reports: list[dict[str, Any]]) -> str:
-    """The table of reports of one release."""
+    """Format the reports of one release as a table."""
     every = [figures(report) for report in reports]
     if any(other.keys() - every[0].keys() for other in every):
-        raise SystemExit("a report has rows that the first one lacks; expected the one with most rows first")
+        raise SystemExit("a report has rows that the first report lacks; name the report with the most rows first")
     lines = [f"| table | | {' | '.join(METRICS)} |", "|---|---|" + "---|" * len(METRICS)]
     for row in every[0]:
         cells = [
@@ -54,7 +55,7 @@ def markdown(reports: list[dict[str, Any]]) -> str:
 
 
 def times(report: dict[str, Any]) -> str:
-    """The seconds and the command of every step of a report."""
+    """Format the seconds and the commands of a report's steps as a table."""
     lines = ["| s | command |", "|---:|---|"]
     lines += [f"| {step['seconds']:,.0f} | `{step['command']}` |" for step in report["steps"].values()]
     return "\n".join(lines)
@@ -62,8 +63,8 @@ def times(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", type=Path, nargs="+", metavar="JSON")
-    parser.add_argument("--times", action="store_true", help="also each step's seconds and command, of the first one")
+    parser.add_argument("reports", type=Path, nargs="+", metavar="JSON", help="a report of `reproduce`")
+    parser.add_argument("--times", action="store_true", help="also print the seconds of the first report's steps")
     args = parser.parse_args()
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in args.reports]
     print(markdown(reports))

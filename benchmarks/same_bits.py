@@ -1,7 +1,7 @@
 """Compare weights, embeddings, dense runs and scores between two checkouts on one machine.
 
-These outputs depend on the processor, so no committed checksum can hold them. Each checkout needs its own `.venv`
-(`make setup`). Every step runs in both, on the embedded sample; a step that differs is printed, and the exit code is 1.
+These outputs depend on the processor, so checksums cannot be committed. Each checkout needs its own `.venv` (`make
+setup`). Every step runs in both checkouts on the embedded sample. Outputs that differ are printed, with exit code 1.
 
     git worktree add ../before COMMIT && make -C ../before setup
     python benchmarks/same_bits.py ../before
@@ -66,11 +66,11 @@ def pairs(path: Path) -> None:
 
 
 def made(checkout: Path, out: Path) -> dict[str, str]:
-    """Run every step in a checkout. Returns {file, or step for what it prints: SHA-256}."""
+    """Run every step in a checkout. Return the SHA-256 of each output file, and of each step's stdout."""
     out.mkdir()
     pairs(out / "pairs.tsv")
     found = {}
-    # One thread: sums in the same order even if another process takes a core.
+    # One thread adds numbers in the same order even if another process uses a core.
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
     for step in STEPS:
         words = step.format(out=out).split()
@@ -90,7 +90,7 @@ def made(checkout: Path, out: Path) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("base", type=Path, help="the other checkout")
+    parser.add_argument("base", type=Path, help="the checkout to compare with")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         before, after = (made(place, Path(folder) / name) for place, name in ((args.base, "base"), (HERE, "here")))

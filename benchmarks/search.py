@@ -1,11 +1,14 @@
-"""Speed of dense search, against FAISS's flat index, the memory's bandwidth and the matrix rate.
+"""Compare the speed of dense search with FAISS's flat index, the memory bandwidth and the matrix rate.
 
-Random passages of length 1 in shards on disk (--passages by --dim, 16 bits), random queries. Ours: memory-mapped
-shards, candidates by an engine, exact scores, ties settled: everything but writing the run. FAISS: IndexFlatIP with all
-passages in memory in 32 bits (its building is not counted), in one batch of all queries and in batches of 100. All take
-turns; figures are medians of --repeats after one warm-up. Bandwidth (summing an array) and matrix rate (a product of
-the engine's precision) are measured here: no search can be faster than reading all embeddings once, or than the
-multiplications of all pairs.
+The embeddings are random unit vectors: --passages by --dim in 16 bits, in shards on disk.
+
+- ours: memory-mapped shards, candidates by an engine, exact scores, ties resolved. Only writing the run is excluded.
+- flat: FAISS's IndexFlatIP with all passages in memory in 32 bits, with all queries in one batch. flat-100: batches of
+  100 queries. The time to build the index is not counted.
+
+All searches take turns. Figures are medians of --repeats after one warm-up. The bandwidth (sum of an array) and the
+matrix rate (a product in the engine's precision) are measured here. They give two lower bounds for any search: the time
+to read all embeddings once, and the time of the multiplications of all pairs.
 
 Example:
 
@@ -64,13 +67,13 @@ def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def bandwidth(repeats: int) -> float:
-    """Bytes a second that this machine's memory gives: the sum of an array of 1 GB."""
+    """Return the memory bandwidth in bytes per second, measured by summing an array of 1 GB."""
     array = torch.ones(1 << 28)
     return 4 * len(array) / statistics.median(seconds(array.sum)[0] for _ in range(repeats + 1))
 
 
 def matrix_rate(dtype: torch.dtype, device: str, repeats: int) -> float:
-    """Operations a second of a square matrix product."""
+    """Return the operations per second of a square matrix product."""
 
     def product() -> None:
         one @ other
@@ -84,22 +87,22 @@ def matrix_rate(dtype: torch.dtype, device: str, repeats: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, default=1_000_000)
-    parser.add_argument("--dim", type=int, default=768)
-    parser.add_argument("--queries", type=int, default=1_000)
-    parser.add_argument("--top-k", type=int, default=50)
+    parser.add_argument("--passages", type=int, default=1_000_000, help="number of passages (default: 1000000)")
+    parser.add_argument("--dim", type=int, default=768, help="dimensions of an embedding (default: 768)")
+    parser.add_argument("--queries", type=int, default=1_000, help="number of queries (default: 1000)")
+    parser.add_argument("--top-k", type=int, default=50, help="passages per query (default: 50)")
     parser.add_argument(
         "--ways",
         nargs="+",
         default=["ours-faiss", "ours-torch", "flat"],
         choices=["ours-faiss", "ours-torch", "flat", "flat-100"],
-        help="default: ours-faiss ours-torch flat",
+        help="searches to measure (default: ours-faiss ours-torch flat)",
     )
-    parser.add_argument("--device", default="cpu", help="of ours-torch (default: cpu)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--work", type=Path, help="the folder for the passages (default: a temporary one)")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--device", default="cpu", help="device of ours-torch (default: cpu)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores")
+    parser.add_argument("--repeats", type=int, default=5, help="runs for each figure (default: 5)")
+    parser.add_argument("--work", type=Path, help="folder for the passages (default: temporary)")
+    parser.add_argument("--json", type=Path, help="file for the figures (default: no file)")
     args = parser.parse_args()
     import faiss
 
@@ -148,7 +151,7 @@ def main() -> None:
 def measure(
     args: argparse.Namespace, vectors: Index, queries: Halves
 ) -> tuple[dict[str, float], dict[str, list[set[int]]]]:
-    """Median seconds and the passages found, by way."""
+    """Return the median seconds and the passages found, by kind of search."""
     import faiss
 
     wide = queries.astype(np.float32)
@@ -183,7 +186,7 @@ def measure(
 
 
 def overlap(found: list[set[int]], reference: list[set[int]]) -> float:
-    """The share of the reference's passages that were found."""
+    """Return the share of the reference's passages that were found."""
     shared = sum(len(a & b) for a, b in zip(found, reference, strict=True))
     return round(shared / sum(map(len, reference)), 6)
 

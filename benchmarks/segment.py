@@ -1,8 +1,8 @@
-"""Speed of cutting texts into words, and how often the compiled segmenter differs from jieba.
+"""Compare the compiled segmenter rjieba with jieba: speed, and the share of texts with different words.
 
-Speed: characters a second of jieba and of rjieba as builders.core.words uses it, on one core and on all, over a
-sample of the texts taken at even distances; the two take turns, and figures are medians. Equality: every text, on all
-cores. A text is a paragraph, an answer or a question of --raw, a line of --lines.
+Speed is measured in characters per second on an evenly spaced sample of the texts, on one core and on all cores. Both
+segmenters take turns, and figures are medians. Words are compared on every text. A text is a paragraph, an answer or a
+question of --raw, or a line of --lines.
 
 Example:
 
@@ -34,16 +34,16 @@ from builders.core.words import SEGMENTERS, cutter, segmenter_version  # noqa: E
 from builders.release.rows import find_sources, parse_rows  # noqa: E402
 from builders.sources.lines import read_blocks  # noqa: E402
 
-_BATCH = 100  # texts that go to a process at a time
+_BATCH = 100  # texts per task of a process
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--raw", nargs="+", type=Path, default=[], metavar="PATH", help="DuReader rows")
-    parser.add_argument("--lines", nargs="+", type=Path, default=[], metavar="PATH", help="a text a line, .gz or plain")
-    parser.add_argument("--characters", type=int, default=1_000_000, help="of the sample that is timed, about")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="the figures as JSON (default: printed only)")
+    parser.add_argument("--raw", nargs="+", type=Path, default=[], metavar="PATH", help="files of DuReader rows")
+    parser.add_argument("--lines", nargs="+", type=Path, default=[], metavar="PATH", help="texts by line, .gz or plain")
+    parser.add_argument("--characters", type=int, default=1_000_000, help="size of the timed sample (default: 1000000)")
+    parser.add_argument("--repeats", type=int, default=5, help="runs for each figure (default: 5)")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures (default: no file)")
     args = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     figures: dict[str, Any] = {
@@ -61,7 +61,7 @@ def main() -> None:
             if unique:
                 figures["texts"][name] = _measure(unique, args.characters, args.repeats, cores, pool)
     if not figures["texts"]:
-        parser.error("nothing to cut: give --raw or --lines")
+        parser.error("no texts; give --raw or --lines")
     text = json.dumps(figures, indent=1, ensure_ascii=False)
     print(text)
     if args.out:
@@ -87,7 +87,7 @@ def _measure(texts: list[str], characters: int, repeats: int, cores: int, pool: 
     total = sum(map(len, texts))
     sample = texts[:: max(1, total // characters)]
     batches = _batches(sample)
-    for name in SEGMENTERS:  # dictionaries are loaded before the clock starts
+    for name in SEGMENTERS:  # load the dictionaries before the measurement
         cutter(name)
         list(pool.map(_cut, [name] * 8 * cores, batches[:1] * 8 * cores))
     speeds: dict[str, list[list[float]]] = {"one_core": [], "all_cores": []}
@@ -137,7 +137,7 @@ def _different(texts: list[str]) -> list[str]:
 
 
 def _places(text: str) -> Iterator[str]:
-    """The places where the two part, with one word on either side: ``稳定|常在|的`` and ``稳定|常|在|的``."""
+    """Yield the differences of the segmenters, with a word of context: ``稳定|常在|的 and 稳定|常|在|的``."""
     cuts = []
     for name in SEGMENTERS:
         place, ends = 0, {0}

@@ -1,9 +1,9 @@
-"""Time and memory of `similar` and `similar --against` at the benchmark's size.
+"""Measure time and memory of `similar` and `similar --against` at the size of the benchmark.
 
-Texts are words of two characters drawn by Zipf's law from 20,000: 86,395 training questions, 6,000 of dev and test, 5
-positive passages of 270 characters for each of these, one training question in a hundred and fifty a near-duplicate.
-The training pairs are as many rows as --rows says, a question and a passage each, of which one in a thousand is of the
-benchmark. Both commands run as a user runs them, each in its own process.
+Texts consist of two-character words, drawn by Zipf's law from a vocabulary of 20,000. By default there are 86,395
+training questions and 6,000 dev questions, and 5 positive passages of 270 characters for each dev question. One of 150
+training questions is a near-duplicate of a dev question. --rows sets the number of training pairs (a question and a
+passage). One of 1,000 pairs has a passage of the benchmark. Each command runs in its own process.
 
 Example:
 
@@ -36,11 +36,11 @@ _CHARACTERS, _PER_QUESTION = 270, 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trains", type=int, default=86_395)
-    parser.add_argument("--tests", type=int, default=6_000)
-    parser.add_argument("--rows", type=int, default=400_000, help="training pairs")
-    parser.add_argument("--workers", type=int, default=1, help="processes of contamination (1)")
-    parser.add_argument("--out", type=Path, help="the figures as JSON (default: printed only)")
+    parser.add_argument("--trains", type=int, default=86_395, help="training questions (default: 86395)")
+    parser.add_argument("--tests", type=int, default=6_000, help="dev questions (default: 6000)")
+    parser.add_argument("--rows", type=int, default=400_000, help="training pairs (default: 400000)")
+    parser.add_argument("--workers", type=int, default=1, help="processes of `similar --against` (default: 1)")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures (default: no file)")
     args = parser.parse_args()
     figures: dict[str, Any] = {
         **{"trains": args.trains, "tests": args.tests, "rows": args.rows, "workers": args.workers},
@@ -91,7 +91,7 @@ def _make(folder: Path, args: argparse.Namespace) -> None:
 
 
 def _measure(words: list[str]) -> dict[str, Any]:
-    """Seconds, those of a processor, the processes' peak memory, and what the command printed."""
+    """Run a command. Return wall seconds, processor seconds, peak memory of its processes, and its printed JSON."""
     started, peak, before = time.perf_counter(), 0, _processor_seconds()
     process = subprocess.Popen(
         [sys.executable, "-m", "builders", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8"
@@ -103,14 +103,14 @@ def _measure(words: list[str]) -> dict[str, Any]:
         peak = max(peak, memory(process.pid))
         reader.join(0.2)
     if process.returncode:
-        raise SystemExit(f"{words[0]} ended with {process.returncode}")
+        raise SystemExit(f"{words[0]} failed with exit code {process.returncode}")
     seconds = {"seconds": time.perf_counter() - started, "processor_seconds": _processor_seconds() - before}
     rounded = {name: round(value, 1) for name, value in seconds.items()}
     return {**rounded, "peak_memory_mb": peak >> 20, "printed": json.loads(printed[0])}
 
 
 def _processor_seconds() -> float:
-    """Of the processes that were started here and have ended."""
+    """Return the processor seconds of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

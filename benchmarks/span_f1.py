@@ -1,10 +1,11 @@
-"""Speed of span-F1, against a straightforward Counter for every span.
+"""Compare the speed of span-F1 with a simple implementation that uses a Counter for every span.
 
-Takes the paragraphs and answers of up to a number of tokens (longer ones cost the plain way minutes each) of the
-questions in --raw, on words and on characters. Both ways decide each (paragraph, answer) pair. The two take turns;
-figures are medians.
+Both implementations decide each (paragraph, answer) pair of the questions in --raw, on words and on characters.
+Paragraphs and answers with more than --tokens tokens are skipped, because the simple implementation would take minutes
+for each of them. The implementations take turns, and figures are medians.
 
-example:
+Example:
+
   python benchmarks/span_f1.py --raw path/to/rows --tokens 120 --json span_f1.json
 """
 
@@ -39,7 +40,7 @@ Texts = list[tuple[list[Sequence[Any]], list[Sequence[Any]]]]  # (paragraphs, an
 
 
 def plain(paragraph: Sequence[Any], answer: Sequence[Any]) -> Fraction:
-    """The largest F1 over all spans: a Counter for each start, grown token by token, and its overlap at every end."""
+    """Return the largest F1 over all spans. The Counter of a span grows token by token from each start."""
     wanted, best = Counter(answer), Fraction(0)
     for start in range(len(paragraph)):
         span: Counter[Any] = Counter()
@@ -80,12 +81,12 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
 
 def measure(texts: Texts, unit: str, repeats: int) -> dict[str, Any]:
     questions = encode(texts, unit)
-    label_questions(questions)  # compiles
+    label_questions(questions)  # warm-up: compiles the loops
     times: dict[str, list[float]] = {"plain": [], "decide": []}
     for _ in range(repeats):
         seconds, expected = timed(lambda: [[[plain(p, a) for a in row[1]] for p in row[0]] for row in texts])
         times["plain"].append(seconds)
-        # Many rounds in one figure: a single one is too short for the clock.
+        # Measure 20 rounds together, because one round is too short for the clock.
         seconds, marks = timed(lambda: [label_questions(questions) for _ in range(20)][-1])
         times["decide"].append(seconds / 20)
     decided = [any(score >= THRESHOLD for score in line) for row in expected for line in row]
@@ -106,10 +107,11 @@ def measure(texts: Texts, unit: str, repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--raw", nargs="+", type=Path, default=[ROOT / "builders" / "sample"], metavar="PATH")
-    parser.add_argument("--tokens", type=int, default=120, help="the longest paragraph and answer (default: 120)")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    sample = [ROOT / "builders" / "sample"]
+    parser.add_argument("--raw", nargs="+", type=Path, default=sample, metavar="PATH", help="default: the sample")
+    parser.add_argument("--tokens", type=int, default=120, help="limit of a paragraph or answer (default: 120)")
+    parser.add_argument("--repeats", type=int, default=5, help="runs for each figure (default: 5)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the figures (default: no file)")
     args = parser.parse_args()
     rows = [
         row

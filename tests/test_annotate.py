@@ -56,7 +56,7 @@ def test_export_refuses_and_leaves_out(tmp_path: Path) -> None:
     lines = rows_of(pool)
     pool.write_text("".join(json.dumps(line | {"judged": None if n else 0}) + "\n" for n, line in enumerate(lines)))
     assert annotate("export", tmp_path / "round", *words, "--unjudged").stdout.startswith("11 pairs of 2 queries")
-    assert "is a round already" in annotate("export", tmp_path / "round", *words, code=1).error
+    assert "is already a round" in annotate("export", tmp_path / "round", *words, code=1).error
     pool.write_text(text.replace(md5(TEXTS[0]), "f" * 32))
     assert "or the corpus lacks" in annotate("export", tmp_path / "r", *words, code=1).error
 
@@ -202,7 +202,7 @@ def test_a_package_without_errors_is_accepted_until_its_labels_change(hundred: P
     assert any(line.startswith("Fleiss' kappa of 2 people a pair") for line in lines)
     assert len(settled(hundred)[0]) == SIZE
     judge(hundred, ANNA, hundred / SHEET, lambda row: 1)
-    with pytest.raises(InputError, match="have changed since it was accepted"):
+    with pytest.raises(InputError, match="changed after it was accepted"):
         settled(hundred)
     assert first(hundred)["state"] == "sent back as version 2"
 
@@ -265,7 +265,7 @@ def test_a_sheet_that_somebody_fills_in_is_never_written_over(hundred: Path) -> 
     for number in (1, 2):
         filled = fill(sheet, truth, sheet).read_bytes()
         done = annotate("review", hundred, "--reviewers", BEN)
-        said = f"{sheet}: there already, with other text (filled in?): kept as {sheet.name}.{number}"
+        said = f"{sheet}: the existing file has another text, so it was renamed to {sheet.name}.{number}"
         assert said in done.stderr and sheet.read_bytes() == empty
         assert sheet.with_name(f"{sheet.name}.{number}").read_bytes() == filled
     annotate("review", hundred, "--reviewers", BEN)  # the same again is no other text

@@ -89,7 +89,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, base: Path, capsys: pytest.
     table.write_text(f"zh,english\n饺子怎么煮,\n没有这个问题,What\n{where}\n{where}\n{where} to\n")
     assert run("--source", table, "--release", base, "--out", base, "--format", "json") == 0
     printed = capsys.readouterr()
-    assert "1 rows name no query of the release and are left out; the first:" in printed.err
+    assert "skipped 1 rows that name no query of the release; the first is" in printed.err
     counts = json.loads(printed.out)["crosslingual"]
     assert (counts["untranslated"], counts["same_pair_again"], counts["further_translation"]) == (1, 1, 1)
 

@@ -71,7 +71,7 @@ def test_sets_are_added_and_overlap_is_counted(tmp_path: Path, capsys: pytest.Ca
     assert (again / "manifest.json").read_text() == (out / "manifest.json").read_text()
     printed = capsys.readouterr()
     figures = {row["config"]: row for row in json.loads(printed.out.split("\n]")[0] + "]")}
-    assert "12 test queries are many for 60 training queries: ReSTrain is for small test sets" in printed.err
+    assert "12 test queries are many for 60 training queries. ReSTrain is for small test sets" in printed.err
     for name in ("restrain-5", "restrain-15"):
         near, far = (figures[f"{name}-{kind}"]["nearest_cosine"] for kind in ("interpolation", "extrapolation"))
         assert near > far
@@ -117,7 +117,7 @@ def test_files_together_hold_the_queries(tmp_path: Path, caplog: pytest.LogCaptu
     first = write(tmp_path / "one.parquet", ["a", "b"], VECTORS[:2].astype(np.float32))
     second = write(tmp_path / "two.parquet", ["b", "c"], VECTORS[1:] * [[-1], [1]])
     assert (read(first, second, queries=["c", "a", "b", "a"]) == fixed_point(VECTORS[[2, 0, 1, 0]])).all()
-    assert "two.parquet: 1 queries have a vector in an earlier file, too; the first one counts" in caplog.text
+    assert "two.parquet: skipped 1 queries that have a vector in an earlier file" in caplog.text
 
 
 def encoded(path: Path, release: Release, vectors: np.ndarray = VECTORS, split: str = "dev") -> Path:
@@ -142,7 +142,7 @@ def test_the_directory_of_the_verb_encode_is_read_by_the_rows_of_the_release(tmp
         read(encoded(tmp_path / "v", release, VECTORS[:2]), release=release)
     file = encoded(tmp_path / "v", release) / "queries-00001-of-00002.npy"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    with pytest.raises(InputError, match=r"00001-of-00002\.npy: has the SHA-256 .* encode it again"):
+    with pytest.raises(InputError, match=r"00001-of-00002\.npy: has the SHA-256 .* encode the queries again"):
         read(tmp_path / "v", release=release)
 
 
@@ -199,7 +199,7 @@ def test_training_sets_are_those_of_brute_force(
             if size <= sum(rank <= tried for rank in ranks) and size <= sum(rank > tried for rank in ranks):
                 possible, depth = max((possible, depth), (size, tried), key=lambda each: (each[0], -each[1]))
     if max(sizes) > possible:
-        with pytest.raises(InputError, match=f"{max(sizes)} is too large .* {possible} is the largest possible"):
+        with pytest.raises(InputError, match=f"{max(sizes)} is too large .* use at most {possible}"):
             restrained(ids, trains, tests, sizes, exclude, seed)
         return
     found = restrained(ids, trains, tests, sizes, exclude, seed)

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from commands import Done, run
 from hub_server import Hub
+from huggingface_hub import constants
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_hub import publish
 from tiny_models import write_bert, write_dual
 
 from baselines.retrieve.hub_models import model_commit
 from baselines.retrieve.index import open_vectors
+from baselines.retrieve.models import opening
+from builders.core.errors import InputError
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def test_without_a_hub_every_command_says_so_in_one_line(tmp_path: Path, release
         assert time.monotonic() - started < 15
         assert [line for line in lines if line.startswith("error: ")] == lines[-1:], words
         assert lines[-1].startswith(f"error: the model org/name would come from the hub: {silent} cannot be reached")
-        assert lines[-1].endswith("; a directory needs no hub")
+        assert lines[-1].endswith("; set HF_ENDPOINT to use a mirror or another hub; a directory needs no hub")
         assert not (tmp_path / "out").exists()
 
 
@@ -85,5 +88,10 @@ def test_a_hub_that_gives_a_path_for_a_commit_is_refused(
 ) -> None:
     publish(hub, "org/bert", write_bert(tmp_path / "bert")).oid = "../../../evil"
     done = call("encode", "--release", release, "--model", "org/bert", "--out", tmp_path / "out", code=1)
-    assert "the hub gives org/bert the commit '../../../evil'; expected 40 hex digits" in done.stderr
+    assert "the hub gives org/bert the commit '../../../evil'; expected 40 hex digits; set HF_ENDPOINT" in done.stderr
     assert not [path for path in tmp_path.rglob("evil*")]
+
+
+def test_a_download_that_fails_while_a_model_is_opened_names_the_variable() -> None:
+    with pytest.raises(InputError, match="set HF_ENDPOINT"), opening("org/name: cannot be opened"):
+        raise OSError(f"We couldn't connect to {constants.ENDPOINT!r} to load the files")

@@ -76,7 +76,7 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
     counts = json.loads(printed.out)["read"]["test"]
     expected = {"questions": 3, "judgments": 6, "passage_missing": 2, "same_text_again": 1, "without_positive": 1}
     assert counts == {**counts, **expected}
-    assert "2 judgments name a passage that the sources do not have, and are left out" in printed.err
+    assert "skipped: 2 judgments name a passage that the sources do not have" in printed.err
 
 
 def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_path: Path) -> None:

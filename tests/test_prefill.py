@@ -113,7 +113,7 @@ def test_a_judge_that_is_busy_fails_or_gives_no_grade(round_: Path, monkeypatch:
         error = prefill(round_, server.url, monkeypatch, "--parallel", 1, code=1).error
         assert error.startswith(f"{server.url}: answered 400") and len(judgments(round_)) == 12
         second[0] = "我不能判断"
-        assert "12 answers gave no grade" in prefill(round_, server.url, monkeypatch).stderr
+        assert "12 answers have no grade" in prefill(round_, server.url, monkeypatch).stderr
         assert {each["query-id"] for each in judgments(round_)} == {md5(QUESTIONS["dev"][0])}
         server.answer = knows
         assert "12 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
@@ -131,7 +131,7 @@ def test_a_re_rankers_scores_are_judgments_of_a_model_and_its_family_is_warned_o
     write_run(round_.parent / "one.run", hits.items())
     words = ("--model", "Qwen3-32B", "--scores", round_.parent / "one.run", "--rerankers", "bge-reranker-v2")
     done = annotate("prefill", round_, *words, "Qwen/Qwen3-Reranker-4B")
-    assert "Qwen3-32B judges what Qwen/Qwen3-Reranker-4B ranked, of its own family" in done.stderr
+    assert "Qwen3-32B judges rankings of Qwen/Qwen3-Reranker-4B, a model of its own family" in done.stderr
     found = {each["corpus-id"]: (each["label"], each["note"]) for each in judgments(round_)}
     expected = {1: (3, "score 0.75"), 4: (2, "score 0.5"), 0: (0, "score 0.2")}
     assert {n: found[md5(TEXTS[n])] for n in expected} == expected
@@ -149,7 +149,7 @@ def test_a_model_is_compared_with_people(round_: Path, monkeypatch: pytest.Monke
         return f"最终得分：{2 if md5(passage) in graded else 0}"
 
     error = annotate("compare", round_, "--model", "judge-7b", code=1).error
-    assert error.startswith(f"{round_}: has no pair that people and judge-7b have judged")
+    assert error.startswith(f"{round_}: no pair was judged by people and judge-7b")
     judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: int(row["corpus-id"] in relevant))
     with chat(grades) as server:
         prefill(round_, server.url, monkeypatch)

@@ -113,7 +113,8 @@ def test_a_killed_upload_is_resumed(hub: Hub, release: Path, tmp_path: Path) -> 
 def test_a_lost_answer_or_anothers_commit_leaves_one_commit(hub: Hub, publish: Publish) -> None:
     repo = hub.create(REPO)
     hub.fail("POST", "/commit/", 412, times=1)
-    assert "another commit in the meantime" in error_of(publish(code=1)) and len(repo.commits) == 1
+    error = error_of(publish(code=1))
+    assert "another commit in the meantime" in error and "set HF_ENDPOINT" in error and len(repo.commits) == 1
     hub.fail("POST", "/commit/", "lose", times=1)
     assert "cannot be reached, or broke the connection" in error_of(publish(code=1))
     publish()
@@ -122,10 +123,10 @@ def test_a_lost_answer_or_anothers_commit_leaves_one_commit(hub: Hub, publish: P
 
 def test_refusals_of_the_hub_are_clear(hub: Hub, publish: Publish) -> None:
     error = error_of(publish(code=1))
-    assert f"there is no dataset {REPO} on {hub.url} that this token may see; --create makes it" in error
+    assert f"there is no dataset {REPO} on {hub.url} that this token may see; --create makes it; set HF_END" in error
     hub.create(REPO)
     assert f"{hub.url} refuses the token" in error_of(publish(token="hf_wrong", code=1))
-    assert "no token" in error_of(publish(token=None, code=1))
+    assert "HF_TOKEN; set HF_ENDPOINT" in error_of(publish(token=None, code=1))
     assert f"no right to write to {REPO}" in error_of(publish(token=READ, code=1))
     assert "is public" in error_of(publish("--private", code=1))
     hub.repos["dataset", REPO].commits[-1].files["name.py"] = Blob(b"", False)

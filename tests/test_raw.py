@@ -118,7 +118,7 @@ def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected(tmp_
         good.replace("喜温暖。".encode(), b"\xed\xa0\x80"): "not UTF-8",
         good.replace('"喜温暖。"'.encode(), b"7"): "Expected `str`, got `int` - at `$.documents[0].paragraphs[0]`",
         good.replace("喜温暖。".encode(), b"\\ud800"): "not JSON",
-        good.replace("太阳花怎么养".encode(), b" "): "a question with no text",
+        good.replace("太阳花怎么养".encode(), b" "): "the question has no text",
         b"[1, 2]": "Expected `object`",
         b"[" * 100_000: "Expected `object`",
         b'{"question_id": 1, "question": "x", "documents": [], "a": ' + b"[" * 100_000: "x.train.json:7",

@@ -74,11 +74,11 @@ def test_an_override_is_read_as_the_value_that_its_key_takes() -> None:
         ("de-bm25-neg", "model.kind=triple", "expected one of cross, dual, mlm, found 'triple'"),
         ("de-bm25-neg", "data.split=test", "final evaluation"),
         ("de-bm25-neg", "batch", "expected SECTION.KEY=VALUE"),
-        ("ce-bm25-neg", "model.towers=2", "model.towers: for kind = dual alone, found kind = cross"),
-        ("ce-bm25-neg", "train.embeddings_gradient=2", "train.embeddings_gradient: of an adversarial step alone"),
-        ("de-bm25-neg", "model.inputs=official", "model: inputs: the official ones differ for queries and passages"),
-        ("ce-de-neg", "model.revision=main", "model: revision: of a start on the hub; recipe:ce-bm25-neg is none"),
-        ("de-ccovid", "data.negatives=release", "data.negatives: the official negatives are those of main, not of"),
+        ("ce-bm25-neg", "model.towers=2", "model.towers: needs model.kind = dual, found cross"),
+        ("ce-bm25-neg", "train.embeddings_gradient=2", "train.embeddings_gradient: needs train.adversarial"),
+        ("de-bm25-neg", "model.inputs=official", "model: inputs: official inputs differ for queries and passages"),
+        ("ce-de-neg", "model.revision=main", "model: revision: needs a start on the hub, found recipe:ce-bm25-neg"),
+        ("de-ccovid", "data.negatives=release", "data.negatives: official negatives exist only for the set main, not"),
     ],
 )
 def test_an_override_that_does_not_fit_is_one_error(name: str, override: str, said: str) -> None:

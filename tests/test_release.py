@@ -171,4 +171,4 @@ def test_splits_can_be_given(small: Path, tmp_path: Path) -> None:
     other.write_bytes((small / "search.test.json").read_bytes())
     build("--dev", rows, "--test", other, "--out", tmp_path / "out", "--unit", "char")
     assert open_release(tmp_path / "out").rows("qrels", "dev") == 3
-    assert "tells no split" in build("--raw", rows, "--out", tmp_path / "out", code=1).stderr
+    assert "contains no split" in build("--raw", rows, "--out", tmp_path / "out", code=1).stderr

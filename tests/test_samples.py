@@ -81,7 +81,7 @@ def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> No
     small = tmp_path / "small"
     words = ["add", "samples", "--release", tmp_path / "out", "--out", small, "--extract"]
     assert run("builders", *words, "sample-30").stdout == f"{small}: 30 passages, the queries of dev\n"
-    assert "expected a sample that `add samples` made" in run("builders", *words, "corpus", code=1).error
+    assert "expected a config of `add samples`" in run("builders", *words, "corpus", code=1).error
     # What it finds by words is what `bm25 --sample` finds.
     found = []
     for given in (["--release", small], ["--release", tmp_path / "out", "--sample", "sample-30"]):

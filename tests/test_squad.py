@@ -94,7 +94,7 @@ def test_impossible_questions_and_zip_archives(tmp_path: Path, capfd: pytest.Cap
     release = open_release(tmp_path / "out")
     assert [row["text"] for row in rows(release, "queries", "test")] == ["答得了吗？"]
     assert release.rows("corpus", "corpus") == 2  # its paragraph stays, as a distractor
-    assert "1 questions are marked is_impossible" in capfd.readouterr().err
+    assert "skipped 1 questions that are marked is_impossible" in capfd.readouterr().err
 
 
 def test_the_real_files_give_their_known_counts(

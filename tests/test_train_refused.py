@@ -168,9 +168,9 @@ def _flip_both(optimizer: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "spoil", "step", "said"),
     [
-        ("model.safetensors", _flip, 3, "checkpoint-4 cannot be resumed (model.safetensors has the SHA-256"),
-        ("sealed.json", Path.unlink, 3, "checkpoint-4 cannot be resumed (the training was killed during the save)"),
-        ("optimizer.pt", _flip_both, None, "checkpoint-3 cannot be resumed (optimizer.pt has the SHA-256"),
+        ("model.safetensors", _flip, 3, "checkpoint-4 cannot be used (model.safetensors has the SHA-256"),
+        ("sealed.json", Path.unlink, 3, "checkpoint-4 cannot be used (the training was killed during the save)"),
+        ("optimizer.pt", _flip_both, None, "checkpoint-3 cannot be used (optimizer.pt has the SHA-256"),
         ("config.json", lambda path: None, 4, ""),
     ],
 )
@@ -181,7 +181,7 @@ def test_a_training_resumes_from_the_last_whole_state(
     states = Path(shutil.copytree(stopped.folder / "stopped.training", resume.states_of(out)))
     spoil(states / "checkpoint-4" / name)
     log = stopped.train("--out", out, **STEPS).stderr
-    assert said in log and ("cannot be resumed" in log) == bool(said)
+    assert said in log and ("cannot be used" in log) == bool(said)
     assert (f"resumed after step {step} of 4" in log) == ("resumed" in log) == (step is not None)
     assert (out / "model.safetensors").read_bytes() == (stopped.out / "model.safetensors").read_bytes()
 

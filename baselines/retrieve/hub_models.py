@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from builders.core.errors import InputError, log
-from builders.core.hub import COMMIT, clear_errors, commit_in
+from builders.core.hub import COMMIT, OTHER_HUB, clear_errors, commit_in
 
 _ANSWER, _PATIENCE = 5.0, 8.0  # seconds for an answer, and for everything, names and certificates included
 _FIRST = ("config.json", "modules.json")  # a model has one of them
@@ -61,7 +61,7 @@ def model_commit(model: str, revision: str, otherwise: str) -> str | None:
     except ValueError:
         raise InputError(f"{model!r} is neither a folder nor the name of a model on the hub; {otherwise}") from None
     except (InputError, TimeoutError) as error:
-        said = str(error) or f"{constants.ENDPOINT} cannot be reached (no answer in {_PATIENCE:.0f} s)"
+        said = str(error) or f"{constants.ENDPOINT} cannot be reached (no answer in {_PATIENCE:.0f} s){OTHER_HUB}"
         problem = f"the model {model} would come from the hub: {said}; {otherwise}"
         if cached is None:
             raise InputError(problem) from error

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import constants
 from msgspec import Struct
 from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
@@ -33,6 +34,7 @@ from baselines.retrieve.devices import moved
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError
+from builders.core.hub import OTHER_HUB
 from builders.core.typed import read_json, typed
 
 # encode_query and encode_document take the first of these prompts that the model has.
@@ -127,7 +129,8 @@ def opening(
         if not (isinstance(error, Exception) or type(error).__name__ == _PANIC):
             raise
         said, kind = " ".join(str(error).split())[:_LONGEST], type(error).__name__
-        raise InputError(f"{failed} ({': '.join(filter(None, [kind, said]))})") from error
+        other = OTHER_HUB if constants.ENDPOINT in str(error) else ""
+        raise InputError(f"{failed} ({': '.join(filter(None, [kind, said]))}){other}") from error
     finally:
         library.from_pretrained = plain
     if missing:

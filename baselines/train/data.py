@@ -58,10 +58,9 @@ class Pairs:
 def positives(
     release: Release, set_name: str, split: str, passages: Passages, similar: bool = False
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """Return the query texts of a split and the rows of their positive passages, both by query id.
+    """Return the query texts of a split and the rows of their positives, by query id, without queries that have none.
 
-    Queries without a positive passage are skipped. If ``similar`` is true, the training questions that were removed
-    as similar follow, with their own judgments.
+    If ``similar`` is true, the training questions that were removed as similar follow, with their own judgments.
 
     Raises :class:`InputError` if the release lacks the split, or if a judged passage is not in the collection.
     """
@@ -101,10 +100,8 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
     """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
     ``negatives``: files that `mine` wrote, each for some of the queries. If the list is empty, ``data.negatives`` names
-    the source. The negatives of a query are shuffled by the recipe's seed and dealt out to its positives in turn. They
-    start over when they run out. If a query has 4 negatives for each positive, as in files of `mine` and in the
-    official rows, every negative is used. If a query has too few, random passages of the collection are added, counted
-    and logged.
+    the source. The negatives of a query are shuffled by the recipe's seed and dealt out to its positives in turn, again
+    from the beginning if necessary. If a query has too few, random passages are added, counted and logged.
     """
     data, seed = recipe.data, recipe.train.seed
     texts, judged = positives(release, data.set, data.split, passages, data.similar)
@@ -370,7 +367,7 @@ class Reranked:
 
     Attributes:
         queries: texts by id.
-        ranked: the texts of the top passages by passage id, for each query id, in the run's order.
+        ranked: the texts of the top passages by passage id in the run's order, by query id.
         positive: the ids of the positive passages, by query id.
         length: tokens of a (query, passage) pair, to size the batches.
     """

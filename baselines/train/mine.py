@@ -12,8 +12,8 @@ A candidate that scores like a positive may be an unjudged positive. These limit
   --margin X           candidates that score above (best positive - X), as RocketQA's denoising
   --relative-margin X  candidates that score above (1 - X) of the best positive, as NV-Retriever
 
-Scores are probabilities of --cross-encoder or similarities of --bi-encoder. Without either option, scores are those of
-the run. A positive that is not in the run then gets the score of the run's last passage.
+Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by default the scores of the run. A
+positive that is not in the run gets the score of the run's last passage.
 
 Each line of the output is a JSON object, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}. The
 first n ids of a list are a random sample too. `python -m builders annotate relabel` finds positives among these ids.
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_queries(parser)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="a run of these queries")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="F", help="the JSON lines to write; gzipped if F ends in .gz"
+        "--out", type=Path, required=True, metavar="F", help="output JSON lines, gzipped if F ends in .gz"
     )
     parser.add_argument(
         "--top-k", type=whole_number(1), default=50, metavar="K", help="sample from the K best passages (default: 50)"
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_argument("--cross-encoder", metavar="M", help="score candidates with this model (default: the run)")
     models.add_argument("--bi-encoder", metavar="M", help="score candidates with this dual-encoder (default: the run)")
     parser.add_argument(
-        "--margin", type=_ANY, metavar="X", help="exclude scores above the best positive's minus X (default: no limit)"
+        "--margin", type=_ANY, metavar="X", help="exclude scores above best positive - X (default: no limit)"
     )
     parser.add_argument(
         "--relative-margin",

@@ -1,7 +1,7 @@
-"""Recipes: how one model is trained, as a commented TOML file; read, checked, overridden with ``--set``.
+"""Recipes: commented TOML files with the settings of one training, and overrides by ``--set``.
 
-``baselines/recipes/NAME.toml`` holds the paper's values (Appendix A.2), ``NAME-scratch.toml`` those of a machine
-without pretrained weights. A name stands for the file in that folder, anything with a dot or a slash for a path.
+``baselines/recipes/NAME.toml`` has the paper's values (Appendix A.2). ``NAME-scratch.toml`` has values for training
+without pretrained weights. A recipe is given by its name, or by a path, which contains a dot or a slash.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from builders.store.layout import SETS, base_set, set_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SCRATCH = "scratch"
-WORDS = "words"  # start = "words": vectors of words, made from the collection
-MADE = (SCRATCH, WORDS)  # starts that are made, from the collection, by the training itself
-FROM_RELEASE = "release"  # data.negatives: those that came with the official data
-PAIRS = "pairs"  # data.source: labelled pairs of questions, from files
-FROM_RECIPE = "recipe:"  # start = "recipe:NAME": the checkpoint that the recipe NAME left
+WORDS = "words"  # start = "words": one vector per word of the collection
+MADE = (SCRATCH, WORDS)  # starting checkpoints that the training creates from the collection
+FROM_RELEASE = "release"  # data.negatives = "release": hard negatives of the official data
+PAIRS = "pairs"  # data.source = "pairs": files of labelled pairs of questions
+FROM_RECIPE = "recipe:"  # start = "recipe:NAME": the checkpoint of the recipe NAME
 
-# Far above any use, and far below what the arithmetic of a training can hold.
+# Limits far above useful values, but low enough to exclude overflows in a training.
 _MOST, _LARGEST = 1_000_000_000, 1_000_000
 Count = Annotated[int, Meta(ge=0, le=_MOST)]
 Positive = Annotated[int, Meta(ge=1, le=_MOST)]
 Size = Annotated[int, Meta(ge=1, le=10_000)]
-Length = Annotated[int, Meta(ge=3, le=_MOST)]  # two special tokens and one of a text
-Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]  # as NumPy's
+Length = Annotated[int, Meta(ge=3, le=_MOST)]  # two special tokens and one token of text
+Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]  # NumPy's range of seeds
 Rate = Annotated[float, Meta(gt=0, le=1)]
 Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
 PositiveAmount = Annotated[float, Meta(gt=0, le=_LARGEST)]
@@ -40,7 +40,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 PositiveShare = Annotated[float, Meta(gt=0, lt=1)]
 Name = Annotated[str, Meta(min_length=1)]
 
-# Keys that only some kinds of model have.
+# Keys that only apply to some kinds of model.
 _KINDS = {
     **dict.fromkeys(("model.pooling", "model.similarity", "model.towers", "data.rows", "train.shortest"), ("dual",)),
     **dict.fromkeys(("model.outputs", "data.source", "train.adversarial"), ("cross",)),
@@ -49,17 +49,17 @@ _KINDS = {
 
 
 class Model(Struct, frozen=True, forbid_unknown_fields=True):
-    """The model that is trained, and its start.
+    """The model to train and its starting checkpoint.
 
-    ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (a vector a word,
-    a dual-encoder's alone: :mod:`baselines.train.models`), or ``recipe:NAME``.
-    ``revision``: a commit, tag or branch of a start on the hub; empty: its main branch.
-
-    A dual-encoder's alone: ``pooling`` and ``similarity`` (empty: those of a start that is a SentenceTransformer,
-    ``mean`` and ``dot`` where it is none), and ``towers``, one encoder for queries and passages or two that begin
-    equal. A cross-encoder's alone: ``outputs``, one logit (binary cross entropy) or two (softmax; the score is
-    the second logit less the first). ``inputs``: ``plain`` as the start's tokenizer makes them, or as the ``official``
-    code does (:mod:`baselines.retrieve.official_input`): spaces removed, a passage after an empty title.
+    - ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (one vector per
+      word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME``.
+    - ``revision``: a commit, tag or branch of a start on the hub. Default: the main branch.
+    - ``pooling``, ``similarity`` (dual-encoder): the default is the setting of a start that is a SentenceTransformer,
+      otherwise ``mean`` and ``dot``.
+    - ``towers`` (dual-encoder): one encoder for queries and passages, or two encoders that start equal.
+    - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is their difference).
+    - ``inputs``: ``plain`` uses the start's tokenizer. ``official`` follows the official code: spaces are removed, and
+      an empty title precedes a passage (:mod:`baselines.retrieve.official_input`).
     """
 
     kind: Literal["dual", "cross", "mlm"]
@@ -73,15 +73,15 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.revision and (self.start in MADE or self.start.startswith(FROM_RECIPE)):
-            raise ValueError(f"revision: of a start on the hub; {self.start} is none")
+            raise ValueError(f"revision: needs a start on the hub, found {self.start}")
         if self.kind == "dual" and self.inputs == "official" and self.towers == 1:
-            raise ValueError("inputs: the official ones differ for queries and passages; expected towers = 2")
+            raise ValueError("inputs: official inputs differ for queries and passages; expected towers = 2")
 
 
 class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
-    """The size of a BERT with random weights, and of its WordPiece vocabulary; read where ``model.start = "scratch"``.
+    """Sizes of the random BERT and of its WordPiece vocabulary, for ``model.start = "scratch"``.
 
-    ``vocabulary_passages``: from how many passages, evenly spaced over the collection, the vocabulary is made.
+    ``vocabulary_passages``: number of passages, evenly spaced over the collection, to build the vocabulary from.
     """
 
     vocabulary: Annotated[int, Meta(ge=10, le=_MOST)] = 12_000  # five are special tokens
@@ -98,11 +98,11 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Words(Struct, frozen=True, forbid_unknown_fields=True):
-    """The vectors of words that a static model begins with; read where ``model.start = "words"``.
+    """Initial word vectors of a static model, for ``model.start = "words"``.
 
-    ``vocabulary``: the most frequent words of ``vocabulary_passages`` passages, evenly spaced over the collection, and
-    every character of them. ``dimensions``: of the vectors. ``characters``: how much of a word's first vector is of its
-    characters' vectors, where its own is 1 (0: nothing).
+    ``vocabulary``: number of words, the most frequent ones of ``vocabulary_passages`` passages, evenly spaced over the
+    collection. All characters in these passages are added. ``dimensions``: size of a vector. ``characters``: weight of
+    the characters' vectors in the initial vector of a word, relative to the word's own vector.
     """
 
     vocabulary: Positive = 60_000
@@ -112,20 +112,20 @@ class Words(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
-    """The training data. Lengths in tokens, special tokens included; a static model reads whole texts.
+    """The training data. Lengths are in tokens, including special tokens. A static model reads whole texts.
 
-    ``set``: one of a release's sets, or a config of training questions that `add` drew: then these alone are
-    learned from, and main's ``dev_split`` is ranked during training.
-    ``source``: a release (queries and their passages), or ``pairs``, a cross-encoder's alone: files of labelled pairs
-    of questions (``--pairs``), of which ``passage_length`` cuts both together. ``held_out``: the share of them that is
-    measured on where no ``--dev-pairs`` are given.
-    ``negatives``: a file that `mine` wrote, or ``release``: the hard negatives that came with the official data.
-    ``rows``, a dual-encoder's alone: a positive with k negatives gives k rows of one negative each
-    (``one-negative``, as the official code's), or one row of them all (``all-negatives``).
-    ``similar``: also the training questions that were removed as similar to a development or test question (config
-    ``train-similar``, Section 2.3): to measure what they give away (Table 6), not for use.
-    ``dev_queries`` of ``dev_split`` are ranked during training: by a dual-encoder among their positives and
-    ``dev_passages`` others, by a cross-encoder among the top 20 of a run (``--dev-run``).
+    - ``source``: ``release``, or ``pairs`` (cross-encoder): files of labelled pairs of questions (``--pairs``).
+      ``passage_length`` then limits both questions together.
+    - ``held_out``: share of the pairs to evaluate on if there are no ``--dev-pairs``.
+    - ``set``: a set of the release, or a config of training questions that `add` sampled. Such a config replaces the
+      training questions, and ``dev_split`` of main is used for evaluation.
+    - ``negatives``: a file of `mine`, or ``release`` for the hard negatives of the official data.
+    - ``rows`` (dual-encoder): a positive with k negatives gives k rows of one negative each (``one-negative``, as in
+      the official code), or one row with all negatives (``all-negatives``).
+    - ``similar``: also train on questions that were removed as similar to a dev or test question (config
+      ``train-similar``, Section 2.3). Use it only to measure their effect (Table 6).
+    - ``dev_queries``: number of queries of ``dev_split`` to rank during training. A dual-encoder ranks their positives
+      and ``dev_passages`` other passages. A cross-encoder re-ranks the top 20 of a run (``--dev-run``).
     """
 
     source: Literal["release", "pairs"] = "release"
@@ -151,29 +151,33 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
             )
             raise ValueError(f"set: expected one of {known}; found {self.set!r}") from None
         if self.similar and (self.set, self.split) != ("main", "train"):
-            raise ValueError(f"similar: of main's train alone, found {self.set}'s {self.split}")
+            raise ValueError(f"similar: expected set main and split train, found {self.set} and {self.split}")
         for name in ("split", "dev_split"):
             if getattr(self, name) == "test":
-                raise ValueError(f"{name}: the test split is for the final evaluation alone")
+                raise ValueError(f"{name}: the test split is only for the final evaluation")
 
 
 class Train(Struct, frozen=True, forbid_unknown_fields=True):
-    """The training itself. ``batch`` counts rows over all processes together; an epoch is all rows once.
+    """Hyperparameters of the training.
 
-    A row: for the dual-encoder what ``data.rows`` says, for the cross-encoder a (query, passage) pair, for the masked
-    language model a passage. ``mini_batch`` rows go through the model at once in the dual-encoder's training and in
-    evaluations; no result depends on it. ``mini_batch_tokens`` limits the tokens that go through a dual-encoder or a
-    cross-encoder at once in training (0: 32,768 on a GPU; on a CPU ``mini_batch`` rows, or a cross-encoder's whole
-    batch). ``max_steps`` ends the training earlier (0: after the epochs).
-    ``schedule``: after the warm-up the rate falls to 0, or stays. ``clip``: the largest norm of the gradients (0:
-    any). ``scale``: what a dual-encoder's similarities are multiplied with in its loss (cosines need more than 1).
-    ``adversarial``, a cross-encoder's alone: how far its word embeddings are moved along their gradient for the loss
-    that trains (0: not; the official code: 0.01). ``embeddings_gradient``: the factor of these embeddings' gradient in
-    such a step (the official code: 2, as docs/train.md says). ``shortest``, a dual-encoder's alone: the loss is also
-    that of the first half of each vector's numbers, of the first quarter, and so on down to so many, so that
-    ``truncate_dim`` may be one of these (Matryoshka; 0: of whole vectors alone). ``compile``: torch.compile of the
-    transformers. ``precision``: auto is bf16 on a GPU that has it, fp32 on every CPU. ``workers`` processes join and
-    cut texts beside a GPU (0 on a CPU). ``logs``, ``evaluations`` and ``saves``: how often over the training.
+    A row is a row of ``data.rows`` for a dual-encoder, a (query, passage) pair for a cross-encoder, and a passage for a
+    masked language model.
+
+    - ``batch``: rows per step, over all processes. ``epochs``: passes over all rows. ``max_steps``: limit (0: none).
+    - ``mini_batch``: rows at once in a dual-encoder's training and in evaluations. Results do not depend on it.
+    - ``mini_batch_tokens``: tokens at once in the training of a dual-encoder or cross-encoder. 0 means 32,768 on a GPU.
+      On a CPU, 0 means ``mini_batch`` rows for a dual-encoder, and the whole batch for a cross-encoder.
+    - ``schedule``: after the warm-up, the learning rate falls to 0 (``linear``) or stays (``constant``).
+    - ``clip``: largest norm of the gradients (0: no limit).
+    - ``scale`` (dual-encoder): factor of the similarities in the loss. Cosines need a factor above 1.
+    - ``adversarial`` (cross-encoder): distance by which the word embeddings move along their gradient before each step
+      (0: off; official code: 0.01). ``embeddings_gradient``: factor of the embeddings' gradient in such a step
+      (official code: 2, see docs/train.md).
+    - ``shortest`` (dual-encoder): also train the first half of each vector, the first quarter, and so on, down to this
+      dimension, so that vectors can be truncated (Matryoshka; 0: only whole vectors).
+    - ``precision``: ``auto`` is bf16 on a GPU that supports it, else fp32. ``compile``: use torch.compile.
+    - ``workers``: processes that prepare batches for a GPU. On a CPU, no processes are started.
+    - ``logs``, ``evaluations``, ``saves``: number of each over the whole training.
     """
 
     batch: Positive
@@ -201,7 +205,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The sections of a recipe's file."""
+    """The sections of a recipe file."""
 
     model: Model
     data: Data = Data()
@@ -215,30 +219,30 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             value = getattr(getattr(self, section), name)
             default = next(each.default for each in msgspec.structs.fields(getattr(self, section)) if each.name == name)
             if value != default and self.model.kind not in kinds:
-                raise ValueError(f"{key}: for kind = {' or '.join(kinds)} alone, found kind = {self.model.kind}")
+                raise ValueError(f"{key}: needs model.kind = {' or '.join(kinds)}, found {self.model.kind}")
         if self.train.embeddings_gradient != 1 and not self.train.adversarial:
-            raise ValueError("train.embeddings_gradient: of an adversarial step alone; expected train.adversarial too")
+            raise ValueError("train.embeddings_gradient: needs train.adversarial above 0")
         if self.data.negatives == FROM_RELEASE and base_set(self.data.set) != "main":
-            raise ValueError(f"data.negatives: the official negatives are those of main, not of {self.data.set}")
+            raise ValueError(f"data.negatives: official negatives exist only for the set main, not for {self.data.set}")
 
 
 class Recipe(Sections, frozen=True, kw_only=True):
-    """A recipe, checked. ``name`` is the file's, without ``.toml``."""
+    """A validated recipe. ``name`` is the file name without ``.toml``."""
 
     name: str
 
     @property
     def negatives(self) -> int:
-        """Hard negatives that a training reads for each positive."""
+        """Number of hard negatives that the training reads for each positive."""
         return 0 if self.model.kind == "mlm" or self.data.source == PAIRS else self.data.negatives_per_positive
 
     def resolved(self) -> dict[str, Any]:
-        """Everything, defaults and overrides included, as ``recipe.json`` holds it."""
+        """Return all settings for ``recipe.json``, including defaults and overrides."""
         content: dict[str, Any] = msgspec.to_builtins(self)
         for start in MADE:
             if self.model.start != start:
                 del content[start]
-        # Not where they change nothing, so that trainings of versions that did not know them are still done.
+        # Omit newer settings with their neutral value, so that trainings of earlier versions count as finished.
         for key, neutral in (("mini_batch_tokens", 0), ("shortest", 0), ("embeddings_gradient", 1)):
             if getattr(self.train, key) == neutral:
                 del content["train"][key]
@@ -248,21 +252,21 @@ class Recipe(Sections, frozen=True, kw_only=True):
 
 
 def names() -> list[str]:
-    """The recipes that come with the project."""
+    """Return the names of the project's recipes."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
 def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
-    """The recipe of that name or path, with ``section.key=value`` overrides applied.
+    """Read the recipe with this name or path, and apply the ``section.key=value`` overrides.
 
-    Raises :class:`InputError` naming the file (or the override) and the key for an unknown recipe, section or key, a
-    missing or wrong value, and for dev or training data that would touch the test split.
+    Raises :class:`InputError` for an unknown recipe, section or key, for a missing or wrong value, and for the test
+    split as training or dev data. The error names the file or override, and the key.
     """
     path = RECIPES / f"{name}.toml"
     if "/" in name or "." in name:
         path = Path(name)
     elif name not in names():
-        raise InputError(f"no recipe {name!r}; there are {', '.join(names())}; a path to a .toml file works, too")
+        raise InputError(f"no recipe {name!r}; expected a path to a .toml file, or one of {', '.join(names())}")
     content = read_toml(path)
     for override in overrides:
         _override(content, override)
@@ -271,16 +275,16 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def _override(content: dict[str, Any], override: str) -> None:
-    """Put one ``section.key=value`` into the content of a recipe's file."""
+    """Apply one ``section.key=value`` to the content of a recipe file."""
     key, equals, text = override.partition("=")
     section, dot, name = key.partition(".")
     if not (equals and dot and section and name):
-        raise InputError(f"--set {override}: expected SECTION.KEY=VALUE, as in train.batch=64")
+        raise InputError(f"--set {override}: expected SECTION.KEY=VALUE, for example train.batch=64")
     value = typed(
         text, _type_of(name, _type_of(section, Sections, override), override), f"--set {override}", from_text=True
     )
     table = content.setdefault(section, {})
-    if isinstance(table, dict):  # else the file is wrong, and is told so
+    if isinstance(table, dict):  # otherwise the file is wrong, and validation reports the error
         table[name] = value
 
 

@@ -1,10 +1,8 @@
 """Resume a killed training, and recognise a finished one.
 
-During a training, the folder ``DIR.training`` beside the checkpoint ``DIR`` holds:
-
-- ``about.json``: everything the training depends on
-- ``checkpoint-STEP``: training states, each with a manifest of its files that is written last
-- TensorBoard's logs
+The folder ``DIR.training`` beside the checkpoint ``DIR`` has the states of a running training. ``about.json`` lists
+everything the training depends on. Each ``checkpoint-STEP`` is a state with a manifest of its files, which is written
+last. TensorBoard's logs are in the same folder.
 """
 
 from __future__ import annotations
@@ -90,9 +88,8 @@ def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[Path
             raise InputError(problem, path=states)
         earlier = read_json(states / _ABOUT, dict[str, Any], "--no-resume starts anew") if resume else None
     if earlier not in (None, about) and _steps(states):
-        differences = ", ".join(_differences(earlier, about))
-        problem = f"belongs to another training ({differences} differ); --no-resume starts anew"
-        raise InputError(problem, path=states)
+        problem = f"has another {', '.join(_differences(earlier, about))}; --no-resume starts anew"
+        raise InputError(f"belongs to another training: {problem}", path=states)
     if earlier != about:
         shutil.rmtree(states, ignore_errors=True)
     states.mkdir(parents=True, exist_ok=True)
@@ -137,7 +134,7 @@ def last_state(states: Path, processes: int) -> tuple[Path | None, float]:
             fault = str(error)
         if not fault:
             return path, sealed.seconds
-        log.warning("%s cannot be resumed (%s); removed", path, fault)
+        log.warning("%s cannot be used (%s); removed", path, fault)
         shutil.rmtree(path)
     return None, 0.0
 

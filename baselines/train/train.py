@@ -4,9 +4,8 @@ The model is a dual-encoder, a cross-encoder, or a masked language model. RECIPE
 or a path. Hard negatives come from `mine`. The checkpoint directory loads with plain SentenceTransformer(DIR) or
 CrossEncoder(DIR). It also contains recipe.json, training.json and loss.png.
 
-If a recipe starts from the checkpoint of another recipe, `train` looks for that checkpoint beside --out. --start names
-a different one. To train in several processes with cross-batch negatives, use: torchrun --nproc-per-node N -m baselines
-train ...
+A recipe that starts from the checkpoint of another recipe finds that checkpoint beside --out. --start names a different
+one. For several processes with cross-batch negatives, use: torchrun --nproc-per-node N -m baselines train ...
 
 The states of a running training are saved in CKPT.training. After a kill, the same command resumes from the last state.
 On a CPU of the same machine the result is identical to the bit. GPUs add numbers in varying order.
@@ -15,10 +14,9 @@ On a CPU of the same machine the result is identical to the bit. GPUs add number
 `builders add`. Hard negatives of all training questions can be used unchanged.
 
 question-matching trains on labelled pairs of questions instead of a release (Section 2.3). Pairs are tables (commas or
-tabs) or JSON lines, gzipped or not, with the columns text1, text2 and label. The column names of LCQMC, BQ and AFQMC
-are recognised. For a table without header, add the names: FILE:id,text1,text2,label. The model is evaluated on
---dev-pairs or on a held-out part of --pairs. AUC, and accuracy at the paper's threshold of 0.5, are printed and saved
-in training.json.
+tabs) or JSON lines, gzipped or not, with the columns text1, text2 and label, or the names in LCQMC, BQ and AFQMC. For a
+table without header, add the names: FILE:id,text1,text2,label. AUC, and accuracy at the paper's threshold of 0.5, on
+--dev-pairs or on a held-out part of --pairs are printed and saved in training.json.
 
 Example, without pretrained weights:
 
@@ -98,9 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a recipe's value: train.batch=64"
     )
-    parser.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="device (default: cuda if available)"
-    )
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: cuda if available")
     parser.add_argument("--no-resume", action="store_true", help="ignore and replace earlier states and checkpoints")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="cache directory for unpacked collections")
 
@@ -180,8 +176,7 @@ class Job:
                 problem = "give --pairs FILE..., and no --release, --negatives or --dev-run"
                 raise InputError(f"{name} learns from labelled pairs of questions; {problem}")
             if self.start in MADE:
-                problem = f"start {self.start} needs the words of a release"
-                raise InputError(f"{problem}; train mlm-scratch first and start from its checkpoint")
+                raise InputError(f"start {self.start} needs a release; train mlm-scratch and use its checkpoint")
         elif args.pairs or args.dev_pairs or not args.release:
             raise InputError(f"{name} learns from a release; give --release DIR, and no --pairs or --dev-pairs")
         elif recipe.negatives and not (args.negatives or recipe.data.negatives):

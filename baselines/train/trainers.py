@@ -201,12 +201,12 @@ class _MaskTrainer(_OurBatches, Trainer):
 
 TOKENS_ON_GPU = 32_768  # two towers of BERT-base take 15.6 GiB in bf16 (formula: benchmarks/gpu_speed.py)
 
-# The official code names none: these are the defaults of Paddle's Adam. Its decay, too, is apart from the gradients.
+# The official code uses the defaults of Paddle's Adam, whose weight decay is also decoupled from the gradients.
 _ADAM = {"optim": "adamw_torch", "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8}
 
 
 def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> dict[str, Any]:
-    """The arguments that all three trainers share. ``states``: where checkpoints and TensorBoard's logs go."""
+    """Return the arguments that all three trainers share. ``states``: folder of states and TensorBoard's logs."""
     train = recipe.train
     cuda = device.startswith("cuda")
     bf16 = train.precision == "bf16" or (train.precision == "auto" and computes_bf16(device))
@@ -214,10 +214,10 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         name: max(1, round(len(batches) / n)) if n else 0 for name, n in (("log", train.logs), ("save", train.saves))
     }
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(states / "tensorboard")
-    # On a CPU the model needs the cores.
+    # Start no workers on a CPU, because the model needs the cores.
     workers = train.workers if cuda and train.workers and can_start_processes() else 0
     if workers:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads hang in forked loader processes
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the tokenizer's threads hang in forked loader processes
     return {
         "output_dir": str(states),
         "num_train_epochs": 1,
@@ -227,7 +227,7 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "warmup_steps": round(train.warmup * len(batches)),
         "max_grad_norm": train.clip,
         **_ADAM,
-        "weight_decay": train.weight_decay,  # of all parameters but biases and those of layer norms: the library's rule
+        "weight_decay": train.weight_decay,  # the library exempts biases and layer norms
         "seed": train.seed,
         "use_cpu": device == "cpu",
         "bf16": bf16,
@@ -238,11 +238,11 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "ddp_find_unused_parameters": False,
         "logging_strategy": "steps",
         "logging_steps": every["log"],
-        "logging_nan_inf_filter": False,  # it would show the mean of earlier losses instead
+        "logging_nan_inf_filter": False,  # True would replace a NaN loss by the mean of earlier losses
         "save_strategy": "steps" if every["save"] else "no",
         "save_steps": every["save"] or 1,
         "save_total_limit": 2,
-        "eval_strategy": "no",  # the Monitor evaluates
+        "eval_strategy": "no",  # Monitor evaluates
         "report_to": ["tensorboard"] if any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))) else [],
         "disable_tqdm": True,
         "remove_unused_columns": False,

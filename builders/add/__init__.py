@@ -10,8 +10,8 @@ import argparse
 
 from builders.core.command import add_steps
 
-# A module with ``add_arguments(parser)`` and ``run(args)``, or MODULE:NAME, its function with ``NAME_arguments``; the
-# docstring is the help of the set.
+# A set is a module with ``add_arguments(parser)`` and ``run(args)``, or MODULE:NAME, a function whose options come from
+# ``NAME_arguments``. The docstring of the module or function is the help.
 SETS = {
     **{name: f"builders.add.{name}" for name in ("cmedqa", "ccovid", "crosslingual")},
     **{name: f"builders.add.extrapolation:{name}" for name in ("restrain", "resttest")},

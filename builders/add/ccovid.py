@@ -1,13 +1,14 @@
 """Add cCOVID-News, the news out-of-domain set (Section 2.4).
 
-Table 3 has its figures. It is made from the files of DataFountain competition 424, alone or beside a copy of a release.
-Read are NCPPolicies_context_*.csv (docid, text: the policy documents, whole documents are the passages) and
-NCPPolicies_train_*.csv (id, docid, question, answer), tab-separated, UTF-8 or GB18030, plain, .gz or .zip; and JSON
-lines with docid and context (and question), which bring documents, too. Files are known by their header. The
-competition's own test questions have no document and are not used.
+Table 3 has the figures of the set. It is built from the files of DataFountain competition 424, alone or in a copy of a
+release. NCPPolicies_context_*.csv has the documents (docid, text). Each whole document is one passage.
+NCPPolicies_train_*.csv has the questions (id, docid, question, answer). Both are tab-separated, in UTF-8 or GB18030,
+plain, .gz or .zip. JSON lines with docid, context and an optional question also work. The kind of a file is detected
+from its header. The competition's test questions have no document and are not used.
 
-949 questions are drawn at random for test, as the paper does; the remaining ones (its 4,949 distinct questions leave
-4,000) are train, for fine-tuning. The paper's draw is not known: the manifest has the seed of this one.
+949 questions are drawn at random for test, as in the paper. The other questions are train, for fine-tuning. (The
+competition has 4,949 distinct questions, so 4,000 remain.) The paper does not publish its draw. The manifest records
+the seed of this draw.
 
 example:
   python -m builders add ccovid --source NCPPolicies --out build/ccovid
@@ -38,7 +39,7 @@ TEST_SIZE = 949  # Section 2.4
 
 
 class Row(msgspec.Struct, gc=False):
-    """A document with, perhaps, one of its questions: a line of JSON."""
+    """A line of JSON: a document, optionally with one of its questions."""
 
     docid: str
     context: str
@@ -55,23 +56,23 @@ def run(args: argparse.Namespace) -> None:
 
 
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
-    """Return the set, its questions not split yet, and the files that it came from.
+    """Return the set, with all questions in one split, and the files that were read.
 
-    A file that ``paths`` name and that is none of the competition's is an :class:`InputError`, as a wrong row is.
+    Raises :class:`InputError` for a wrong row, and if ``paths`` names a file that is not the competition's.
     """
     questions, documents = SourceTexts("question"), SourceTexts("document")
     judged: dict[str, dict[str, None]] = {}
     used = []
     for kind, source in files_of("the competition's", HEADERS, paths):
         if kind == "unlabelled":
-            log.info("%s: questions without a document, not used", source.name)
+            log.info("%s: skipped, because its questions have no document", source.name)
             continue
         used.append(source)
         for line, docid, text, question in _rows(kind, source, encoding):
             if text is not None:
                 documents.add(docid, text, source, line)
             if question is not None:
-                # A question's id is no help: each stands for one pair of question and document.
+                # The file's ids identify pairs of question and document, so the text identifies the question.
                 questions.add(question, question, source, line)
                 if question.strip():
                     judged.setdefault(question, {})[docid] = None
@@ -79,7 +80,7 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
 
 
 def _rows(kind: str, source: Source, encoding: str) -> Iterator[tuple[int, str, str | None, str | None]]:
-    """(line, docid, text, question) of a file, which may lack texts or questions."""
+    """Yield (line, docid, text or None, question or None) for the rows of a file."""
     if kind == "json":
         with open_bytes(source) as stream:
             for number, line in enumerate(stream, 1):
@@ -89,7 +90,7 @@ def _rows(kind: str, source: Source, encoding: str) -> Iterator[tuple[int, str, 
         return
     table = open_table(source, encoding)
     if kind == "documents":
-        # The text may hold tabs, which nothing escapes: it goes on to the end of its line.
+        # The text may contain unescaped tabs, so it extends to the end of the line.
         rows = table.rows(HEADERS[kind], rest_in_last=table.columns[-1] == "text")
         yield from ((line, docid, text, None) for line, (docid, text) in rows)
     else:

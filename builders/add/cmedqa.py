@@ -1,14 +1,15 @@
 """Add cMedQA, the medical out-of-domain set (Section 2.4).
 
-Table 3 has its figures. It is made from the files of cMedQA2 as they are published, alone or beside a copy of a
-release. Read are question.csv (question_id,content), answer.csv (ans_id,question_id,content) and the candidates: dev
-and test (question_id,ans_id,cnt,label; positive: label 1), train (the same, or question_id,pos_ans_id,neg_ans_id).
-Files are known by their header, candidates by train, dev or test in their name; UTF-8 or GB18030, plain, .gz or .zip.
+Table 3 has the figures of the set. It is built from the published files of cMedQA2, alone or in a copy of a release.
+question.csv (question_id,content) and answer.csv (ans_id,question_id,content) have the texts. The candidates of dev and
+test have the columns question_id,ans_id,cnt,label, where label 1 is positive. The candidates of train have the same
+columns, or question_id,pos_ans_id,neg_ans_id. The kind of a file is detected from its header. A candidates file also
+needs train, dev or test in its name. Files are UTF-8 or GB18030, plain, .gz or .zip.
 
-All answers are the corpus. The paper prints 3,999 queries with 7,527 passages; cMedQA2's dev candidates have 4,000
-questions and 7,527 pairs labelled 1, and questions of one text are merged. So these are the test split, the test
-candidates are dev, the train candidates train. A question that no candidates file names is in train, with the
-answers that answer.csv gives it. cMedQA2 is for non-commercial research only.
+The corpus has all answers. The splits dev and test are swapped: cMedQA2's dev candidates become test, because they have
+4,000 questions and 7,527 positive pairs, and the paper's test split has 3,999 queries and 7,527 passages. (Questions of
+equal text are merged.) The test candidates become dev. Questions without candidates go to train, with their answers in
+answer.csv. cMedQA2 is for non-commercial research only.
 
 example:
   python -m builders add cmedqa --source cMedQA2 --out build/cmedqa
@@ -33,9 +34,9 @@ HEADERS = {
     "candidates": ("question_id", "ans_id", "cnt", "label"),
     "pairs": ("question_id", "pos_ans_id", "neg_ans_id"),
 }
-SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}  # by the candidates' name
+SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}  # split in the candidates' name -> split of the release
 
-_Judged = dict[str, dict[str, None]]  # by question: its positive answers, in order
+_Judged = dict[str, dict[str, None]]  # question -> its positive answers, in order
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,13 +49,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
-    """Return the set, and the files that it came from.
+    """Return the set, and the files that were read.
 
-    :class:`InputError` for a file that ``paths`` name and that is none of cMedQA's, a wrong row, and without test
-    candidates.
+    Raises :class:`InputError` for a wrong row, for missing test candidates, and if ``paths`` names a file that is not
+    cMedQA's.
     """
     questions, answers = SourceTexts("question"), SourceTexts("answer")
-    own: _Judged = {}  # the answers of each question by answer.csv
+    own: _Judged = {}  # question -> its answers in answer.csv
     judged: dict[str, _Judged] = {}
     used = []
     for kind, source in files_of("cMedQA's", HEADERS, paths):
@@ -70,22 +71,23 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
         elif split := split_of(source.member or source.path.name):
             _read_candidates(table, kind, judged.setdefault(SPLITS_OF[split], {}))
         else:
-            raise InputError("candidates of which split? expected train, dev or test in its name", path=source.shown)
+            problem = "the candidates' split is unknown; expected train, dev or test in the name"
+            raise InputError(problem, path=source.shown)
     if not judged.get("test"):
-        raise InputError("no candidates of the test questions in what --source names; expected dev_candidates.txt")
+        raise InputError("--source has no candidates of the test questions; expected dev_candidates.txt")
     named = {question for split in judged.values() for question in split}
     rest = {question: own[question] for question in questions.by_source if question in own and question not in named}
     if rest:
-        log.info("%d questions that no candidates name go to train, with the answers of answer.csv", len(rest))
+        log.info("%d questions without candidates go to train, with their answers in answer.csv", len(rest))
         judged["train"] = judged.get("train", {}) | rest
     return merge("cmedqa", questions, answers, judged), used
 
 
 def _read_candidates(table: Table, kind: str, judged: _Judged) -> None:
-    """Add a file's questions, each with its positive answers: label 1, or named as positive in ``pairs``."""
+    """Add a file's questions with their positive answers: label 1, or ``pos_ans_id`` in a file of kind ``pairs``."""
     columns = ("question_id", "pos_ans_id") if kind == "pairs" else ("question_id", "ans_id", "label")
     for line, (question, answer, *label) in progress(table.rows(columns), unit="pair", label=table.source.name):
-        found = judged.setdefault(question, {})  # one without a positive answer is there, too
+        found = judged.setdefault(question, {})  # also for a question without a positive answer
         if kind == "pairs" or label[0] == "1":
             found[answer] = None
         elif label[0] != "0":

@@ -1,8 +1,8 @@
-"""A set of questions and passages of somebody else's, from the source's files to configs of a release.
+"""Convert a set of questions and passages from another source to configs of a release.
 
-Sources name questions and passages by ids of their own; a release by the MD5 of the text. So equal texts become one. A
-question of several splits stays in the first of test, dev, train. A judgment counts only where question and passage
-both have a text; the others are counted, reported, and skipped.
+Sources have their own ids, but the ids of a release are MD5s of the text. So equal texts become one question or
+passage. A question in several splits stays in the first of test, dev, train. Judgments of a question or passage without
+a text are counted, reported and skipped.
 """
 
 from __future__ import annotations
@@ -31,35 +31,36 @@ from builders.store.layout import CORPUS, QUERIES, text_id
 from builders.store.reader import Release, open_release
 from builders.store.table3 import LengthCounter, table3_column, table3_text
 
-# A question whose text comes in several splits stays in the first of these. ``all``: not split yet.
+# A question whose text is in several splits stays in the first of these. ``all`` has questions without a split.
 ORDER = ("all", "test", "dev", "train")
 
-# By split, by the source's id of the question: the source's ids of its positive passages, in order.
+# Split -> source's id of a question -> source's ids of its positive passages, in order.
 Judgments = Mapping[str, Mapping[str, Iterable[str]]]
-# By the question's text: the MD5s of its positive passages, in order, each once.
+# Question's text -> MD5s of its positive passages, in order, each once.
 Queries = dict[str, list[str]]
 
 
 class SourceTexts:
-    """The texts of one kind (questions, passages) by their source's id, as they come; ``blank``: ids without a text."""
+    """The texts of one kind (questions or passages) by their source's id. ``blank`` counts the skipped blank texts."""
 
     def __init__(self, kind: str) -> None:
         self.kind, self.blank = kind, 0
         self.by_source: dict[str, str] = {}
 
     def add(self, source_id: str, text: str, source: Source, line: int) -> None:
-        """Raises :class:`InputError` for an id with two texts."""
+        """Add a text. Raises :class:`InputError` for an id with two texts."""
         if not text.strip():
             self.blank += 1
         elif self.by_source.setdefault(source_id, text) != text:
-            raise InputError(f"a second text for the {self.kind} {source_id!r}", path=source.shown, line=line)
+            problem = f"the {self.kind} {source_id!r} has a second text; expected one text for each id"
+            raise InputError(problem, path=source.shown, line=line)
 
 
 @dataclass
 class Collection:
-    """A set on its way into a release: its passages, its queries by split, and what was counted on the way."""
+    """A set for a release: its passages, its queries by split, and the counts of the input (``read``)."""
 
-    name: str  # cmedqa: the configs' first word, and the column of Table 3; main: the configs without such a word
+    name: str  # prefix of the configs and column of Table 3, for example cmedqa; main: configs without a prefix
     passages: dict[str, str]
     queries: dict[str, Queries]
     read: dict[str, Any] = field(default_factory=dict)
@@ -69,32 +70,32 @@ _COUNTED = (
     *("questions", "judgments", "question_missing", "passage_missing", "same_text_again"),
     *("in_another_split", "without_positive"),
 )
-_LEFT_OUT = {
+_SKIPPED = {
     "passage_missing": "judgments name a passage that the sources do not have",
     "question_missing": "questions have no text in the sources",
-    "without_positive": "questions have no passage left",
-    "in_another_split": "questions have the text of one in an earlier split of test, dev, train",
+    "without_positive": "questions have no passage",
+    "in_another_split": "questions have the text of a question in an earlier split of test, dev, train",
 }
 
 
 def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: Judgments) -> Collection:
-    """Replace the source's ids by texts and their MD5s; judgments without a text are counted and left out."""
+    """Replace the source's ids by texts and their MD5s. Judgments without a text are counted and skipped."""
     ids = {source_id: text_id(text) for source_id, text in passages.by_source.items()}
     distinct = {ids[source_id]: text for source_id, text in passages.by_source.items()}
     counts = {"read": len(ids) + passages.blank, "blank": passages.blank, "same_text_again": len(ids) - len(distinct)}
     result = Collection(name, distinct, {}, {"passages": counts})
-    taken: set[str] = set()  # by an earlier split
+    taken: set[str] = set()  # texts of earlier splits
     for split in sorted(judgments, key=ORDER.index):
         result.read[split] = counts = dict.fromkeys(_COUNTED, 0)
         merged = merge_equal_questions(judgments[split], questions.by_source, ids, taken, counts)
         result.queries[split] = {text: list(dict.fromkeys(found)) for text, found in merged.items() if found}
         counts["without_positive"] = len(merged) - len(result.queries[split])
         taken.update(merged)
-        for key, words in _LEFT_OUT.items():
+        for key, words in _SKIPPED.items():
             if counts[key]:
-                log.warning("%s %s: %d %s, and are left out", name, split, counts[key], words)
+                log.warning("%s %s: skipped: %d %s", name, split, counts[key], words)
     if not any(result.queries.values()):
-        raise InputError(f"{name}: no question has a passage; the questions and passages of one source are needed")
+        raise InputError(f"{name}: no question has a passage; expected questions and passages of the same source")
     return result
 
 
@@ -105,9 +106,9 @@ def merge_equal_questions(
     taken: Container[str],
     counts: dict[str, int],
 ) -> Queries:
-    """Questions of one text are one, with the passages of all: by text the MD5s of its passages.
+    """Merge questions of equal text. Return the question's text -> MD5s of the passages of all these questions.
 
-    A text of an earlier split, which is in ``taken``, is left out. ``counts`` are added to.
+    A text in ``taken``, of an earlier split, is skipped. The function increases ``counts``.
     """
     merged: Queries = {}
     for question, answers in judged.items():
@@ -127,9 +128,9 @@ def merge_equal_questions(
 
 
 def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
-    """Draw ``size`` test queries at random (from ``all``, or test as it is); the rest is for training.
+    """Draw ``size`` test queries at random from ``all`` or, without it, from test. The rest is for training.
 
-    Section 2.4 draws 949 of cCOVID-News; that the rest is for training says the paper's second version.
+    Section 2.4 draws 949 queries of cCOVID-News. The paper's second version uses the rest for training.
     """
     before = collection.queries.pop("all" if "all" in collection.queries else "test")
     collection.queries["test"] = drawn_questions(before, size, seed, f"{collection.name}: --test-size")
@@ -139,36 +140,37 @@ def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
 
 
 def drawn_questions(queries: Queries, size: int, seed: int, option: str) -> Queries:
-    """Draw ``size`` of the queries at random, in their order; :class:`InputError` where there are fewer."""
+    """Draw ``size`` queries at random, without changing their order. Raises :class:`InputError` if there are fewer."""
     if len(queries) < size:
-        raise InputError(f"{option} {size}: only {len(queries)} questions have a passage")
+        raise InputError(f"{option} {size} is too large, because only {len(queries)} questions have a passage")
     drawn = draw(map(text_id, queries), size, seed)
     return {text: found for text, found in queries.items() if text_id(text) in drawn}
 
 
 def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
-    """The options that both sets have."""
+    """Add the common options of cmedqa and ccovid."""
     parser.add_argument(
-        "--source", nargs="+", type=Path, required=True, metavar="PATH", help="folders, files, .gz and .zip as they are"
+        "--source", nargs="+", type=Path, required=True, metavar="PATH", help="source files, also .gz, .zip and folders"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
-    parser.add_argument("--release", type=Path, metavar="DIR", help="a release that --out holds as well")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="release to copy into --out (default: no release)")
     parser.add_argument(
         "--test-size",
         type=whole_number(1),
         default=test_size,
         metavar="N",
-        help=f"test queries, drawn at random; the others go to train (default: {test_size or 'all'})",
+        help=f"draw N test queries at random; the others go to train (default: {test_size or 'all'})",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the random choice (default: 0)")
-    parser.add_argument("--encoding", choices=CHOICES, default="auto", help="default: told by the bytes")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
+    parser.add_argument("--encoding", choices=CHOICES, default="auto", help="encoding (default: detected)")
     add_format(parser)
 
 
 def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[Path]) -> Iterator[tuple[str, Source]]:
-    """Yield (kind, file) of the files of a set: the kinds of ``headers``, known by their columns; ``json``: JSON lines.
+    """Yield (kind, file) for the files of a set. The columns of a file decide its kind, as in ``headers``.
 
-    Other files are passed over; one that ``paths`` name is an :class:`InputError`.
+    The kind ``json`` means JSON lines. Other files are skipped. Raises :class:`InputError` if ``paths`` names such a
+    file itself.
     """
     for source in find_tables(paths):
         header = header_of(source)
@@ -176,10 +178,10 @@ def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[P
         if kind or ("json" in headers and header[0].startswith("{")):
             yield kind or "json", source
         elif source.member is None and source.path in paths:
-            expected = f"none of {whose} files; expected a header such as {', '.join(next(iter(headers.values())))}"
+            expected = f"not one of {whose} files; expected a header such as {', '.join(next(iter(headers.values())))}"
             raise InputError(expected, path=source.shown, line=1)
         else:
-            log.info("%s: not one of %s files, passed over", source.name, whose)
+            log.info("%s: skipped, because it is not one of %s files", source.name, whose)
 
 
 def write_release(collection: Collection, args: argparse.Namespace, sources: Sequence[Source]) -> None:
@@ -197,19 +199,19 @@ def write_release(collection: Collection, args: argparse.Namespace, sources: Seq
 
 
 def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
-    """The files of the sources as the manifest lists them; an archive once, whatever of it was read."""
+    """Describe the source files for the manifest. An archive is listed once, even if several members were read."""
     return describe_files((source.name.split("!")[0], source.path) for source in sources)
 
 
 def open_base(path: Path, verb: str) -> Release:
-    """The release to extend, as if ``verb`` had not been run on it: its build is replaced, not listed twice."""
+    """Open the release to extend, without the manifest's record of an earlier ``verb``, which is replaced."""
     base = open_release(path)
     builds = [build for build in base.manifest.builds if build.verb != verb]
     return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=builds))
 
 
 def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
-    """Put the set into ``draft``, in the place of an earlier one; returns its columns of Table 3, by split."""
+    """Write the set into ``draft``, replacing an earlier build of it. Return its columns of Table 3, by split."""
     name = collection.name
     prefix = "" if name == "main" else f"{name}-"
     for config in ("corpus", "queries", "qrels"):
@@ -233,7 +235,7 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
 
 
 def _write_split(passages: dict[str, str], queries: Queries, draft: Draft, prefix: str, split: str) -> dict[str, Any]:
-    """Write the queries and judgments of one split; returns its column of Table 3."""
+    """Write the queries and judgments of one split. Return its column of Table 3."""
     judged = {text_id(text): dict.fromkeys(found, 1) for text, found in queries.items()}
     draft.write(f"{prefix}queries", split, [pa.table([[*judged], [*queries]], schema=QUERIES)])
     draft.write(f"{prefix}qrels", split, [qrels_table(judged)])

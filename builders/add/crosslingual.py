@@ -1,16 +1,18 @@
 """Add the cross-lingual set: English queries (Section 2.5).
 
-Table 3 has its figures. Each English query has the passages of its Chinese query. Built from a table of translations
-(CSV or TSV; columns named id or zh, and english, or two without a header: query id or Chinese text, English text) and
-the release that holds the Chinese queries. An English query is in the split of its Chinese query. Configs:
-crosslingual-queries (_id, text, zh_id) and crosslingual (the rows of train, dev and test, query in English, query_zh
-added). The judgments are those of the release's qrels for zh_id.
+Table 3 has the figures of the set. It is built from the release with the Chinese queries, and a table of translations
+(CSV or TSV). The table has columns named id or zh, and english. A table without a header has two columns: the query's
+id or Chinese text, and the English text.
 
-The id is the MD5 of the English text. Where several Chinese queries of a split have one English text, each keeps a row
-of its own, as each has its own passages: from the second on the id is the MD5 of the English text, a line feed and
-zh_id, so that no id comes twice in a split. A Chinese query may have several translations, too: a row each.
+An English query has the passages, judgments and split of its Chinese query. The new configs are crosslingual-queries
+(_id, text, zh_id) and crosslingual. crosslingual has the rows of train, dev and test with the English query in `query`
+and the Chinese query in `query_zh`.
 
-`annotate translations` translates by hand, with the paper's quality control (A.3).
+The id of an English query is the MD5 of its text. If several Chinese queries of a split have the same translation, each
+query has its own row, because its passages differ. From the second row on, the id is the MD5 of the English text, a
+line feed and zh_id, so every id is unique in its split. A Chinese query with several translations has several rows.
+
+`annotate translations` organises translation by hand, with the paper's quality control (A.3).
 
 example:
   python -m builders add crosslingual --source translations.tsv --release build/sample --out build/with-english
@@ -39,7 +41,7 @@ from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS, te
 from builders.store.reader import Release
 from builders.store.table3 import round_stat
 
-# The names that the columns may have: the query's id, its Chinese text, its English text.
+# Accepted column names of the query's id, its Chinese text, and its English text.
 _COLUMNS = {
     "key": ("key", "id", "_id", "zh_id", "query_id", "query-id", "question_id", "qid"),
     "zh": ("zh", "query_zh", "chinese", "中文", "text", "query", "question"),
@@ -47,15 +49,15 @@ _COLUMNS = {
 }
 _HAN = re.compile("[\u3400-\u9fff]")
 
-Splits = Mapping[str, Mapping[str, str]]  # by split: the text of its Chinese queries by id
-English = dict[str, list[tuple[str, str]]]  # by Chinese query: (id, text) of its English ones
+Splits = Mapping[str, Mapping[str, str]]  # split -> id of a Chinese query -> text
+English = dict[str, list[tuple[str, str]]]  # id of a Chinese query -> (id, text) of its English queries
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", nargs="+", type=Path, required=True, metavar="TABLE", help="translations")
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="it holds the Chinese queries")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release to write")
-    parser.add_argument("--encoding", choices=CHOICES, default="auto", help="default: told by the bytes")
+    parser.add_argument("--source", nargs="+", type=Path, required=True, metavar="TABLE", help="tables of translations")
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release with the Chinese queries")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
+    parser.add_argument("--encoding", choices=CHOICES, default="auto", help="encoding (default: detected)")
     add_format(parser)
 
 
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def print_set(stats: Mapping[str, Any], args: argparse.Namespace) -> None:
-    """Print the figures of the set, as :func:`build_crosslingual` returns them."""
+    """Print the figures that :func:`build_crosslingual` returns."""
     lines = [
         f"{split}: {n['queries']:,} English queries, {n['words_per_query']:.2f} words each"
         for split, n in stats["english"].items()
@@ -77,10 +79,10 @@ def print_set(stats: Mapping[str, Any], args: argparse.Namespace) -> None:
 def open_translations(
     release: Path, tables: Sequence[Path], encoding: str
 ) -> tuple[Release, Splits, list[Translation]]:
-    """Return a release, its Chinese queries, and the rows of the tables that translate one of them.
+    """Return a release, its Chinese queries, and the rows of the tables that translate these queries.
 
-    A query of several splits is in the first of test, dev, train. Raises :class:`InputError` where no row translates
-    a query; the other rows are counted and reported.
+    A query of several splits is in the first of test, dev, train. Rows of unknown queries are counted, reported and
+    skipped. Raises :class:`InputError` if no row translates a query.
     """
     base = open_base(release, "crosslingual")
     splits: dict[str, dict[str, str]] = {}
@@ -93,16 +95,16 @@ def open_translations(
     found = list(read_pairs(find_tables(tables), known, encoding)) if tables else []
     kept = [pair for pair in found if pair.zh_id in known]
     if unknown := [pair for pair in found if pair.zh_id not in known]:
-        at = f"{unknown[0].source.shown}:{unknown[0].line}"
-        log.warning("%d rows name no query of the release and are left out; the first: %s", len(unknown), at)
+        first = f"{unknown[0].source.shown}:{unknown[0].line}"
+        log.warning("skipped %d rows that name no query of the release; the first is %s", len(unknown), first)
     if not known or (tables and not kept):
-        raise InputError("no row names a query of the release, by id or by Chinese text", path=release)
+        raise InputError("no row of --source names a query of the release, by id or by Chinese text", path=release)
     return base, splits, kept
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One translated query as a table has it; ``package`` is empty in a plain table, ``english`` may be."""
+    """One row of a table. ``package`` is empty in a plain table, and ``english`` may be empty."""
 
     zh_id: str
     english: str
@@ -112,10 +114,10 @@ class Translation:
 
 
 def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Translation]:
-    """Yield the rows of translation tables: with a header, or two columns (query id or Chinese text, English text).
+    """Yield the rows of translation tables. A table without a header has two columns: id or Chinese text, and English.
 
-    ``known`` maps the release's query ids to their texts; any other key is a Chinese text. Raises :class:`InputError`
-    for other columns, and for a row whose id and Chinese text belong to different queries.
+    ``known`` maps the release's query ids to their texts. Any other key is a Chinese text. Raises :class:`InputError`
+    for other columns, and for a row whose id and Chinese text are of different queries.
     """
     for source in sources:
         table = open_table(source, encoding, spreadsheet=True)
@@ -133,27 +135,27 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
         for line, row in table.rows(names if has_header else None):
             fields = dict(zip(names, row, strict=True))
             key, chinese, english = (fields.get(name, "") for name in roles.values())
-            if not key:  # a column of Chinese texts alone may hold ids, too
+            if not key:  # without a column of ids, the column of Chinese texts may have ids, too
                 key, chinese = chinese, ""
-            # A spreadsheet turns an id of digits alone into a number: such a row must not get lost, or go astray.
+            # A spreadsheet may turn an id of only digits into a number. Its row must not be assigned to another query.
             if key and chinese and key != text_id(chinese) and (key in known or text_id(chinese) in known):
-                expected = f"the id of {chinese!r} is {text_id(chinese)}, here {key!r}"
+                expected = f"has the id {key!r} for {chinese!r}; expected {text_id(chinese)}"
                 raise InputError(expected, path=source.shown, line=line)
             zh_id = key if key in known else text_id(key)
             yield Translation(zh_id, english.strip(), fields.get("package", ""), source, line)
 
 
 def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[English, dict[str, int]]:
-    """The English queries with their ids, each id once in a split, and what was counted on the way.
+    """Return the English queries, with ids that are unique in a split, and counts.
 
-    Raises :class:`InputError` where no pair has an English text.
+    Raises :class:`InputError` if no pair has an English text.
     """
     texts: dict[str, dict[str, None]] = {}
     for pair in pairs:
         if pair.english:
             texts.setdefault(pair.zh_id, {})[pair.english] = None
     if not texts:
-        raise InputError("no row has an English text")
+        raise InputError("no row of --source has an English text; fill in the column english")
     untranslated, different = sum(not pair.english for pair in pairs), sum(map(len, texts.values()))
     counts = {
         "rows": len(pairs),
@@ -172,9 +174,12 @@ def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[Engli
             taken.add(english_id)
             queries.setdefault(zh_id, []).append((english_id, text))
     counts["with_chinese"] = sum(bool(_HAN.search(text)) for own in queries.values() for _, text in own)
-    for key, words in (("untranslated", "have no English text, and are left out"), ("with_chinese", "hold Chinese")):
+    for key, words in (
+        ("untranslated", "rows without English text are skipped"),
+        ("with_chinese", "rows have Chinese"),
+    ):
         if counts[key]:
-            log.warning("%d rows %s", counts[key], words)
+            log.warning("%d %s", counts[key], words)
     return queries, counts
 
 
@@ -187,9 +192,9 @@ def build_crosslingual(
     sources: Sequence[Source],
     packages: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Write the release ``out``: ``base`` and the cross-lingual configs; return its figures.
+    """Write the release ``out``, which is ``base`` with the cross-lingual configs. Return the figures of the set.
 
-    ``packages``: the figures of the packages of a translation by hand.
+    ``packages`` has the figures of the packages of a translation by hand.
     """
     queries, counts = english_queries(pairs, splits)
     figures: dict[str, Any] = {}
@@ -211,7 +216,7 @@ def build_crosslingual(
 
 
 def _joined(release: Release, split: str, queries: English) -> Iterator[pa.Table]:
-    """A row for each English query: that of its Chinese one in the split's joined config, in this config's order."""
+    """Yield a row for each English query: the joined row of its Chinese query, in the order of the joined config."""
     for batch in release.batches(split, split) if (split, split) in release.splits() else ():
         rows = [
             (row, english_id, text)

@@ -1,4 +1,4 @@
-"""Training sets for interpolation and extrapolation: ReSTrain and ReSTTest (Zhan et al., arXiv 2204.11447)."""
+"""Add training sets for interpolation and extrapolation: ReSTrain and ReSTTest (Zhan et al., arXiv 2204.11447)."""
 
 from __future__ import annotations
 
@@ -23,60 +23,62 @@ from builders.store.judgments import label_overlap, labelled, overlap_table
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release, open_release
 
-_FEW = 100  # training queries a test query; the authors used ReSTrain on 97 of 502,939, not on 6,980 (their readme)
+# Training queries for each test query. The authors used ReSTrain for 97 test queries, not for 6,980 (their readme).
+_FEW = 100
 WARNING = (
-    "%s test queries are many for %s training queries: ReSTrain is for small test sets; of a large one, almost every"
-    " training query is similar to some test query, and both sets hold such; resttest is for it (extrapolate-eval)"
+    "%s test queries are many for %s training queries. ReSTrain is for small test sets, because almost every training"
+    " query is similar to some query of a large test set. Use resttest for large test sets (extrapolate-eval)."
 )
 
 
 def is_large(tests: int, trains: int) -> bool:
-    """True if ReSTrain is not for so many test queries: see ``_FEW``."""
+    """True if there are too many test queries for ReSTrain; see ``_FEW``."""
     return tests * _FEW > trains
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    text = "query vectors: directories of `baselines encode --queries`, or .parquet; together of every query"
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
+    text = "vectors of all training and test queries: directories of `baselines encode --queries`, or .parquet files"
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release directory to read")
     parser.add_argument("--embeddings", type=Path, nargs="+", required=True, metavar="PATH", help=text)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new release (may be --release)")
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of what is drawn (0)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new release (may be --release)")
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the draw (default: 0)")
     add_format(parser)
 
 
 def restrain_arguments(parser: argparse.ArgumentParser) -> None:
     _add_options(parser)
     parser.add_argument(
-        "--size", type=size, nargs="+", required=True, metavar="N", help="training queries a set: 14K, 45K, 200K or any"
+        "--size", type=size, nargs="+", required=True, metavar="N", help="training queries of a set, for example 14K"
     )
     parser.add_argument(
         "--exclude",
         type=whole_number(1),
         metavar="K",
-        help="ranks never in an extrapolation set (default: about half of the training queries are out)",
+        help="exclude each test query's K nearest from extrapolation (default: excludes about half of the queries)",
     )
     parser.add_argument(
-        "--split", nargs="+", default=["dev"], metavar="SPLIT", help="the test queries, labelled or not (dev)"
+        "--split", nargs="+", default=["dev"], metavar="SPLIT", help="splits of the test queries (default: dev)"
     )
 
 
 def restrain(args: argparse.Namespace) -> None:
-    """Add training sets that are like a small test set, or unlike it (ReSTrain).
+    """Add training sets that are similar or dissimilar to a small test set (ReSTrain).
 
-    After Zhan et al. (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). Queries are compared by the cosine of
-    their vectors, of any model.
+    The method is of Zhan et al. (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). It compares queries by the
+    cosine of their vectors, which any model can compute.
 
-    SIZE-interpolation holds the SIZE training queries most similar to the test queries: every test query's nearest,
-    then every one's second nearest, and so on; of the last rank, which is cut to the size, the most similar.
-    SIZE-extrapolation holds SIZE others, drawn from what is left when every test query's K nearest training queries are
-    removed. K is --exclude, or the rank that leaves room for the largest sets; it does not depend on the size. So a
-    smaller set is part of a larger one of its kind, and no extrapolation set shares a query with an interpolation set,
-    whatever their sizes. Where the test queries are many, a warning says so: almost every training query is similar to
-    some test query then.
+    SIZE-interpolation has the SIZE training queries most similar to the test queries: the nearest training query of
+    every test query, then the second nearest, and so on. The last rank is cut to its most similar queries.
+
+    SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of every
+    test query are removed. K is --exclude, or the rank that allows the largest sets. K does not depend on SIZE, so a
+    smaller set is part of a larger set of its kind, and no extrapolation set shares a query with an interpolation set.
+
+    Many test queries cause a warning, because almost every training query is then similar to some test query.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
-    give the same sets on any number of threads. Printed for every set: the test queries' mean cosine with their nearest
-    training query, and their label overlap, which `check` prints too.
+    give the same sets on any number of threads. The command prints, for every set, the test queries' mean cosine with
+    their nearest training query, and their label overlap, which `check` also prints.
 
     Example:
 
@@ -116,10 +118,10 @@ def restrain(args: argparse.Namespace) -> None:
 
 
 class TrainingSet(NamedTuple):
-    """One set of training queries: its kind (interpolation or extrapolation), its size, its rows, ascending.
+    """One set of training queries: its kind (interpolation or extrapolation), size, and ascending rows.
 
-    ``ranks``: the last one's rank among some test query's nearest (interpolation), or K: every test query's K nearest
-    are not in it (extrapolation).
+    ``ranks`` of an interpolation set is the largest rank of its queries among a test query's nearest. ``ranks`` of an
+    extrapolation set is K: the set has none of the K nearest of any test query.
     """
 
     kind: str
@@ -129,10 +131,9 @@ class TrainingSet(NamedTuple):
 
 
 def exclusion_depth(ranks: Ints) -> int:
-    """Return K, where nobody gives one: the least depth that leaves room for the largest sets of both kinds.
+    """Return the default of K: the least depth that allows the largest sets of both kinds.
 
-    It does not depend on a size, so that the sets of all sizes fit together. ``ranks`` (n,): as :func:`best_ranks`
-    gives them.
+    K does not depend on a size, so that the sets of all sizes fit together. ``ranks`` (n,) is from :func:`best_ranks`.
     """
     reached = np.searchsorted(np.sort(ranks), np.arange(1, len(ranks) + 1), side="right")
     return 1 + int(np.argmax(np.minimum(reached, len(ranks) - reached)))
@@ -141,11 +142,11 @@ def exclusion_depth(ranks: Ints) -> int:
 def restrained(
     train_ids: Sequence[str], trains: Floats, tests: Floats, sizes: Sequence[int], exclude: int | None, seed: int
 ) -> list[TrainingSet]:
-    """Return ReSTrain's two sets of exactly so many training queries, for each size, the smallest first.
+    """Return ReSTrain's two sets for each of ``sizes``, the smallest size first.
 
-    Interpolation takes the queries nearest to the test queries: by rank, then by cosine, then by id. Extrapolation is
-    drawn by ``seed`` from those that are none of any test query's ``exclude`` nearest (None: :func:`exclusion_depth`).
-    Raises :class:`InputError` for a size that one of the two cannot have; it names the largest possible.
+    Interpolation has the training queries nearest to the test queries: by rank, then by cosine, then by row.
+    Extrapolation is drawn with ``seed`` from the queries that are not among any test query's ``exclude`` nearest. None
+    means :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
     """
     ranks, products = best_ranks(tests, trains)
     excluded = exclude or exclusion_depth(ranks)
@@ -153,11 +154,11 @@ def restrained(
     largest = min(near, total - near)
     if max(sizes) > largest:
         raise InputError(
-            f"a size of {max(sizes):,} is too large for {total:,} training queries: {near:,} are among the {excluded:,}"
-            f" nearest of a test query, for interpolation, and {total - near:,} are left for extrapolation; {largest:,}"
-            " is the largest possible" + " at this --exclude" * (exclude is not None)
+            f"--size {max(sizes):,} is too large for {total:,} training queries: {near:,} are among the {excluded:,}"
+            f" nearest of a test query, for interpolation, and {total - near:,} are left for extrapolation; use at most"
+            f" {largest:,}" + " with this --exclude" * (exclude is not None)
         )
-    order = np.lexsort((-products, ranks))  # stable: the lower row first
+    order = np.lexsort((-products, ranks))  # a stable sort puts the lower row first
     lots = _drawn(train_ids, seed)
     rest = lots[ranks[lots] > excluded]
     sets = []
@@ -169,20 +170,21 @@ def restrained(
 
 def resttest_arguments(parser: argparse.ArgumentParser) -> None:
     _add_options(parser)
-    parser.add_argument("--split", default="dev", help="the test queries, labelled (dev)")
-    parser.add_argument("--buckets", type=whole_number(2), default=5, metavar="K", help="of k-means (5)")
+    parser.add_argument("--split", default="dev", help="labelled split of the test queries (default: dev)")
+    parser.add_argument("--buckets", type=whole_number(2), default=5, metavar="K", help="buckets (default: 5)")
 
 
 def resttest(args: argparse.Namespace) -> None:
-    """Add training and test sets by k-means, each bucket in turn kept from training (ReSTTest).
+    """Add training and test sets by k-means, with one bucket at a time excluded from training (ReSTTest).
 
-    After Zhan et al. (arXiv 2204.11447). k-means puts training and test queries together into K buckets (5), by their
-    vectors, of any model. For bucket N, `train` holds the training queries of the other buckets, `extrapolation` the
-    test queries of bucket N and `interpolation` the other test queries. Report the mean over the buckets.
+    The method is of Zhan et al. (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
+    vectors, which any model can compute. The config of bucket N has three splits. `train` has the training queries of
+    the other buckets, `extrapolation` the test queries of bucket N, and `interpolation` the other test queries. Report
+    the mean over the buckets.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
-    give the same sets on any number of threads. Printed for every set: the test queries' mean cosine with their nearest
-    training query, and their label overlap, which `check` prints too.
+    give the same sets on any number of threads. The command prints, for every set, the test queries' mean cosine with
+    their nearest training query, and their label overlap, which `check` also prints.
 
     Example:
 
@@ -221,14 +223,14 @@ def resttest(args: argparse.Namespace) -> None:
 def bucketed(
     train_ids: Sequence[str], test_ids: Sequence[str], vectors: Floats, count: int, seed: int
 ) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
-    """Cluster training and test queries together; ``seed`` draws the queries that the centres start from.
+    """Cluster training and test queries together. ``seed`` draws the initial centres from the queries.
 
-    ``vectors``: (n + m, d), of the training queries, then of the test queries. Returns the bucket, from 0, of every
-    training (n,) and test (m,) query, and (m, ``count``) a test query's largest cosine with a training query of each
-    bucket. Raises :class:`InputError` for a bucket without training or without test queries.
+    ``vectors`` (n + m, d) has the training queries first, then the test queries. Returns the bucket, from 0, of every
+    training (n,) and test (m,) query. Also returns (m, ``count``) a test query's largest cosine with the training
+    queries of each bucket. Raises :class:`InputError` for a bucket without training or without test queries.
     """
     if len(vectors) < count:
-        raise InputError(f"{len(vectors):,} queries do not fill {count} buckets")
+        raise InputError(f"{len(vectors):,} queries do not fill {count} buckets; choose fewer buckets")
     labels = clusters(vectors, _drawn([*train_ids, *test_ids], seed)[:count])
     trains, tests = vectors[: len(train_ids)], vectors[len(train_ids) :]
     of_trains, of_tests = labels[: len(train_ids)], labels[len(train_ids) :]
@@ -245,29 +247,29 @@ def bucketed(
 def _vectors_of(
     release: Release, groups: Mapping[str, Sequence[str]], args: argparse.Namespace
 ) -> tuple[Floats, dict[str, Any]]:
-    """The vectors of groups of queries, one after the other, and the manifest's record of the build that uses them.
+    """Return the concatenated vectors of groups of queries, and the manifest's record of the build.
 
-    ``groups``: by the place in the release that they are from. Raises :class:`InputError` where one is empty.
+    ``groups`` has a name in the release for each group. Raises :class:`InputError` for an empty group.
     """
     for name, found in groups.items():
         if not found:
-            raise InputError(f"has no queries in {name}; expected some", path=release.path)
+            raise InputError(f"has no queries in {name}; expected labelled queries", path=release.path)
     vectors = directions(args.embeddings, release, [query for group in groups.values() for query in group])
     files = [(f"{p.name}/{MANIFEST}", p / MANIFEST) if p.is_dir() else (p.name, p) for p in args.embeddings]
     return vectors, {"verb": f"extrapolate {args.step}", "sources": describe_files(files)}
 
 
 def _judgments_of(qrels: pa.Table, queries: Sequence[str], rows: Ints) -> pa.Table:
-    """The rows of ``qrels`` of the queries in these ``rows`` of ``queries``."""
+    """Return the rows of ``qrels`` for the queries at ``rows`` of ``queries``."""
     return qrels.filter(pc.is_in(qrels["query-id"], pa.array([queries[row] for row in rows], pa.string())))
 
 
 def _drawn(ids: Sequence[str], seed: int) -> Ints:
-    """The rows of ``ids`` in an order drawn by ``seed``: by a hash of seed and id, the same in every numpy version."""
+    """Shuffle the rows of ``ids`` by a hash of ``seed`` and id, which is the same in every version of numpy."""
     keys = [hashlib.sha256(f"{seed}:{query}".encode()).digest() for query in ids]
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
 
 def _mean(cosines: npt.NDArray[Any]) -> float | None:
-    """The mean cosine as the figures have it; None of none."""
+    """Return the mean cosine, rounded for the figures, or None without cosines."""
     return round(float(cosines.mean()), 4) if len(cosines) else None

@@ -1,15 +1,15 @@
-"""Add nested samples of the collection, to search in their place.
+"""Add nested samples of the collection, to search instead of all passages.
 
-For every size, a config sample-SIZE holds the ids of so many passages: all positives of the --split's queries, and
-others drawn by lot. With --hard RUN... there is a sample-SIZE-hard, too: all positives, then what the runs rank first
-for any query, then second, and so on (of the last rank, and where the runs hold too few, by lot). A smaller sample is
-part of a larger one of its kind. Earlier samples of the release are replaced. The same seed and runs give the same
-samples, in whatever order the passages are.
+For every size, a config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and randomly
+drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs rank first for
+any query, then second, and so on. Random draws decide within the last rank, and fill the sample if the runs have too
+few passages. A smaller sample is part of a larger sample of its kind. Earlier samples of the release are replaced. The
+same seed and runs give the same samples, even if the passages have another order.
 
---extract CONFIG writes a small release: the sample's passages with their texts and the --split's queries, for all verbs
-and tools; without the training questions, whose positives are not in a sample.
+--extract CONFIG writes a small release for all verbs and tools. It has the sample's passages with their texts, and the
+queries of the sample's splits. It has no training questions, because their positives are not in a sample.
 
-`bm25` and `search` of baselines take such a config (--sample) in the place of the collection.
+`bm25` and `search` of baselines search such a config with --sample.
 
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples
@@ -42,35 +42,37 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 from builders.store.table3 import LengthCounter
 
-Levels = npt.NDArray[np.int64]  # of each passage: those of level 0 come first
+Levels = npt.NDArray[np.int64]  # level of each passage; a sample has lower levels first
 
 _CORPUS = "corpus"
 _AT_ONCE = 1 << 16
-_FIGURES = ("table3", "positives_per_query", "english")  # by split; they are those of the same queries
+_FIGURES = ("table3", "positives_per_query", "english")  # figures by split, which an extract copies
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--sizes", type=size, nargs="+", metavar="N", help="passages a sample: 10K, 1M or any number")
-    what.add_argument("--extract", metavar="CONFIG", help="write a release of this sample alone: sample-10K-hard")
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release directory to read")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument(
+        "--sizes", type=size, nargs="+", metavar="N", help="passages of a sample, for example 10K or 1M"
+    )
+    action.add_argument("--extract", metavar="CONFIG", help="write a release of only this sample, e.g. sample-10K-hard")
     parser.add_argument(
         "--hard",
         type=Path,
         nargs="+",
         default=[],
         metavar="RUN",
-        help="runs of the queries; also draw samples of their best hits",
+        help="also draw samples of the best hits of these runs",
     )
     parser.add_argument(
         "--split",
         nargs="+",
         default=["dev"],
         metavar="SPLIT",
-        help="whose positives are in every sample (default: dev)",
+        help="splits whose positives are in every sample (default: dev)",
     )
     parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the draw (default: 0)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new release (may be --release)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new release (may be --release)")
     add_format(parser)
 
 
@@ -90,12 +92,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Write the ``sample-*`` configs into a copy of ``release``; return a row of figures each."""
+    """Write the ``sample-*`` configs into a copy of ``release``. Return one row of figures for each config."""
     ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
     queries: set[str] = set()
-    positives: dict[str, int] = {}  # of level 0
+    positives: dict[str, int] = {}  # positives have level 0
     for split in args.split:
-        release.shards("qrels", split)  # raises: no labels
+        release.shards("qrels", split)  # raises InputError for a split without labels
         for query, scores in read_judged(release, "qrels", split).items():
             queries.add(query)
             positives |= {passage: 0 for passage, score in scores.items() if score > 0}
@@ -103,9 +105,7 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
     if not positives or sizes[0] < len(positives) or sizes[-1] >= len(ids):
         held = f"has {len(positives):,} positives in qrels/{'+'.join(args.split)} and {len(ids):,} passages"
         found = f"found {sizes[0]:,} to {sizes[-1]:,}"
-        raise InputError(
-            f"{held}: expected samples of at least the one and fewer than the other, {found}", path=release.path
-        )
+        raise InputError(f"{held}; expected --sizes from the first to below the second, {found}", path=release.path)
     slices = (ids.slice(start, _AT_ONCE).to_pylist() for start in range(0, len(ids), _AT_ONCE))
     lot = lots((each for some in slices for each in some), args.seed, len(ids))
     kinds = {"": _levels(ids, positives, str(release.path))}
@@ -118,7 +118,7 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
         for config in {config for config, _ in release.splits() if config.startswith(SAMPLE)}:
             draft.drop(config)
         for kind, level in kinds.items():
-            order, rest = np.lexsort((lot, level)), int(level.max())  # the last level: what no run ranks
+            order, rest = np.lexsort((lot, level)), int(level.max())  # passages of the last level are in no run
             for each in sizes:
                 chosen, name = np.sort(order[:each]), f"{SAMPLE}{size_name(each)}{kind}"
                 draft.write(name, _CORPUS, [pa.table([ids.take(pa.array(chosen))], schema=IDS)])
@@ -130,36 +130,36 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
 
 
 def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
-    """Each passage's level: its own in ``known``, else one more; :class:`InputError` where the corpus lacks one."""
+    """Return each passage's level in ``known``. Other passages have the next higher level.
+
+    Raises :class:`InputError` if ``known`` has a passage that is not in the corpus.
+    """
     rows = np.flatnonzero(pc.is_in(ids, pa.array(sorted(known), pa.string())).to_numpy(zero_copy_only=False))
     names = ids.take(pa.array(rows)).to_pylist()
     if missing := known.keys() - set(names):
-        raise InputError(f"names a passage {min(missing)!r} that the release's corpus lacks", path=where)
+        raise InputError(f"has a passage {min(missing)!r} that the release's corpus lacks", path=where)
     found = np.full(len(ids), 1 + max(known.values()), np.int64)
     found[rows] = [known[name] for name in names]
     return found
 
 
 def _best_ranks(runs: Sequence[Path], queries: Container[str]) -> dict[str, int]:
-    """The best rank, from 1, that a run gives each passage for one of the ``queries``."""
+    """Return passage -> its best rank, from 1, in any run for any of the ``queries``."""
     best: dict[str, int] = {}
     for path in runs:
         hits = [ranked for query, ranked in read_run(path).hits.items() if query in queries]
         if not hits:
-            raise InputError("has none of the queries whose positives are in the samples", path=path)
+            raise InputError("has no query of --split; expected a run of these queries", path=path)
         for rank, passage in ((rank, hit[0]) for ranked in hits for rank, hit in enumerate(ranked, 1)):
             best[passage] = min(rank, best.get(passage, rank))
     return best
 
 
 def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
-    """Write a release of a sample's passages and the splits that it was made for; return what it holds.
-
-    The training questions are left out: their positives are not in a sample.
-    """
+    """Write a release of a sample's passages and splits. Return the number of passages and the splits."""
     wanted, stats = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist(), read_stats(release.path)
     if name not in stats.get("samples", {}):
-        expected = "expected a sample that `add samples` made (sample-10K-hard)"
+        expected = "expected a config of `add samples`, such as sample-10K-hard"
         raise InputError(f"has no figures of {name} in stats.json; {expected}", path=release.path)
     splits = stats["samples"][name]["split"]
     build = {"verb": "samples", "options": {"extract": name, "split": splits}, "sources": []}
@@ -175,7 +175,7 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
         for config, split in release.splits():
             if split in splits and config in kept:
                 table = release.table(config, split)
-                if "corpus-id" in table.column_names:  # pairs that people refuted need not be in the sample
+                if "corpus-id" in table.column_names:  # passages that were judged 0 may be missing in the sample
                     table = table.filter(pc.is_in(table["corpus-id"], pa.array(wanted)))
                 draft.write(config, split, [table])
     return {"passages": len(wanted), "splits": splits}

@@ -1,15 +1,15 @@
-"""Make a release from reading comprehension in SQuAD's format.
+"""Build a release from reading comprehension in SQuAD's format.
 
-Reading comprehension as passage retrieval: each question is to find its paragraph again. Real Chinese retrieval at a
-size that one machine can train on. Read are JSON files {"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}
-(SQuAD 1.1 and 2.0, CMRC 2018, DRCD, XQuAD), plain, .gz or .zip. A paragraph is a passage as it stands; it is the
-positive of its questions. Equal questions are one query with all their paragraphs; one that comes in two splits stays
-in the first of test, dev, train. Questions marked is_impossible are left out. --dev-size keeps some of the dev
-questions, where all of them would take a re-ranker too long.
+Each question of a reading comprehension dataset becomes a query, and its paragraph the positive passage. This gives
+real Chinese retrieval data on which one machine can train. The input is JSON files
+{"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}, plain, .gz or .zip. SQuAD 1.1 and 2.0, CMRC 2018, DRCD
+and XQuAD have this format. Paragraphs are not cut. Equal questions become one query with all their paragraphs. A query
+in several splits stays in the first of test, dev, train. Questions marked is_impossible are skipped. --dev-size draws
+some of the dev questions, for example to save a re-ranker's time.
 
---passages adds distractors: text files of one article a line. Of each, the head (the default) is the first passage that
-length control (Section 2.2.2) cuts from its sentences: sentences are joined until they have --min-chars characters.
-Texts are as their authors published them: mind their licences.
+--passages adds distractors from text files with one article a line. Length control (Section 2.2.2) joins an article's
+sentences until a passage has --min-chars characters. --cut head, the default, uses the first passage of each article.
+Check the licences of all texts.
 
 example:
   python -m builders squad --train cmrc/train.json.gz --dev cmrc/dev.json.gz --passages news/*.gz --out build/cmrc
@@ -44,12 +44,12 @@ from builders.store.table3 import table3_text
 CUTS = ("head", "all", "whole")
 _JSON = re.compile(r"\.json(\.gz)?$", re.IGNORECASE)
 _ANY = re.compile(r"")
-# A sentence ends after its marks and the quotation marks that close it.
+# A sentence ends after its final punctuation and closing quotation marks.
 _SENTENCE = re.compile("[^。！？!?]*[。！？!?]+[”’」』）)]*|[^。！？!?]+")
 
 
 class Question(msgspec.Struct, gc=False):
-    """One question; what its answer is, nobody asks here."""
+    """One question. Its answer is not read."""
 
     question: str
     is_impossible: bool = False
@@ -73,19 +73,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help_text = f"questions of {split}" + "; their paragraphs join the collection" * (split == "train")
         parser.add_argument(f"--{split}", nargs="+", type=Path, default=[], metavar="FILE", help=help_text)
     parser.add_argument(
-        "--passages", nargs="+", type=Path, default=[], metavar="FILE", help="distractors, an article a line"
+        "--passages", nargs="+", type=Path, default=[], metavar="FILE", help="distractors, one article a line"
     )
     parser.add_argument(
-        "--cut", choices=CUTS, default="head", help="of each article its first passage, all, or it as a whole (head)"
+        "--cut", choices=CUTS, default="head", help="an article's first passage, all, or uncut text (default: head)"
     )
     parser.add_argument(
         "--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)"
     )
     parser.add_argument(
-        "--dev-size", type=whole_number(1), metavar="N", help="dev questions, drawn at random (default: all)"
+        "--dev-size", type=whole_number(1), metavar="N", help="draw N dev questions at random (default: all)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the random choice (default: 0)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
     add_format(parser)
 
 
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
     collection = read(questions, distractors, args.cut, args.min_chars)
     options: dict[str, Any] = {"cut": args.cut, "min_chars": args.min_chars} if distractors else {}
     if args.dev_size:
-        dev = collection.queries.get("dev", {})  # all passages stay
+        dev = collection.queries.get("dev", {})  # the passages of dropped questions stay
         collection.queries["dev"] = drawn_questions(dev, args.dev_size, args.seed, "--dev-size")
         options |= {"dev_size": args.dev_size, "seed": args.seed}
     sources = [*(source for split in SPLITS for source in questions[split]), *distractors]
@@ -119,10 +119,10 @@ def read(
     cut: str = "head",
     min_chars: int = MIN_CHARS,
 ) -> Collection:
-    """Return the collection, as it comes: the paragraphs of train, dev and test, then the distractors.
+    """Return the collection: the paragraphs of train, dev and test, then the distractors.
 
-    ``distractors``: text files of one article a line; ``cut`` (head, all, whole) says what becomes of an article.
-    Raises :class:`InputError` for a file that is not in SQuAD's format or not UTF-8, and where no split has a question.
+    ``distractors`` are text files with one article a line, and ``cut`` is a mode of :func:`cut_article`. Raises
+    :class:`InputError` for a file that is not UTF-8 or not in SQuAD's format, and if no split has a question.
     """
     texts, passages = SourceTexts("question"), SourceTexts("passage")
     judged: dict[str, dict[str, dict[str, None]]] = {}
@@ -138,9 +138,9 @@ def read(
                         judged.setdefault(split, {}).setdefault(row.question, {})[paragraph.context] = None
     if not judged:
         named = ", ".join(source.shown for sources in questions.values() for source in sources)
-        raise InputError("nothing to read: expected questions with answers", path=named or "--train, --dev, --test")
+        raise InputError("no input; expected questions with answers", path=named or "--train, --dev, --test")
     if impossible:
-        log.info("%d questions are marked is_impossible, and are left out", impossible)
+        log.info("skipped %d questions that are marked is_impossible", impossible)
     for source in distractors:
         for line, article in progress(_lines(source), unit="article", label=source.name):
             for text in cut_article(article, cut, min_chars):
@@ -158,14 +158,14 @@ def _paragraphs(source: Source) -> Iterator[Paragraph]:
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """(line, text) of the lines that are not blank; lines end at ``\\n`` only."""
+    """Yield (line, text) for the lines that are not blank. Only ``\\n`` ends a line."""
     with open_bytes(source) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text:
         yield from ((number, line.strip()) for number, line in enumerate(text, 1) if line.strip())
 
 
 def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:
-    """The passages of one article: by length control over its sentences, or the article alone (``whole``)."""
-    from builders.release.passages import cut_passages  # not for --help
+    """Return an article's passages: the first passage (``head``), all passages, or the uncut article (``whole``)."""
+    from builders.release.passages import cut_passages  # a slow import, which --help avoids
 
     if cut == "whole":
         return [article]

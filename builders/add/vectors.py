@@ -1,14 +1,14 @@
-"""Vectors of queries, from files that any model wrote; their cosines, nearest neighbours and clusters.
+"""Read vectors of queries, and compute cosines, nearest neighbours and clusters.
 
-Vectors are a directory that ``baselines encode --queries`` wrote for this release, or a Parquet file with a column of
-ids (``_id``, ``id``, ``query_id`` or ``query-id``) and one of lists of floats. They may be float16, float32 or float64
-and of any length; only their direction counts.
+Vectors come from a directory of ``baselines encode --queries`` for this release, or from a Parquet file. A Parquet file
+has a column of ids (``_id``, ``id``, ``query_id`` or ``query-id``) and a column of lists of floats. The floats may be
+float16, float32 or float64. A vector may have any length, because only its direction counts.
 
-A float sum depends on its order, so on the number of threads and on the processor, and near-ties then fall either way.
-Here every vector is scaled to one length below 4,096 and rounded to whole numbers. A scalar product of two of them, and
-every part of its sum, then stays within 2**24 (Cauchy-Schwarz), where float32 holds whole numbers exactly: the product
-is the same in any order of summation. A cosine is off by about 0.0001, less than half-precision embeddings are. Ties
-are real ties and go to the lower row.
+A sum of floats depends on the order of its terms, and so on the number of threads and on the processor. To make results
+reproducible, every vector is scaled to the same length below 4,096, and rounded to whole numbers. Every partial sum of
+a scalar product then stays within 2**24 (Cauchy-Schwarz), where float32 represents whole numbers exactly. So the
+product is the same in any order of summation. The error of a cosine is about 0.0001, less than that of half-precision
+embeddings. Of two equal products, the lower row wins.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from builders.core.errors import InputError, log
 from builders.core.files import reading
 from builders.core.progress import progress
 from builders.core.typed import name_within, read_json
-from builders.store.layout import MANIFEST  # of the directories that `baselines encode` writes, too
+from builders.store.layout import MANIFEST  # also the name of the manifest of `baselines encode`
 from builders.store.reader import Release
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 _LENGTH = 4096
-_AT_ONCE = 1 << 22  # products computed at a time: 100 MB with the sorting
+_AT_ONCE = 1 << 22  # products in memory, which take 100 MB with sorting
 _ROUNDS = 100
 BLOCK_ROWS = 8192
 _ID_NAMES = ("_id", "id", "query_id", "query-id")
 
-Block = tuple[list[str], npt.NDArray[Any]]  # ids, and their vectors (n, d)
+Block = tuple[list[str], npt.NDArray[Any]]  # ids and vectors (n, d)
 
 
 class _Chunk(msgspec.Struct):
@@ -54,7 +54,7 @@ class _Chunk(msgspec.Struct):
 
 
 class _Encoded(msgspec.Struct):
-    """The part of the manifest of ``baselines encode`` that says which row is which query."""
+    """The part of the manifest of ``baselines encode`` that assigns rows to queries."""
 
     config: str
     split: str
@@ -63,9 +63,7 @@ class _Encoded(msgspec.Struct):
 
 
 def read_embeddings(path: Path, release: Release) -> Iterator[Block]:
-    """Yield the vectors of a file, or of a directory that ``baselines encode`` made from ``release``; of any float
-    type.
-    """
+    """Yield the vectors of a Parquet file, or of a directory that ``baselines encode`` wrote for ``release``."""
     if path.suffix == ".parquet":
         return _parquet(path)
     if (path / MANIFEST).is_file():
@@ -74,15 +72,16 @@ def read_embeddings(path: Path, release: Release) -> Iterator[Block]:
 
 
 def _encoded(path: Path, release: Release) -> Iterator[Block]:
-    """A directory of ``baselines encode``: row n of its files is row n of the split of the release."""
+    """Yield the vectors of a directory of ``baselines encode``. Row n of its files is row n of the release's split."""
     found = read_json(path / MANIFEST, _Encoded)
     split = found.config, found.split
     if split not in release.splits() or found.fingerprint != release.fingerprint(*split):
-        raise InputError(f"holds {found.config}/{found.split} of another release than {release.path}", path=path)
+        problem = f"has vectors of {found.config}/{found.split} of another release"
+        raise InputError(f"{problem}; encode the queries of {release.path}", path=path)
     names, row = release.table(*split, ["_id"])["_id"].to_pylist(), 0
     for file, sha256 in ((path / chunk.path, chunk.sha256) for chunk in found.shards):
         if fault := wrong_sha256(file, sha256):
-            raise InputError(f"{fault}; encode it again", path=file)
+            raise InputError(f"{fault}; encode the queries again", path=file)
         with reading(file, damaged="not a whole .npy array"):
             vectors = np.load(file, mmap_mode="r", allow_pickle=False)
         if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.floating):
@@ -110,15 +109,16 @@ def _parquet(path: Path) -> Iterator[Block]:
             flat, lengths = vectors.flatten(), pc.unique(pc.list_value_length(vectors)).to_pylist()
             if ids.null_count or flat.null_count or len(lengths) != 1 or not lengths[0]:
                 found = ", ".join(map(str, lengths))
-                raise InputError(f"has nulls, or vectors of {found} dimensions; expected one number of them", path=path)
+                problem = f"has nulls, or vectors of {found} dimensions"
+                raise InputError(f"{problem}; expected the same dimension for all vectors", path=path)
             yield ids.to_pylist(), flat.to_numpy(zero_copy_only=False).reshape(len(batch), lengths[0])
 
 
 def directions(paths: Sequence[Path], release: Release, queries: Sequence[str]) -> Floats:
-    """Return the vectors of the queries, in their order, as rows of :func:`fixed_point`.
+    """Return the vectors of the queries, in the order of ``queries``, as rows of :func:`fixed_point`.
 
-    Where two files have a query, the first counts. Raises :class:`InputError` for a query without a vector or with two
-    in one file, vectors of different dimensions, and one that is not finite or all zero.
+    If two files have a vector of a query, the first file counts. Raises :class:`InputError` for a query without a
+    vector or with two vectors in one file, for vectors of different dimensions, and for an infinite or zero vector.
     """
     rows = {query: row for row, query in enumerate(dict.fromkeys(queries))}
     result: Floats | None = None
@@ -131,12 +131,12 @@ def directions(paths: Sequence[Path], release: Release, queries: Sequence[str]) 
             wanted = [place for place, query in enumerate(ids) if query in rows]
             for query in (ids[place] for place in wanted):
                 if query in own:
-                    raise InputError(f"has query {query!r} twice; expected each once", path=path)
+                    raise InputError(f"has query {query!r} twice; expected each query once", path=path)
                 own.add(query)
             new = [place for place in wanted if ids[place] not in known]
             result[[rows[ids[place]] for place in new]] = fixed_point(np.asarray(vectors)[new])
         if again := len(own & known):
-            log.warning("%s: %d queries have a vector in an earlier file, too; the first one counts", path, again)
+            log.warning("%s: skipped %d queries that have a vector in an earlier file", path, again)
         known |= own
     if result is None or len(known) < len(rows):
         missing = [query for query in rows if query not in known]
@@ -146,7 +146,7 @@ def directions(paths: Sequence[Path], release: Release, queries: Sequence[str]) 
 
 
 def _check(path: Path, ids: list[str], vectors: npt.NDArray[Any], dimensions: int) -> None:
-    """:class:`InputError` where a vector has no direction in ``dimensions`` dimensions."""
+    """Raise :class:`InputError` for a vector of other than ``dimensions`` dimensions, or without a direction."""
     found = vectors.shape[1]
     if not dimensions or found != dimensions:
         raise InputError(f"has vectors of {found} dimensions; expected {dimensions or 'at least 1'}", path=path)
@@ -156,21 +156,21 @@ def _check(path: Path, ids: list[str], vectors: npt.NDArray[Any], dimensions: in
 
 
 def scale(dimensions: int) -> float:
-    """The length that vectors are scaled to: what rounding adds to it, half a unit a number, still fits."""
+    """Return the length to which vectors are scaled. It leaves room for rounding errors of 0.5 in each dimension."""
     return math.floor(_LENGTH - math.sqrt(dimensions) / 2)
 
 
 def fixed_point(vectors: npt.NDArray[Any]) -> Floats:
     """Scale the rows (n, d), finite and not all zero, to one length and round them to whole numbers in float32."""
     rows = vectors.astype(np.float64)
-    rows /= np.abs(rows).max(axis=1, keepdims=True)  # so that no square overflows or vanishes
+    rows /= np.abs(rows).max(axis=1, keepdims=True)  # prevents overflow and underflow of squares
     rows *= scale(rows.shape[1]) / np.sqrt(np.einsum("nd,nd->n", rows, rows))[:, None]
     result: Floats = np.rint(rows).astype(np.float32)
     return result
 
 
 def _products(tests: Floats, trains: Floats) -> Iterator[Floats]:
-    """Yield the scalar products of some rows of ``tests`` at a time with all rows of ``trains``."""
+    """Yield, for blocks of rows of ``tests``, the scalar products with all rows of ``trains``."""
     step = max(1, _AT_ONCE // len(trains))
     with progress(total=len(tests), unit="query", label="neighbours") as bar:
         for start in range(0, len(tests), step):
@@ -180,22 +180,22 @@ def _products(tests: Floats, trains: Floats) -> Iterator[Floats]:
 
 
 def best_ranks(tests: Floats, trains: Floats) -> tuple[Ints, Ints]:
-    """Return the nearness of every training query (n, d) to the test queries (m, d), both of :func:`fixed_point`.
+    """Return how near every training query (n, d) is to the test queries (m, d), both from :func:`fixed_point`.
 
-    That is (n,) its best rank, from 1, among the neighbours of any test query, and (n,) the largest product at that
-    rank.
+    The first array (n,) has the query's best rank, from 1, among the neighbours of any test query. The second array
+    (n,) has the largest product at that rank.
     """
     best = np.full(len(trains), np.iinfo(np.int64).max)
     ranks = np.arange(1, len(trains) + 1) << 32
     for products in _products(tests, trains):
         order = np.sort((-products.astype(np.int64) << 32) + np.arange(len(trains)), axis=1)
-        # The least of (rank, -product) wins: one number for both, the product moved up to be positive.
+        # The minimum of (rank, -product) wins. One integer encodes both; an offset makes the product positive.
         np.minimum.at(best, order & 0xFFFFFFFF, ranks + (order >> 32) + (1 << 25))
     return best >> 32, (1 << 25) - (best & 0xFFFFFFFF)
 
 
 def nearest(tests: Floats, trains: Floats, rows: Ints) -> npt.NDArray[np.float64]:
-    """Every test query's largest cosine with a training query of ``rows``; -1 where there are no rows."""
+    """Return every test query's largest cosine with the training queries ``rows``, or -1 without rows."""
     if not len(rows):
         return np.full(len(tests), -1.0)
     products = np.concatenate([found.max(axis=1) for found in _products(tests, trains[rows])])
@@ -204,10 +204,10 @@ def nearest(tests: Floats, trains: Floats, rows: Ints) -> npt.NDArray[np.float64
 
 
 def clusters(vectors: Floats, starts: Ints) -> Ints:
-    """Spherical k-means of (n, d) vectors: every row's cluster, from 0, the largest cluster first.
+    """Cluster (n, d) vectors by spherical k-means. Return every row's cluster, from 0, the largest cluster first.
 
-    The centres start from the rows ``starts``. Ends when no row moves, or after 100 rounds. A cluster that loses all
-    rows starts again from the row that is farthest from its centre.
+    ``starts`` has the rows of the initial centres. k-means ends if no row moves, or after 100 rounds. An empty cluster
+    restarts from the row that is farthest from its centre.
     """
     centres = vectors[starts]
     labels = np.full(len(vectors), -1)
@@ -219,7 +219,7 @@ def clusters(vectors: Floats, starts: Ints) -> Ints:
         members = [np.flatnonzero(labels == cluster) for cluster in range(len(centres))]
         sums = np.stack([vectors[rows].sum(axis=0, dtype=np.float64) for rows in members])
         filled = np.array([len(rows) > 0 for rows in members])
-        # Opposite vectors can cancel out: such a cluster's centre is its first row.
+        # If the vectors of a cluster cancel out, its first row becomes the centre.
         for cluster in np.flatnonzero(filled & ~sums.any(axis=1)):
             sums[cluster] = vectors[members[cluster][0]]
         centres[filled] = fixed_point(sums[filled])

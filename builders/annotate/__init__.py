@@ -1,21 +1,24 @@
-"""People judge the pairs of a pool: a round in packages (A.3).
+"""Let people judge query-passage pairs in rounds (A.3).
 
     pool -> export -> label -> import -> review -> import -> check -> adjudicate -> merge
 
-`export` writes a round: packages of 1,000 pairs, each as tasks for Label Studio (query and passage with the terms that
-they share marked, keys 1 and 0), as a table and as JSON lines. `import` takes in what was judged, in the same forms.
-`review` draws 100 random pairs of each finished package for each of two reviewers; `check` accepts packages from 93 %
-on, sends the others back as a new version, and prints how far people agree (Cohen's and Fleiss' kappa); `adjudicate`
-collects what they disagree on. `merge` makes new qrels of the accepted packages. `prefill` lets a model judge first,
-marked as a model's; `compare` says how far it agrees with people.
+`pool` selects the pairs to judge.
+`export` writes a round: packages of 1,000 pairs, as tasks for Label Studio, as tables and as JSON lines. Label Studio
+highlights the terms that query and passage share, and labels with the keys 1 and 0.
+`import` reads judgments in these three formats.
+`review` draws 100 random pairs of each finished package for each of two reviewers.
+`check` accepts a package if its accuracy is at least 93 %, and otherwise sends a new version back to the annotators. It
+also prints the agreement between people (Cohen's and Fleiss' kappa).
+`adjudicate` collects the pairs on which people disagree.
+`merge` writes a release with new qrels from the accepted packages.
+`prefill` lets a model judge first. Its judgments are marked, and never count as a person's.
+`compare` measures the agreement of a model with people.
 
-`pool` chooses the pairs; `relabel` moves training negatives that models hold positive; `translations` puts English
-queries under the same quality control. None of them needs a round.
+Three steps need no round. `pool` is the first. `relabel` turns training negatives that models score as positive into
+positives. `translations` applies the same quality control to English translations of queries.
 
-Judgments are only ever added: each keeps who, when, which package, which version. Every step may be killed and given
-again; the same import changes nothing; two at once lose nothing.
-
-docs/annotate.md is the way through a round.
+Judgments are added, never changed. Each records person, time, package and version. A killed step can be run again, and
+importing a file twice has no further effect. Several imports can run at once. docs/annotate.md explains a whole round.
 
 example:
   python -m builders annotate pool select --release build/sample --runs one.run two.run --scores ce.run \\
@@ -36,8 +39,8 @@ from pathlib import Path
 
 from builders.core.command import add_steps
 
-# A module with ``add_arguments(parser)`` and ``run(args)``; or MODULE:NAME, the function NAME of a module and, if it
-# has options, ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.
+# A step is a module with ``add_arguments(parser)`` and ``run(args)``, or MODULE:NAME, a function of a module. A
+# function's options come from ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.
 ROUND_STEPS = {
     "export": "builders.annotate.tasks:export",
     "import": "builders.annotate.tasks:take_in",
@@ -62,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_round(name: str, step: argparse.ArgumentParser) -> None:
     if name in ROUND_STEPS:
-        step.add_argument("--round", type=Path, required=True, metavar="ROUND", help="the round's directory")
+        step.add_argument("--round", type=Path, required=True, metavar="ROUND", help="directory of the round")
 
 
 def run(args: argparse.Namespace) -> int | None:

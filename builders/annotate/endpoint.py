@@ -1,7 +1,7 @@
-"""An endpoint that speaks OpenAI's chat API: a company's, or vLLM, Ollama, llama.cpp on one's own machine.
+"""Client of an endpoint with OpenAI's chat API, for example a commercial service, vLLM, Ollama or llama.cpp.
 
-Address and key come from the environment, by the names that OpenAI's own library reads: OPENAI_BASE_URL, which must be
-set (queries and passages are sent there, and nowhere else), and OPENAI_API_KEY, which one's own server may not need.
+The environment variable OPENAI_BASE_URL has the address and must be set. Queries and passages are sent only to this
+address. OPENAI_API_KEY has the key, which a local server may not need. OpenAI's own library reads the same variables.
 """
 
 from __future__ import annotations
@@ -30,21 +30,18 @@ class _Completion(msgspec.Struct, frozen=True):
 
 
 def text_in(content: bytes, where: str) -> str:
-    """The text of a chat completion; :class:`InputError` where an answer is none."""
+    """Return the text of a chat completion. Raises :class:`InputError` if ``content`` is not a chat completion."""
     found = json_of(content, _Completion, where)
     if not found.choices:
-        raise InputError("answered with no choice; expected a chat completion", path=where)
+        raise InputError("the answer has no choices; expected a chat completion", path=where)
     return found.choices[0].message.content or ""
 
 
 class Endpoint:
-    """The endpoint that the environment names, and the model that is asked there."""
+    """A model behind the endpoint in OPENAI_BASE_URL."""
 
     def __init__(self, model: str, otherwise: str = ", or --scores RUN") -> None:
-        """:class:`InputError` where the environment names none.
-
-        ``otherwise``: what else the user may give; ends the error.
-        """
+        """Raises :class:`InputError` if OPENAI_BASE_URL has no address. ``otherwise`` ends the message."""
         from openai import OpenAI
 
         self.url, self.model = os.environ.get("OPENAI_BASE_URL", "").strip(), model
@@ -54,9 +51,10 @@ class Endpoint:
         self._client = OpenAI(base_url=self.url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES)
 
     def answer(self, prompt: str) -> str:
-        """Return the model's answer. The library tries again where the server is busy or fails.
+        """Return the model's answer. The library retries if the server is busy or fails.
 
-        Raises :class:`InputError` for a refusal, :class:`Unfinished` where the same may succeed later.
+        Raises :class:`InputError` if the server rejects the request, and :class:`Unfinished` if a later retry may
+        succeed.
         """
         import openai
 
@@ -66,9 +64,9 @@ class Endpoint:
             found = ask(model=self.model, messages=messages, temperature=0, top_p=1)
             content = bytes(found.http_response.content)
         except openai.APIStatusError as error:
-            said = " ".join(error.response.text.split())[:300]
+            text = " ".join(error.response.text.split())[:300]
             kind = Unfinished if error.status_code == 429 or error.status_code >= 500 else InputError
-            raise kind(f"answered {error.status_code} ({said})", path=self.url) from None
+            raise kind(f"answered {error.status_code} ({text})", path=self.url) from None
         except openai.APIConnectionError as error:
-            raise Unfinished(f"cannot be reached ({error}); what was judged is kept", path=self.url) from None
+            raise Unfinished(f"cannot be reached ({error}); earlier judgments are saved", path=self.url) from None
         return text_in(content, self.url)

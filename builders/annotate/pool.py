@@ -1,19 +1,19 @@
-"""Pool runs for judging: their union, the best of it (2.3).
+"""Pool the best passages of several runs for judging (2.3).
 
-`candidates` writes the union of the best 50 passages of any number of runs (the paper: BM25 and four neural retrievers)
-as a run, which `baselines rerank` scores by each re-ranker of an ensemble. `select` takes those runs of scores, their
-mean (A.1), and writes the best 5 passages of each query as a pool, the pairs that people judge: JSON lines of query-id,
-corpus-id, rank and score in the ensemble's order, runs (the rank in each run that has it) and judged (its score in the
-release's qrels, or null).
+`candidates` writes the union of the best 50 passages of all runs as a new run. The paper pools BM25 and four neural
+retrievers. `baselines rerank` then scores this run with each re-ranker of an ensemble. `select` reads the scores,
+computes their mean (A.1), and writes the best 5 passages of each query as a pool. People judge the pairs of this pool.
 
-Re-rankers must have scored every candidate. `baselines rerank` writes logits: each becomes a probability by a sigmoid
-before the mean is taken, as one re-ranker's logits may be far larger than another's. `--scale none` takes the mean of
-scores as they are: of probabilities, say.
+A pool is a file of JSON lines. `query-id` and `corpus-id` identify the pair. `rank` and `score` are the ensemble's.
+`runs` has the passage's rank in each run that contains it. `judged` is its score in the release's qrels, or null.
 
-Both print how many pairs each run found alone, how many nobody has judged, and how many of the known positives are
-among the best 1, 2, 5 ... of the runs. With `--pool`, a new system tops up an earlier pool: `candidates` leaves out
-what that has, `select` orders both together and writes the new pairs among the best. Where the re-rankers are the same,
-the two pools together are the pool of all runs.
+Every re-ranker must score every candidate. `baselines rerank` writes logits, whose range differs between re-rankers, so
+a sigmoid turns each logit into a probability. `--scale none` uses the scores unchanged, for example probabilities.
+
+Both actions print how many pairs only one run found, how many pairs are unjudged, and how many known positives are
+among the best 1, 2, 5 ... passages. `--pool` extends an earlier pool with new runs: `candidates` skips the pairs of the
+earlier pool; `select` ranks old and new pairs together and writes the new pairs among the best. With the same
+re-rankers, the two pools together equal one pool of all runs.
 
 example:
   python -m builders annotate pool candidates --release build/sample --split dev \\
@@ -47,20 +47,20 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import Run, probability, read_run, write_run
 from builders.store.table3 import round_stat
 
-DEPTH, TOP = 50, 5  # of each run; of each query (Section 2.3)
+DEPTH, TOP = 50, 5  # passages of each run, passages of each query (Section 2.3)
 SCALES = ("sigmoid", "none")
-_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # at which known positives are counted
+_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # known positives are counted to these ranks
 
 Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-# By query, by passage: its rank in each run, from 1; 0 where the run lacks it. Queries are in the release's order.
+# Query -> passage -> rank in each run, from 1, or 0 if the run lacks the passage. Queries have the release's order.
 Union = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
 class Pooled(Ids, frozen=True, rename="kebab"):
     """One pair of a pool.
 
-    ``rank`` and ``score``: its place among the query's passages, and the mean of the re-rankers' scores; ``runs``: its
-    rank in each run that has it; ``judged``: its score in the release's qrels, None where nobody has judged it.
+    ``score`` is the mean of the re-rankers' scores. ``rank`` is the passage's rank for the query by this score.
+    ``runs`` has the rank in each run that contains the passage. ``judged`` is its score in the release's qrels or None.
     """
 
     rank: Rank
@@ -71,22 +71,19 @@ class Pooled(Ids, frozen=True, rename="kebab"):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["candidates", "select"])
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release directory")
     parser.add_argument("--split", choices=SPLITS, default="dev", help="split of the queries (default: dev)")
     parser.add_argument("--runs", type=Path, nargs="+", required=True, metavar="RUN", help="TREC runs to pool")
-    parser.add_argument(
-        "--depth", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages of each run (default: {DEPTH})"
-    )
-    parser.add_argument("--pool", type=Path, metavar="OLD", help="an earlier pool, to be topped up")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="gzipped where it ends in .gz")
+    depth, top = f"K best passages of each run (default: {DEPTH})", f"N best passages of each query (default: {TOP})"
+    parser.add_argument("--depth", type=whole_number(1), default=DEPTH, metavar="K", help=f"pool the {depth}")
+    parser.add_argument("--pool", type=Path, metavar="OLD", help="earlier pool to extend")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="output; gzipped if it ends in .gz")
     select = parser.add_argument_group("select")
-    select.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="the candidates, by each re-ranker")
+    select.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="scores of each re-ranker, one run each")
     select.add_argument(
-        "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (sigmoid)"
+        "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (default: sigmoid)"
     )
-    select.add_argument(
-        "--top", type=whole_number(1), default=TOP, metavar="N", help=f"passages of each query (default: {TOP})"
-    )
+    select.add_argument("--top", type=whole_number(1), default=TOP, metavar="N", help=f"select the {top}")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
@@ -120,17 +117,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Return the runs and their names: each file's name up to its first dot. Each name once."""
+    """Return the runs and their names. A run's name is its file's name up to the first dot, and must be unique."""
     names = [path.name.partition(".")[0] for path in paths]
     if again := [name for name, count in Counter(names).items() if count > 1]:
-        raise InputError(f"two runs are called {again[0]!r} (a file's name up to its first dot); rename one")
+        raise InputError(f"two runs have the name {again[0]!r} (the file's name up to its first dot); rename one file")
     return [read_run(path) for path in paths], names
 
 
 def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str) -> Union:
     """Return the union of the ``depth`` best passages of each run (Section 2.3: 50), in the order of ``queries``.
 
-    Raises :class:`InputError` where a run has a query that is none of these.
+    Raises :class:`InputError` if a run has another query.
     """
     found: dict[str, dict[str, list[int]]] = {query: {} for query in queries}
     for position, run in enumerate(runs):
@@ -145,7 +142,7 @@ def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str
 
 
 def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> None:
-    """Raise :class:`InputError` for a candidate that the corpus lacks: it has no text to score or judge."""
+    """Raise :class:`InputError` for a candidate that is not in the corpus, because it has no text to judge."""
     missing = set(release.missing("corpus", "corpus", {passage for own in union.values() for passage in own}))
     for run in runs if missing else ():
         if strange := missing & {passage for ranking in run.rankings.values() for passage in ranking}:
@@ -153,42 +150,44 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
 
 
 def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str, split: str) -> None:
-    """Write candidates as a run, which re-rankers score whole; until then the scores are a fair order."""
+    """Write candidates as a run for re-rankers. Its preliminary scores follow the best rank of each candidate."""
     lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
     found = f"{lines} candidates of {len(rows)} queries"
     log.info("%s: %s; next: `baselines rerank --split %s --top-k %d`", path, found, split, longest)
 
 
 def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
-    """Return each re-ranker's scores of all ``pairs``, in their order; other pairs of a run are ignored.
+    """Return each re-ranker's scores of all ``pairs``, in the order of ``pairs``. Other pairs of a run are ignored.
 
-    ``scale``: ``sigmoid`` takes the probabilities of logits, ``none`` the scores as they are. Raises
-    :class:`InputError` where a run lacks a pair, naming the command ``made_by`` that gives all: a mean of fewer scores
-    would not compare.
+    ``scale="sigmoid"`` turns logits into probabilities; ``"none"`` leaves the scores unchanged. Raises
+    :class:`InputError` if a run lacks a pair, because means of fewer scores would not be comparable. The message names
+    ``made_by``, the command that writes all candidates.
     """
     found = []
     for run in runs:
-        own = {query: dict(reversed(hits)) for query, hits in run.hits.items()}  # of a passage twice, the higher score
+        own = {
+            query: dict(reversed(hits)) for query, hits in run.hits.items()
+        }  # a repeated passage has its higher score
         if missing := [(query, passage) for query, passage in pairs if passage not in own.get(query, {})]:
             longest = max(Counter(query for query, _ in pairs).values())
             raise InputError(
                 f"lacks {len(missing):,} of {len(pairs):,} candidates (query {missing[0][0]}, passage {missing[0][1]});"
-                f" expected scores of all: `builders annotate {made_by}`, then `baselines rerank --top-k {longest}`",
+                f" score all candidates: `builders annotate {made_by}`, then `baselines rerank --top-k {longest}`",
                 path=run.path,
             )
         values = [own[query][passage] for query, passage in pairs]
         if scale == "sigmoid" and pairs and all(0 <= value <= 1 for value in values):
-            log.warning("%s: scores from 0 to 1 look like probabilities, not logits: --scale none?", run.path)
+            log.warning("%s: all scores are from 0 to 1; if they are probabilities, use --scale none", run.path)
         found.append(list(map(probability, values)) if scale == "sigmoid" else values)
     return found
 
 
 def mean_scores(candidates: Union, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
-    """Return by query and passage the mean of the re-rankers' scores (A.1); see :func:`scores_of`."""
+    """Return query -> passage -> mean of the re-rankers' scores (A.1); see :func:`scores_of`."""
     pairs = [(query, passage) for query, own in candidates.items() for passage in own]
     found: dict[str, dict[str, float]] = {query: {} for query in candidates}
     for (query, passage), *scores in zip(pairs, *scores_of(pairs, runs, scale, "pool candidates"), strict=True):
-        # Summed exactly: the order of the re-rankers changes nothing.
+        # fsum is exact, so the order of the re-rankers does not change the mean.
         found[query][passage] = math.fsum(scores) / len(scores)
     return found
 
@@ -203,7 +202,7 @@ def select(
 ) -> Iterator[Pooled]:
     """Yield the ``top`` best candidates of each query by their mean score, ties broken by passage id.
 
-    ``old``: an earlier pool. Its pairs take part with the scores that they have there, and are not given again.
+    ``old`` is an earlier pool. Its pairs are ranked by their scores in that pool, but not yielded again.
     """
     known: dict[str, dict[str, float]] = {}
     for pair in old:
@@ -218,16 +217,16 @@ def select(
 
 
 def write_pool(path: Path, pairs: Iterable[Pooled]) -> None:
-    """Write a pool, gzipped where ``path`` ends in ``.gz``."""
+    """Write a pool, gzipped if ``path`` ends in ``.gz``."""
     write_text(path, "".join(f"{msgspec.json.encode(pair).decode()}\n" for pair in pairs))
 
 
 def read_pool(path: Path) -> list[Pooled]:
-    """Return the pairs of a pool, each once, in the file's order. Raises :class:`InputError` with the line."""
+    """Return the pairs of a pool in the file's order. Raises :class:`InputError` with the line for a repeated pair."""
     found: dict[tuple[str, str], Pooled] = {}
     for number, pair in json_lines(path, Pooled):
         if found.setdefault(pair.pair, pair) is not pair:
-            problem = f"the pair {pair.query_id} {pair.corpus_id} comes again; expected each once"
+            problem = f"the pair {pair.query_id} {pair.corpus_id} is repeated; expected each pair once"
             raise InputError(problem, path=path, line=number)
     return list(found.values())
 
@@ -237,8 +236,8 @@ def report(
 ) -> dict[str, Any]:
     """Return the figures of a pool, as JSON values.
 
-    ``union``: all candidates of the runs; ``new``: those that an earlier pool lacks; ``selected``: the pool, once it is
-    made.
+    ``union`` has all candidates of the runs, ``new`` only the candidates that are not in an earlier pool. ``selected``
+    is the pool, or None before it is selected.
     """
     labels = {(query, passage): score for query, scores in judged.items() for passage, score in scores.items()}
     pairs = [((query, passage), ranks) for query, own in new.items() for passage, ranks in own.items()]

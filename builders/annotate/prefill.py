@@ -1,17 +1,18 @@
-"""Let a model judge a round first; marked as a model's, never counted as a person's.
+"""Let a model judge a round first; its judgments are marked and never count as a person's.
 
-Off unless this command is given. Every pair gets a grade from 0 to 3, in the manner of UMBRELA: 3 answers exactly, 2
-answers among other things, 1 is about the subject, 0 is not; 2 and 3 count as relevant; in a round of errors
-(`baselines errors`), one of the eight categories. The judge is --model of the endpoint in OPENAI_BASE_URL (any that
-speaks OpenAI's chat API; OPENAI_API_KEY where it needs a key), to which queries and passages are sent; or, without an
-endpoint, the scores of a model in a run (--scores, as `baselines rerank` writes; of relevance alone).
+The model gives every pair a grade from 0 to 3, as UMBRELA does. 3: the passage answers exactly. 2: it answers among
+other things. 1: it is about the subject. 0: it is not. Grades 2 and 3 count as relevant. In a round of errors
+(`baselines errors`), the model selects one of the eight categories instead.
 
-Its judgments have the kind model: no review, no agreement between people and no `merge` takes them; `annotate compare`
-says how far they agree with people's. They are kept 20 at a time: killed and given again, the command asks at most so
-many questions again, and what was under way. With --show the tasks for Label Studio have the grade as a prediction,
-which annotators see and may correct: quicker, and no longer independent.
+The model is --model at the endpoint in OPENAI_BASE_URL, any server with OpenAI's chat API. Queries and passages are
+sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key. Instead of an endpoint, --scores reads a
+model's scores from a run that `baselines rerank` wrote. --scores works only for rounds of relevance.
 
---rerankers names the models that ranked what is judged: a judge of the same family is warned of.
+A model's judgments have the kind `model`. Reviews, the agreement between people, and `merge` ignore them. `annotate
+compare` measures their agreement with people. Judgments are saved in groups of 20, so a killed command repeats at most
+20 questions and the questions in flight. With --show, Label Studio shows the grades as predictions, which annotators
+may correct. This is faster, but people's judgments are then no longer independent. --rerankers names the models that
+ranked the pairs. A warning appears if the judge is of the same family.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ from builders.core.tables import print_result, text_table
 from builders.store.runs import Run, read_run
 
 RELEVANT = 2  # the lowest grade that counts as relevant
-_DEPTH = 10  # of MRR, the benchmark's measure (Section 3.2)
-_KEPT = 20  # answers that are written together
+_DEPTH = 10  # depth of MRR, the benchmark's measure (Section 3.2)
+_KEPT = 20  # answers that are saved together
 
-# UMBRELA's four grades and steps (Upadhyay et al., 2024), in our own words and in Chinese.
+# UMBRELA's four grades and steps (Upadhyay et al., 2024), rephrased in Chinese.
 _PROMPT = """\
 你是搜索质量评估员。请判断下面的段落在多大程度上回答了用户的查询，给出 0 到 3 的整数分：
 
@@ -77,7 +78,7 @@ _PROMPT = """\
 
 不要解释。只输出一行，格式为：
 最终得分：分数"""
-# Of an error (Section 3.5) a model is asked the category, in the words that people are asked in.
+# The question about an error's category (Section 3.5) has the same words for models and people.
 _CATEGORY_PROMPT = f"""\
 一个检索系统把下面的段落排在用户查询的前几名，但它没有被标为相关。{ERRORS.text}请选择最主要的一类：
 
@@ -97,7 +98,7 @@ _CATEGORY_PROMPT = f"""\
 最终类别：数字"""
 _GRADE = re.compile(r"最终得分\W{0,8}([0-3])(?![\d.])|\A\s*([0-3])\s*\Z")
 _CATEGORY = re.compile(r"最终类别\W{0,8}([1-8])(?![\d.])|\A\s*([1-8])\s*\Z")
-# The families of models, by the beginnings of words in names; words of two letters are meant whole.
+# Families of models. A name is of a family if a word in it begins with a word of the family (two letters: is equal).
 _FAMILIES = (
     *("baichuan", "bert roberta macbert xlm electra", "bge baai", "claude", "deepseek", "doubao seed", "e5"),
     *("ernie wenxin", "gemini gemma", "glm chatglm", "gpt chatgpt o1 o3 o4", "gte", "hunyuan", "internlm", "jina"),
@@ -106,12 +107,14 @@ _FAMILIES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="NAME", help="who judges: as the endpoint calls it")
-    parser.add_argument("--scores", type=Path, metavar="RUN", help="its scores, instead of an endpoint")
-    parser.add_argument("--scale", choices=SCALES, default=SCALES[0], help="of the scores: sigmoid of logits (sigmoid)")
-    parser.add_argument("--rerankers", nargs="+", default=[], metavar="NAME", help="the models that ranked the pool")
-    parser.add_argument("--parallel", type=whole_number(1), default=4, metavar="N", help="questions at a time (4)")
-    parser.add_argument("--show", action="store_true", help="as predictions in the tasks for Label Studio, too")
+    parser.add_argument("--model", required=True, metavar="NAME", help="the endpoint's name for the model")
+    parser.add_argument("--scores", type=Path, metavar="RUN", help="the model's scores, instead of an endpoint")
+    parser.add_argument("--scale", choices=SCALES, default=SCALES[0], help="function of scores (default: sigmoid)")
+    parser.add_argument("--rerankers", nargs="+", default=[], metavar="NAME", help="models that ranked the pool")
+    parser.add_argument(
+        "--parallel", type=whole_number(1), default=4, metavar="N", help="requests at once (default: 4)"
+    )
+    parser.add_argument("--show", action="store_true", help="also show the judgments as predictions in Label Studio")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -124,18 +127,18 @@ def run(args: argparse.Namespace) -> None:
         if waiting:
             new = _take_scores(args, waiting) if args.scores else _ask(args, found, waiting)
         else:
-            add_judgments(args.round, [])  # removes the temporary files of a process killed after its last answer
+            add_judgments(args.round, [])  # removes temporary files of a process that was killed after its last answer
     if none := len(waiting) - new:
-        log.warning("%d answers gave no grade; these pairs are not judged: run it again, or take another model", none)
+        log.warning("%d answers have no grade, so these pairs are unjudged; run again, or use another model", none)
     if args.show:
         _show(args.round, found, args.model)
     print(f"{new:,} pairs judged by {args.model} (a model): {args.round}")
 
 
 def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package, Item]]) -> int:
-    """Ask an endpoint about pairs, several at a time; return how many it gave a grade.
+    """Ask an endpoint about pairs, several at a time, and return the number of grades.
 
-    Grades are kept every ``_KEPT`` answers, and when the work ends, however it ends.
+    Grades are saved after every ``_KEPT`` answers and at the end, also after an error.
     """
     endpoint, prompt = Endpoint(args.model), _CATEGORY_PROMPT if found.question == "errors" else _PROMPT
     told: list[Judgment] = []
@@ -149,7 +152,7 @@ def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package
     with progress(total=len(waiting), unit="pair", label="prefill") as bar:
         pool = ThreadPoolExecutor(args.parallel)
         try:
-            # As they come: in the order of the pairs, one slow answer would keep all later ones from the disk.
+            # In the order of completion, because one slow answer would otherwise delay saving all later answers.
             for answer in as_completed([pool.submit(ask, package, item) for package, item in waiting]):
                 answer.result()
                 bar.update(1)
@@ -162,7 +165,7 @@ def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package
 
 
 def label_in(answer: str, question: str) -> int | None:
-    """Return the grade of an answer, 0 to 3, or the category of an error, 1 to 8; None for neither. The last counts."""
+    """Return the last grade (0 to 3) or category of an error (1 to 8) in an answer, or None."""
     found = (_CATEGORY if question == "errors" else _GRADE).findall(answer)
     return int("".join(found[-1])) if found else None
 
@@ -173,14 +176,14 @@ def _judgment(model: str, package: Package, item: Item, label: int, **more: Any)
 
 
 def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item]]) -> int:
-    """Add the grades that a model's scores of the pairs stand for; return their number.
+    """Turn a model's scores into grades, add them to the round, and return their number.
 
-    A grade is a quarter of the probabilities, so that those from 0.5 on count as relevant (ours).
+    By our own rule, each grade covers a quarter of the probabilities, so probabilities from 0.5 count as relevant.
     """
     pairs = [item.pair for _, item in waiting]
     (scores,) = scores_of(pairs, [read_run(args.scores)], args.scale, "pool candidates")
     if wrong := next((score for score in scores if not 0 <= score <= 1), None):
-        raise InputError(f"has a score {wrong}; expected probabilities, or --scale sigmoid", path=args.scores)
+        raise InputError(f"has the score {wrong}; expected probabilities, or use --scale sigmoid", path=args.scores)
     return add_judgments(
         args.round,
         [
@@ -191,7 +194,7 @@ def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item
 
 
 def _show(round_: Path, found: Round, model: str) -> None:
-    """Write the tasks of the packages that people work on, with the model's judgments as predictions."""
+    """Write the tasks of all packages that are not accepted, with the model's judgments as predictions."""
     grades, is_grade = grades_by(round_, model), found.question == "relevance"
     for package in (each for each in found.packages if each.state != "accepted"):
         labels: dict[Pair, dict[str, int | None]] = {}
@@ -203,13 +206,13 @@ def _show(round_: Path, found: Round, model: str) -> None:
 
 
 def grades_by(round_: Path, model: str) -> dict[tuple[str, Pair], int]:
-    """Return by package and pair the last grade that a model gave, whatever the package's version was."""
+    """Return (package, pair) -> the model's last grade, in any version of the package."""
     judged = (each for each in read_judgments(round_) if each.kind == "model" and each.model == model)
     return {(each.package, each.pair): each.label for each in judged}
 
 
 def families_of(name: str) -> set[str]:
-    """Return the families that a model's name tells, each by its first name; none where it tells none."""
+    """Return the families in a model's name, each by its first word. The set is empty for an unknown name."""
     words = re.findall("[a-z0-9]+", name.lower())
     return {
         family.split()[0]
@@ -220,27 +223,27 @@ def families_of(name: str) -> set[str]:
 
 
 def warn_of_kin(judge: str, others: Iterable[str]) -> bool:
-    """Warn where a judge shares a family, or its name, with models whose rankings it judges: it may favour them."""
+    """Warn if a judge has the family or the name of a model whose ranking it judges. It may favour that model."""
     kin = [name for name in others if name.lower() == judge.lower() or families_of(name) & families_of(judge)]
     if kin:
-        log.warning("%s judges what %s ranked, of its own family: it may favour it", judge, ", ".join(kin))
+        log.warning("%s judges rankings of %s, a model of its own family, and may favour them", judge, ", ".join(kin))
     return bool(kin)
 
 
 def compare_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="NAME", help="whose judgments")
-    parser.add_argument("--runs", type=Path, nargs="+", default=[], metavar="RUN", help="systems to put into order")
+    parser.add_argument("--model", required=True, metavar="NAME", help="model of `annotate prefill`")
+    parser.add_argument("--runs", type=Path, nargs="+", default=[], metavar="RUN", help="runs of systems to rank")
     add_format(parser)
 
 
 def compare(args: argparse.Namespace) -> None:
     """Compare a model's judgments (`annotate prefill`) with people's.
 
-    Counted are the pairs that both have judged; people's label is the adjudicator's, or that of most annotators.
-    Printed: how often people found the pairs of each grade relevant, Cohen's kappa (grades 2 and 3 count as relevant),
-    and, with --runs, MRR@10 of each run under people's and under the model's judgments of these pairs, with Kendall's
-    tau of the two orders: 1 where a model would have put the systems into the order into which people put them. A run
-    whose name says that it is of the model's family is warned of.
+    Only pairs that people and the model judged are compared. People's label is the adjudicator's, otherwise the label
+    of most annotators. The command prints how often people found the pairs of each grade relevant, and Cohen's kappa,
+    where grades 2 and 3 count as relevant. With --runs, it also prints MRR@10 of each run under people's judgments and
+    under the model's. Kendall's tau compares the two rankings of the runs. It is 1 if they are the same. A warning
+    appears if a run's name shows that the run is of the model's family.
     """
     grades = grades_by(args.round, args.model)
     known = standings(args.round, open_round(args.round, "relevance"))
@@ -248,7 +251,7 @@ def compare(args: argparse.Namespace) -> None:
     people = {pair: label for pair, (label, grade) in labels.items() if label is not None and grade is not None}
     model = {pair: grade for pair, (_, grade) in labels.items() if pair in people and grade is not None}
     if not people:
-        raise InputError(f"has no pair that people and {args.model} have judged; `annotate prefill`", path=args.round)
+        raise InputError(f"no pair was judged by people and {args.model}; run `annotate prefill`", path=args.round)
     runs, names = open_runs(args.runs)
     rows = [{"grade": grade, "irrelevant": 0, "relevant": 0} for grade in range(4)]
     for pair, label in people.items():
@@ -268,7 +271,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return Kendall's tau (b) of the same systems by two lists of values; None where a list is all ties."""
+    """Return Kendall's tau-b of two lists of values for the same systems, or None if all values of a list are equal."""
     from scipy.stats import kendalltau
 
     tau = float(kendalltau(first, second).statistic)
@@ -276,7 +279,7 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
 
 
 def mrr(run: Run, labels: Mapping[Pair, int]) -> float:
-    """Return MRR@10 under the labels of judged pairs, of the queries that have a positive among them (0 without)."""
+    """Return MRR@10 of the queries that have a positive among the judged pairs, or 0 if no query has a positive."""
     good = {pair for pair, label in labels.items() if label}
     found = []
     for query in {query for query, _ in good}:

@@ -1,17 +1,17 @@
-"""Move training negatives that an ensemble holds positive (4).
+"""Move training negatives that an ensemble scores as positive (4).
 
-Hard negatives are passages that nobody judged, and some answer the question: of what the paper's models rank first,
-14.8 % are such false negatives (Section 4). As RLHN does, they are found by models that are stronger than the one to be
-trained, and become positives.
+Hard negatives are unjudged passages, and some of them answer the question. In the paper, 14.8 % of the passages that
+the models rank first are such false negatives (Section 4). As in RLHN, models that are stronger than the model to train
+find the false negatives, which then become positives.
 
-`candidates` writes the negatives (of a file that `mine` wrote, or those of the release's training rows) as a run, which
-`baselines rerank` scores by each re-ranker of an ensemble. `move` takes those runs; a negative whose mean score reaches
---threshold, with --agree all also each single one, becomes a positive (score 1 in qrels) of a new release, and is no
-negative of it any more. `train` passes over it in the old file of negatives, too. What moved is listed in the new
-release, relabelled.train.jsonl: query-id, corpus-id, score (the mean) and scores (each re-ranker's).
+`candidates` writes the negatives as a run. They come from a file of `mine`, or from the release's training rows.
+`baselines rerank` scores this run with each re-ranker of an ensemble. `move` reads the scores and writes a new release.
+A negative becomes a positive (score 1 in qrels) if its mean score reaches --threshold. With --agree all, every single
+score must reach the threshold. `train` then skips this negative in old files of negatives, too. The new release lists
+the moved pairs in relabelled.train.jsonl: query-id, corpus-id, score (the mean) and scores (of each re-ranker).
 
-`baselines rerank` writes logits: of each the probability, its sigmoid, is taken. `--scale none` takes scores as they
-are. Models' judgments stand for no person's: dev and test are judged by people (`annotate`).
+A sigmoid turns the logits of `baselines rerank` into probabilities. `--scale none` uses scores unchanged. Only people
+judge dev and test (`annotate`).
 
 example:
   python -m builders annotate relabel candidates --release build/sample --negatives build/negatives/bm25.jsonl.gz \\
@@ -49,24 +49,30 @@ LIST = f"relabelled.{SPLIT}.jsonl"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["candidates", "move"])
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release directory")
     parser.add_argument(
-        "--negatives", type=Path, metavar="F", help="output of `mine` (default: the training rows' negatives)"
+        "--negatives", type=Path, metavar="F", help="output of `mine` (default: negatives of the training rows)"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="candidates: a run; move: a release")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="OUT", help="run (candidates) or release (move) to write"
+    )
     move = parser.add_argument_group("move")
-    move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="the candidates, by each re-ranker")
     move.add_argument(
-        "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (sigmoid)"
+        "--scores", type=Path, nargs="+", metavar="RUN", help="scores of the candidates, one run a re-ranker"
+    )
+    move.add_argument(
+        "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (default: sigmoid)"
     )
     move.add_argument(
         "--threshold",
         type=number_between(-math.inf, math.inf),
         default=0.5,
         metavar="X",
-        help="a mean score that makes a positive (default: 0.5)",
+        help="lowest score of a positive (default: 0.5)",
     )
-    move.add_argument("--agree", choices=["mean", "all"], default="mean", help="what must reach it (default: mean)")
+    move.add_argument(
+        "--agree", choices=["mean", "all"], default="mean", help="scores that must reach the threshold (default: mean)"
+    )
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
@@ -85,9 +91,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:
-    """Return the negatives of every training query, each once, without those that are judged.
+    """Return the unjudged negatives of every training query, each once.
 
-    They are those of the file ``path``, or where it is None of the release's training rows.
+    The negatives come from the file ``path``. If ``path`` is None, they come from the release's training rows.
     """
     rows: Iterable[tuple[str, list[str]]] = (
         (query, [each["docid"] for each in own])
@@ -99,20 +105,20 @@ def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[st
     found: dict[str, list[str]] = {}
     known = set(release.table("queries", SPLIT, ["_id"])["_id"].to_pylist())
     for query, ids in rows:
-        # Known positives are none; and what people have judged not to answer (score 0) no model takes back.
+        # Known positives are not negatives. No model overrides a person's judgment of 0.
         own = [each for each in ids if each not in judged.get(query, {})]
         if own and query in known:
             found[query] = list(dict.fromkeys([*found.get(query, []), *own]))
     where = path or release.path
     if not found:
-        raise InputError(f"has no hard negative of the queries of {SPLIT}; `baselines mine` makes some", path=where)
+        raise InputError(f"has no hard negatives of {SPLIT} queries; make some with `baselines mine`", path=where)
     if missing := release.missing("corpus", "corpus", {each for ids in found.values() for each in ids}):
         raise InputError(f"has a passage {missing[0]!r} that the corpus lacks", path=where)
     return found
 
 
 def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives: dict[str, list[str]]) -> None:
-    """Write a release whose training positives hold the negatives that the re-rankers hold positive."""
+    """Write a release in which the negatives that the re-rankers score as positive are training positives."""
     runs, names = open_runs(args.scores)
     pairs = [(query, each) for query, ids in negatives.items() for each in ids]
     scores = scores_of(pairs, runs, args.scale, "relabel candidates")
@@ -122,15 +128,15 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
         mean = math.fsum(own) / len(own)
         if (min(own) if args.agree == "all" else mean) >= args.threshold:
             new.setdefault(query, {})[each] = 1
-            said = {"score": mean, "scores": dict(zip(names, own, strict=True))}
-            moved.append({"query-id": query, "corpus-id": each, **said})
+            figures_of_pair = {"score": mean, "scores": dict(zip(names, own, strict=True))}
+            moved.append({"query-id": query, "corpus-id": each, **figures_of_pair})
     sources = [(path.name, path) for path in (args.negatives, *args.scores) if path]
     build = {
         "verb": "relabel",
         "options": {"threshold": args.threshold, "agree": args.agree, "scale": args.scale, "moved": len(moved)},
         "sources": describe_files(sources),
     }
-    # The list goes on from that of an earlier relabelling.
+    # The list continues the list of an earlier relabelling.
     earlier = [release.named(LIST).read_text("utf-8") for entry in release.manifest.files if entry.path == LIST]
     with draft_release(args.out, build, release) as draft:
         rejudge(draft, release, SPLIT, new)
@@ -150,7 +156,7 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
         "per_query_after": round_stat((before + len(moved)) / queries),
     }
     print_result(figures, _text(figures), args.format)
-    log.info("%s: a release; what moved is listed in its %s", args.out, LIST)
+    log.info("%s: wrote the release; its %s lists the moved pairs", args.out, LIST)
 
 
 def _text(figures: dict[str, Any]) -> str:
@@ -164,23 +170,22 @@ def _text(figures: dict[str, Any]) -> str:
 
 
 def merge_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release that was judged")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release to write")
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release that was judged")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
     add_format(parser)
 
 
 def merge(args: argparse.Namespace) -> None:
-    """New qrels from a round's accepted packages: a release with them, and the old ones as qrels-before.
+    """Write a release with new qrels from a round's accepted packages.
 
-    A pair that was judged 1 is a positive of the new release, one that was judged 0 is none; pairs that nobody judged,
-    or of which as many annotators say 1 as 0, stay as they were. Of packages that are not accepted, and of models'
-    judgments, nothing is taken. A pair judged 0 stands in qrels with the score 0, and among the negative passages of
-    the joined rows: so it is known to be judged when the next pool is made. Joined rows (dev, test, crosslingual) and
-    figures follow the new qrels.
+    A pair that was judged 1 is a positive of the new release. A pair that was judged 0 is not. Unjudged pairs and ties
+    between annotators stay unchanged. Packages that are not accepted are skipped, as are models' judgments. A pair
+    judged 0 has the score 0 in qrels and is a negative passage of its joined row, so the next pool knows that it was
+    judged. Joined rows (dev, test, crosslingual) and statistics follow the new qrels.
 
-    qrels-before keeps the judgments from before the first merge, for comparison (Figure 2). Printed are the paper's
-    figures of Section 2.3 (positives a query before and after, the share of queries with a false negative), ours and
-    its own; `check` counts them again from the rows.
+    The config qrels-before has the judgments from before the first merge, for comparison (Figure 2). The command prints
+    the figures of Section 2.3 for this release and for the paper: positives a query before and after, and the share of
+    queries with a false negative. `check` recounts them from the rows.
 
     example:
       python -m builders annotate merge --round build/round --release build/sample --out build/relabelled
@@ -191,23 +196,23 @@ def merge(args: argparse.Namespace) -> None:
 
 
 def merged(round_: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
-    """Write the release ``out``: ``base`` with the judgments of a round; return ``relabelled`` of its ``stats.json``.
+    """Write the release ``out``, which is ``base`` with a round's judgments. Return its ``stats.json["relabelled"]``.
 
-    Raises :class:`InputError` where the round is of other queries or passages, or has nothing that is settled.
+    Raises :class:`InputError` if the round was made from other queries or passages, or has no settled label.
     """
     found = open_round(round_, "relevance")
     split = found.split
     if found.fingerprint != fingerprint_of(base, split):
-        raise InputError(f"is of other queries or passages than those of {base.path} {split}", path=round_ / ROUND)
+        raise InputError(f"was made from other queries or passages than {split} of {base.path}", path=round_ / ROUND)
     labels, undecided = settled_labels(round_, found)
     waiting = [package.name for package in found.packages if package.state != "accepted"]
     if not labels:
         states = f"{len(waiting)} of {len(found.packages)} packages are not accepted"
-        raise InputError(f"has no pair with a label that counts: {states}; `annotate check` says why", path=round_)
+        raise InputError(f"has no pair with a settled label: {states}; `annotate check` shows the reason", path=round_)
     if waiting:
-        log.warning("left out, not accepted: %s", ", ".join(waiting))
+        log.warning("skipped packages that are not accepted: %s", ", ".join(waiting))
     if undecided:
-        log.warning("%d pairs are undecided and stay as they were: `annotate adjudicate`", len(undecided))
+        log.warning("%d undecided pairs stay unchanged; decide them with `annotate adjudicate`", len(undecided))
     old = read_judged(base, "qrels", split)
     new = corrected(old, labels)
     build = {
@@ -230,9 +235,9 @@ def merged(round_: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
 
 
 def settled_labels(round_: Path, found: Round) -> tuple[dict[Pair, int], list[Pair]]:
-    """Return the label of each pair of a round's accepted packages, and the pairs without one.
+    """Return the label of each pair of a round's accepted packages, and the pairs without a label.
 
-    Models' judgments never count. :class:`InputError` where labels have changed since their package was accepted.
+    Models' judgments never count. Raises :class:`InputError` if labels changed after their package was accepted.
     """
     labels: dict[Pair, int] = {}
     undecided: list[Pair] = []
@@ -240,8 +245,8 @@ def settled_labels(round_: Path, found: Round) -> tuple[dict[Pair, int], list[Pa
         if standing.package.state != "accepted":
             continue
         if standing.package.labels != standing.digest:
-            what = f"labels of the package {standing.package.name} have changed since it was accepted"
-            raise InputError(f"{what}; `annotate check` looks at it again", path=round_)
+            changed = f"labels of the package {standing.package.name} changed after it was accepted"
+            raise InputError(f"{changed}; check the package again with `annotate check`", path=round_)
         every = {pair: standing.label(pair) for pair in standing.pairs}
         labels |= {pair: label for pair, label in every.items() if label is not None}
         undecided += [pair for pair, label in every.items() if label is None]
@@ -249,9 +254,9 @@ def settled_labels(round_: Path, found: Round) -> tuple[dict[Pair, int], list[Pa
 
 
 def corrected(judged: Judged, labels: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
-    """Return the judgments with people's ``labels``: 1 makes a positive of a pair that is none, 0 takes it away.
+    """Return the judgments corrected by ``labels``. Label 1 makes a pair positive, label 0 sets its score to 0.
 
-    The order stays; pairs that were not there stand behind the others of their query.
+    The order stays the same. New pairs follow the old pairs of their query.
     """
     found = {query: dict(scores) for query, scores in judged.items()}
     for (query, passage), label in labels.items():

@@ -1,8 +1,8 @@
 """Quality control of human work in packages (Appendix A.3): reviews, acceptance, disputes, agreement.
 
-Work is handed out in packages of 1,000. At least two reviewers judge 100 random items of a package, each on their own;
-it is accepted when the mean of their accuracies is at least 93 %, and revised until it is. An item on which as many
-annotators say one thing as another is a tie: nobody's error. Accuracy is over the items that are decided.
+A package has 1,000 items. At least two reviewers independently judge 100 random items of a package. A package is
+accepted if the reviewers' mean accuracy is at least 93 %. Otherwise annotators revise the package. An item with equally
+many votes for two labels is a tie. Ties do not count in the accuracy, unless an adjudicator decided them.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _NEEDED = {"export": (), "review": ("source",), "import": ("source", "reviews")}
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of the reviews of one package: by reviewer, the items found right and judged, without ties.
+    """The outcome of the reviews of one package.
 
-    ``refusal``: why it is not accepted, empty where it is. ``reviewed``: by as many reviewers, and on as many items
-    each, as the rule asks; refused all the same, it is sent back.
+    ``reviews`` has each reviewer's number of right and of judged items, without ties. ``refusal`` is the reason for not
+    accepting the package, or empty. ``reviewed`` is True if enough reviewers judged enough items.
     """
 
     reviews: Mapping[str, tuple[int, int]]
@@ -75,8 +75,8 @@ class Verdict:
 def judge(size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Rule) -> Verdict:
     """Return the verdict on one package of ``size`` items.
 
-    ``reviews``: by reviewer, for each item that they judged, whether it is right; None for a tie, which counts as
-    judged, but not for or against the package. A package smaller than ``rule.review_pairs`` is judged whole.
+    ``reviews`` has one value for each item that a reviewer judged: True for right, False for wrong, None for a tie. A
+    tie does not count in the accuracy. In a package smaller than ``rule.review_pairs``, all items must be judged.
     """
     reviews = {reviewer: found for reviewer, found in reviews.items() if found}
     counts = {each: (sum(map(bool, found)), len(found) - found.count(None)) for each, found in reviews.items()}
@@ -96,13 +96,13 @@ def judge(size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Rule) -
 
 
 def percent(share: Fraction) -> str:
-    """Format a share with two decimals, rounded down: what is below the bound never looks as if it reached it."""
+    """Format a share with two decimals, rounded down so that no share below the threshold looks equal to it."""
     hundredths = share * 10_000 // 1
     return f"{hundredths // 100}.{hundredths % 100:02d} %"
 
 
 def cohen(first: Sequence[int], second: Sequence[int]) -> float | None:
-    """Return Cohen's kappa of two people's labels of the same pairs; None where chance alone explains all."""
+    """Return Cohen's kappa of two people's labels of the same pairs, or None if chance explains the whole agreement."""
     import numpy as np
     from statsmodels.stats.inter_rater import cohens_kappa, to_table
 
@@ -111,7 +111,7 @@ def cohen(first: Sequence[int], second: Sequence[int]) -> float | None:
 
 
 def fleiss(labels: Sequence[Sequence[int]]) -> float | None:
-    """Return Fleiss' kappa; ``labels``: a row a pair, the labels of as many people each."""
+    """Return Fleiss' kappa. ``labels`` has one row for each pair. All rows have the same number of labels."""
     import numpy as np
     from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
 
@@ -124,7 +124,7 @@ def _finite(kappa: float) -> float | None:
 
 
 def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, float | int | None]]:
-    """Return Cohen's kappa of each two people, by their names, with the number of pairs that both have judged."""
+    """Return Cohen's kappa for every two people, by their names, with the number of pairs that both people judged."""
     found: dict[str, dict[str, float | int | None]] = {}
     for one, other in combinations(sorted({person for labels in votes.values() for person in labels}), 2):
         both = [(labels[one], labels[other]) for labels in votes.values() if one in labels and other in labels]
@@ -135,9 +135,9 @@ def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, floa
 
 
 def fleiss_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, float | int | None]:
-    """Return Fleiss' kappa of the pairs that several people have judged.
+    """Return Fleiss' kappa of the pairs that several people judged.
 
-    It asks for as many people a pair: of the pairs with two or more, those of the most frequent number are taken.
+    Fleiss' kappa needs the same number of people for every pair, so only the pairs with the most frequent number count.
     """
     numbers = Counter(len(labels) for labels in votes.values() if len(labels) > 1)
     if not numbers:
@@ -148,21 +148,21 @@ def fleiss_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, float | int |
 
 
 def review_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--reviewers", nargs="+", required=True, metavar="NAME", help="at least two")
+    parser.add_argument("--reviewers", nargs="+", required=True, metavar="NAME", help="names of two or more reviewers")
 
 
 def review(args: argparse.Namespace) -> None:
-    """Random pairs of each finished package for each reviewer (A.3).
+    """Draw random pairs of each finished package for each reviewer (A.3).
 
-    Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (Label Studio's tasks) of every package that is whole and
-    not accepted: 100 pairs for each reviewer, drawn by the reviewer's name, which is how `import` must call them
-    (user-1 and so on in Label Studio's exports). Reviewers judge for themselves: the annotators' labels are not shown.
+    Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) of every package that is fully
+    judged and not accepted. Each file has 100 pairs. The draw depends on the reviewer's name, so `import` must use the
+    same name. Label Studio's exports name reviewers user-1, user-2 and so on. Reviewers do not see annotators' labels.
     """
     found = open_round(args.round)
     known = standings(args.round, found)
     for reviewer in args.reviewers:
         if "/" in reviewer or problem_of(reviewer):
-            raise InputError(f"expected a name that a file can have, found {reviewer[:80]!r}")
+            raise InputError(f"expected a reviewer's name that can be a folder's name, found {reviewer[:80]!r}")
         folder = args.round / "reviews" / reviewer
         for standing in known:
             package = standing.package
@@ -175,16 +175,16 @@ def review(args: argparse.Namespace) -> None:
 
 
 def drawn_pairs(standing: Standing, reviewer: str, rule: Rule) -> set[Pair]:
-    """Return the pairs of a package's version that a reviewer is given; all of them where there are no more."""
+    """Draw the pairs of a package's version for a reviewer. A small package is drawn whole."""
     pairs = {"\n".join(pair): pair for pair in standing.pairs}
     return {pairs[each] for each in draw(pairs, rule.review_pairs, f"{rule.seed} {reviewer} {standing.package.stem}")}
 
 
 def adjudicate(args: argparse.Namespace) -> None:
-    """The pairs on which people disagree, for somebody to decide.
+    """Collect the pairs on which people disagree, for an adjudicator.
 
-    Writes ROUND/adjudication/PACKAGE.csv, .jsonl and .json (Label Studio's tasks), with the number of people who said
-    the one and the other, without their names. Imported, the adjudicator's label counts before all others.
+    Writes ROUND/adjudication/PACKAGE.csv, .jsonl and .json (tasks for Label Studio). Each pair has the number of votes
+    for each label, without names. After `import`, the adjudicator's label overrides all other labels.
     """
     folder, count, found = args.round / "adjudication", 0, open_round(args.round)
     for standing in standings(args.round, found):
@@ -205,29 +205,28 @@ check_arguments = add_format
 
 
 def check(args: argparse.Namespace) -> None:
-    """Accept packages, or send them back; print how far people agree.
+    """Accept packages or send them back, and print the agreement between people.
 
-    A package that is whole is accepted where the mean of its reviewers' accuracies is at least 93 % (at least two, 100
-    pairs each; A.3). One below is sent back: its next version is written, in packages/ and label-studio/, with the
-    labels that it has so far, for the annotators to revise and the reviewers to review anew. What is decided is kept in
-    round.json.
+    A fully judged package is accepted if the reviewers' mean accuracy is at least 93 % (A.3). It needs at least two
+    reviewers with 100 pairs each. A package with a lower accuracy is sent back: its next version is written to
+    packages/ and label-studio/ with its present labels. Annotators revise this version, and reviewers review it again.
+    round.json records every decision.
 
-    A tie is a pair on which as many annotators say one thing as another. It counts neither for nor against a package,
-    until an adjudicator decides it: `annotate adjudicate` collects ties before and after the review.
+    A tie is a pair with equally many annotators for two labels. A tie does not count for or against a package until an
+    adjudicator decides it. `annotate adjudicate` collects ties before and after the review.
 
-    Cohen's kappa is of each two people on the pairs that both have judged, Fleiss' of all pairs that as many people
-    have.
+    Cohen's kappa compares two people. Fleiss' kappa covers the pairs with the most frequent number of people.
     """
     with alone(args.round / ROUND, args.round, wait=True):
         found = open_round(args.round)
         known = standings(args.round, found)
         decided = [_decide(standing, found.rule) for standing in known]
         for standing, (package, _) in zip(known, decided, strict=True):
-            if package.version > standing.package.version:  # before round.json says so: a kill leaves it as it was
+            if package.version > standing.package.version:  # written before round.json, so that a kill changes no state
                 labels = {pair: {"label": standing.label(pair)} for pair in standing.pairs}
                 tasks = tasks_of(args.round, package, "annotation", labels)
                 write_package(args.round / PACKAGES, package.stem, tasks, args.round / STUDIO)
-        # Where nothing is decided, too: what a killed process has left of the file goes.
+        # Always written, even without a decision, to remove a killed process's temporary file.
         write_round(args.round, replace(found, packages=[package for package, _ in decided]))
     votes = {(each.package.name, pair): each.votes(pair) for each in known for pair in each.pairs}
     rows = [_row(standing, *each) for standing, each in zip(known, decided, strict=True)]
@@ -236,10 +235,10 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
-    """Return the package as it stands from now on, and the verdict on its present version."""
+    """Return the package with its new state, and the verdict on its present version."""
     package, digest = standing.package, standing.digest
     if package.state == "accepted" and package.labels != digest:
-        log.warning("package %s: its labels have changed since it was accepted; it is looked at again", package.name)
+        log.warning("package %s: labels changed after it was accepted, so it is checked again", package.name)
         package = replace(package, state="open", labels="")
     verdict = judge(package.pairs, _reviews(standing, rule), rule)
     if standing.missing or package.state == "accepted" or not verdict.reviewed:
@@ -252,10 +251,10 @@ def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
 
 
 def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
-    """Return by reviewer, of each pair that they were given and judged, whether the annotators judged it as they do.
+    """Return, for each reviewer, one value for each drawn pair that the reviewer judged.
 
-    None for a tie that no adjudicator has decided. Nobody reviews their own work, and pairs that were not drawn do not
-    count.
+    True: reviewer and annotators agree. False: they disagree. None: the annotators' votes are a tie that no adjudicator
+    decided. Pairs that the reviewer annotated, and pairs that were not drawn, do not count.
     """
     found: dict[str, list[bool | None]] = {}
     reviewers = {name for labels in standing.reviews.values() for name in labels}
@@ -269,16 +268,16 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
 
 
 def _row(standing: Standing, package: Package, verdict: Verdict) -> dict[str, Any]:
-    """Return the figures of a package that are printed: those of the version that was checked."""
+    """Return the printed figures of a package, for the version that was checked."""
     missing, old = len(standing.missing), standing.package
     is_sent_back = package.version > old.version
-    why = f"{missing:,} pairs are not judged" if missing else "" if package.state == "accepted" else verdict.refusal
+    reason = f"{missing:,} pairs are not judged" if missing else "" if package.state == "accepted" else verdict.refusal
     return {
         **{"package": old.name, "version": old.version, "pairs": old.pairs, "judged": old.pairs - missing},
         **{"disputed": len(standing.disputed), "ties": len(standing.ties), "reviews": dict(verdict.reviews)},
         "accuracy": None if verdict.accuracy is None else percent(verdict.accuracy),
         "state": f"sent back as version {package.version}" if is_sent_back else package.state,
-        "why": why,
+        "why": reason,
     }
 
 
@@ -302,17 +301,19 @@ def _text(found: dict[str, Any]) -> str:
 def translations_arguments(parser: argparse.ArgumentParser) -> None:
     number, items = whole_number(1), Rule().review_pairs
     parser.add_argument("action", choices=[*_NEEDED])
-    parser.add_argument("--source", nargs="+", type=Path, metavar="TABLE", help="review, import: the packages")
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="it holds the Chinese queries")
-    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="a .tsv file; import: the new release")
+    parser.add_argument("--source", nargs="+", type=Path, metavar="TABLE", help="tables with packages (review, import)")
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release with the Chinese queries")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="OUT", help=".tsv file, or release (import) to write"
+    )
     export = parser.add_argument_group("export")
-    export.add_argument("--split", nargs="+", choices=SPLITS, help="splits to translate (default: all there are)")
-    export.add_argument("--package-size", type=number, default=PACKAGE, metavar="N", help=f"default: {PACKAGE}")
-    export.add_argument("--translations", nargs="+", type=Path, metavar="TABLE", help="a machine's, to be corrected")
+    export.add_argument("--split", nargs="+", choices=SPLITS, help="splits to translate (default: all)")
+    export.add_argument("--package-size", type=number, default=PACKAGE, metavar="N", help=f"queries ({PACKAGE})")
+    export.add_argument("--translations", nargs="+", type=Path, metavar="TABLE", help="machine translations to correct")
     control = parser.add_argument_group("review and import")
-    control.add_argument("--reviews", nargs="+", type=Path, metavar="SHEET", help="one filled-in sheet a reviewer")
+    control.add_argument("--reviews", nargs="+", type=Path, metavar="SHEET", help="filled-in sheets, one a reviewer")
     control.add_argument(
-        "--pairs", type=number, default=items, metavar="N", help=f"of a package, for each reviewer (default: {items})"
+        "--pairs", type=number, default=items, metavar="N", help=f"pairs of a package for a reviewer (default: {items})"
     )
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
@@ -321,11 +322,11 @@ def translations_arguments(parser: argparse.ArgumentParser) -> None:
 def translations(args: argparse.Namespace) -> int | None:
     """Translate queries by hand, for the cross-lingual set.
 
-    `export` writes packages of 1,000 queries, one tab-separated file (package, id, zh, machine_translation, english):
-    the translators fill in, or correct, `english`. `review` draws 100 random pairs of each finished package for each of
-    two reviewers, a sheet each (package, id, zh, english, correct): the reviewer fills in `correct` with 1 or 0.
-    `import` builds the set, as `add crosslingual` does, when every package's mean accuracy is at least 93 %; else it
-    prints which packages are refused and exits with 1.
+    `export` writes packages of 1,000 queries into one tab-separated file with the columns package, id, zh,
+    machine_translation and english. Translators fill in or correct `english`. `review` draws 100 random pairs of each
+    package for each of two reviewers. A reviewer's sheet has the columns package, id, zh, english and correct.
+    Reviewers fill in `correct` with 1 or 0. `import` builds the set as `add crosslingual` does, if the mean accuracy of
+    every package is at least 93 %. Otherwise it prints the refused packages and exits with 1.
 
     example:
       python -m builders annotate translations export --release build/sample --split dev test --out packages.tsv
@@ -340,12 +341,12 @@ def translations(args: argparse.Namespace) -> int | None:
 
 
 def _export_queries(args: argparse.Namespace) -> None:
-    """Write the queries of each split in packages, with a machine's translations where there are any."""
+    """Write the queries of each split in packages, with machine translations if there are any."""
     _, splits, pairs = open_translations(args.release, args.translations or (), "auto")
     chosen = [split for split in SPLITS if split in (args.split or splits)]
     if absent := [split for split in chosen if split not in splits]:
         raise InputError(f"has no queries of the split {absent[0]}", path=args.release)
-    machine = {pair.zh_id: pair.english for pair in reversed(pairs)}  # of several, the first
+    machine = {pair.zh_id: pair.english for pair in reversed(pairs)}  # the first translation of a query wins
     rows = [
         (f"{split}-{number // args.package_size + 1:03d}", zh_id, text, *[machine.get(zh_id, "")] * 2)
         for split in chosen
@@ -361,7 +362,7 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 
 def _review_translations(args: argparse.Namespace) -> None:
-    """Draw pairs of each package for every reviewer, each on their own."""
+    """Draw pairs of each package for every reviewer, independently."""
     _, splits, pairs = open_translations(args.release, args.source, "auto")
     texts = {zh_id: text for texts in splits.values() for zh_id, text in texts.items()}
     for reviewer in range(1, Rule().reviewers + 1):
@@ -375,7 +376,7 @@ def _review_translations(args: argparse.Namespace) -> None:
 
 
 def _import_translations(args: argparse.Namespace) -> int | None:
-    """Build the set from reviewed packages; return 1 where one of them is refused."""
+    """Build the set from reviewed packages. Return 1 if a package is refused."""
     base, splits, pairs = open_translations(args.release, args.source, "auto")
     rule, sheets = Rule(review_pairs=args.pairs), find_tables(args.reviews)
     packages, lines, is_refused = [], [], False
@@ -392,7 +393,7 @@ def _import_translations(args: argparse.Namespace) -> int | None:
         accuracy, outcome = "-" if share is None else percent(share), "accepted"
         if verdict.refusal:
             is_refused, outcome = True, f"refused: {verdict.refusal}"
-            log.error("package %s %s: revise it, and review it again", package, verdict.refusal)
+            log.error("package %s %s; revise the package, and review it again", package, verdict.refusal)
         lines.append(f"package {package}: {size:,} queries, accuracy {accuracy}, {outcome}")
     if is_refused or args.format == "text":
         print_result({"packages": packages}, "\n".join(lines), args.format)
@@ -406,15 +407,21 @@ def _import_translations(args: argparse.Namespace) -> int | None:
 
 
 def by_package(pairs: Iterable[Translation]) -> dict[str, dict[str, Translation]]:
-    """Return the pairs of each package by query id. :class:`InputError` for a pair in none, and for a query twice."""
+    """Return the pairs of each package by query id.
+
+    Raises :class:`InputError` for a pair without a package or without English text, and for a repeated query.
+    """
     packages: dict[str, dict[str, Translation]] = {}
     seen: dict[str, Translation] = {}
     for pair in pairs:
         first = seen.setdefault(pair.zh_id, pair)
         for is_right, problem in (
-            (pair.package, "no package; expected the table that `annotate translations export` wrote"),
+            (pair.package, "the column package is empty; expected the table of `annotate translations export`"),
             (pair.english, f"the query {pair.zh_id} of package {pair.package} has no English text"),
-            (first is pair, f"the query {pair.zh_id} again, after line {first.line} of {first.source.name}"),
+            (
+                first is pair,
+                f"the query {pair.zh_id} is repeated; line {first.line} of {first.source.name} has it first",
+            ),
         ):
             if not is_right:
                 raise InputError(problem, path=pair.source.shown, line=pair.line)
@@ -425,27 +432,27 @@ def by_package(pairs: Iterable[Translation]) -> dict[str, dict[str, Translation]
 def review_packages(
     pairs: Iterable[Translation], sheets: Sequence[Source], rule: Rule
 ) -> dict[str, tuple[int, Verdict]]:
-    """Return the size of each package, and the verdict on it by the reviewers' sheets: a sheet is a reviewer.
+    """Return the size of each package and the verdict from the reviewers' sheets. Each sheet is of one reviewer.
 
-    Raises :class:`InputError` for a sheet given twice, a row that is not judged, judged twice or in no package, and one
-    that was drawn before its English text was changed.
+    Raises :class:`InputError` for a repeated sheet, for a row that is unjudged, judged twice or in no package, and if
+    the English text changed after the sheet was drawn.
     """
     packages = by_package(pairs)
     judged: dict[str, dict[str, dict[str, bool]]] = {package: {} for package in packages}
     seen: dict[str, Source] = {}
     for sheet in sheets:
         if (first := seen.setdefault(sha256_of(sheet.path) + (sheet.member or ""), sheet)) is not sheet:
-            raise InputError(f"the same sheet as {first.name}; expected one of another reviewer", path=sheet.shown)
+            raise InputError(f"the same sheet as {first.name}; expected another reviewer's sheet", path=sheet.shown)
         table = open_table(sheet, spreadsheet=True)
         if missing := [name for name in SHEET_COLUMNS if name not in table.columns]:
-            raise InputError(f"no column {missing[0]}; expected a reviewer's sheet", path=sheet.shown, line=1)
+            raise InputError(f"has no column {missing[0]}; expected a reviewer's sheet", path=sheet.shown, line=1)
         for line, (package, zh_id, _, english, correct) in table.rows(SHEET_COLUMNS):
             pair, right = packages.get(package, {}).get(zh_id), answer_of(correct)
             found = judged.setdefault(package, {}).setdefault(sheet.shown, {})
             now = pair.english if pair else ""
             for is_right, problem in (
                 (pair, f"package {package} has no query {zh_id}"),
-                (english.strip() == now, f"judges {english!r}, the package has {now!r} by now; draw a new sheet"),
+                (english.strip() == now, f"judges {english!r}, but the package now has {now!r}; draw a new sheet"),
                 (right is not None, f"expected 1 or 0 in the column correct, found {correct!r}"),
                 (zh_id not in found, f"the query {zh_id} is judged twice"),
             ):

@@ -1,19 +1,19 @@
-"""A round of annotation as a directory: its packages with their pairs, versions and states, and what people said.
+"""The directory of an annotation round: packages with their pairs, versions and states, and people's judgments.
 
-    round.json                  what the round is of, its rule, and its packages with version, state and verdicts
-    packages/PACKAGE.jsonl      the pairs with their texts; PACKAGE.csv the same as a sheet to fill in
-    label-studio/               config.xml, PACKAGE.json: Label Studio's labelling interface and tasks
-    reviews/, adjudication/     sheets and tasks that `annotate review` and `annotate adjudicate` draw
-    judgments/                  who judged which pair, when, in which version of which package, as JSON lines
+    round.json                  release, rule, and packages with version, state and verdicts
+    packages/PACKAGE.jsonl      pairs with their texts; PACKAGE.csv has the same rows as a sheet to fill in
+    label-studio/               config.xml, PACKAGE.json: labelling interface and tasks of Label Studio
+    reviews/, adjudication/     sheets and tasks of `annotate review` and `annotate adjudicate`
+    judgments/                  judgments with person, pair, time, package and version, as JSON lines
 
-A file of judgments is named by the SHA-256 of its content, and files are only ever added: what is there cannot change
-unseen, and the folders of two copies of a round can be put together by copying files.
+A file of judgments is named by the SHA-256 of its content, so a changed file is detected. Files are only added. Two
+copies of a round can therefore be merged by copying their files of judgments.
 
-A package that was sent back has a further version, whose files are called PACKAGE.v2 and so on. Only people's judgments
-of a package's present version count. Of one person's on the same pair the latest does.
+A package that was sent back has a new version, whose files are called PACKAGE.v2 and so on. Only judgments of a
+package's present version count. If a person judged a pair twice, the latest judgment counts.
 
-A round asks one question of each pair: ``relevance`` for the qrels (Section 2.3, A.3), or ``errors``: what went wrong
-where a passage that is no positive was ranked so high (Section 3.5, Table 10).
+A round asks one question about each pair. The question ``relevance`` leads to qrels (Section 2.3, A.3). The question
+``errors`` asks for the error of a system that ranked a passage high which is not a positive (Section 3.5, Table 10).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Kind = Literal["annotation", "review", "adjudication", "model"]
 Asked = Literal["relevance", "errors"]
 Id = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\A[^\s\x00]+\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Version = Annotated[int, Meta(ge=1, le=1_000_000)]  # of a package: one more each time it was sent back
+Version = Annotated[int, Meta(ge=1, le=1_000_000)]  # a package's version increases by 1 when it is sent back
 Label = Annotated[int, Meta(ge=0, le=8)]
 Time = Annotated[datetime, Meta(tz=True)]
 Pair = tuple[str, str]  # query id, passage id
 
-# What people write into a sheet.
+# Answers that people write into a sheet.
 _ANSWERS = {
     **dict.fromkeys(("1", "yes", "true", "对", "是", "相关"), 1),
     **dict.fromkeys(("0", "no", "false", "错", "否", "不相关"), 0),
@@ -54,12 +54,12 @@ _ANSWERS = {
 
 
 def answer_of(cell: str) -> int | None:
-    """Return the answer in a cell of a sheet, 1 or 0 or a word for it; None where it is none of these."""
+    """Return the answer in a cell of a sheet, 1 or 0. Words such as yes count, too. Return None for any other text."""
     return _ANSWERS.get(cell.strip().lower())
 
 
 class Choice(NamedTuple):
-    """One answer: its label, which is also its key, its name in Chinese, what it means, and its English name."""
+    """One answer: its label, which is also its key, its Chinese name, its meaning, and its English name."""
 
     label: int
     name: str
@@ -68,15 +68,15 @@ class Choice(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The name in files."""
+        """The choice's name in files."""
         return self.english.replace(" ", "_")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question: its text, a ``hint`` for people who hand in nothing, its choices.
+    """A question of a round: its text, its choices, and a ``hint`` for people who submit no answer.
 
-    ``highest``: the highest label a person may give, and a model (UMBRELA's grades of relevance go to 3).
+    ``highest`` has the highest label of a person and of a model. A model's grades of relevance go to 3, as in UMBRELA.
     """
 
     name: Asked
@@ -87,15 +87,15 @@ class Question:
 
     @property
     def expected(self) -> str:
-        """The labels, for errors."""
+        """The range of labels, for error messages."""
         return "1 or 0" if self.name == "relevance" else f"1 to {len(self.choices)}"
 
     def label_of(self, text: str) -> int | None:
-        """Return the label that somebody has written, as a number or a name; None where it is none of the choices."""
+        """Return the label that a number or a name in ``text`` stands for, or None if it is not a choice."""
         if self.name == "relevance":
             return answer_of(text)
-        said = text.strip().lower().replace("_", " ").replace("-", " ")
-        return next((c.label for c in self.choices if said in (str(c.label), c.name, c.english)), None)
+        answer = text.strip().lower().replace("_", " ").replace("-", " ")
+        return next((c.label for c in self.choices if answer in (str(c.label), c.name, c.english)), None)
 
 
 RELEVANCE = Question(
@@ -136,10 +136,10 @@ class Ids(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True):
-    """One judgment of one pair: who judged it, when (UTC), in which version (from 1) of which package.
+    """One judgment of one pair, with person, time (UTC), package, and version of the package (from 1).
 
-    ``label``: 1 where the passage answers the query, 0 where not; a model's may go to 3. In an analysis of errors one
-    of its categories, from 1 to 8. A judgment of the kind ``model`` names the model, and never counts as a person's.
+    ``label`` is 1 if the passage answers the query, otherwise 0. A model's label may go to 3. In a round of errors,
+    ``label`` is a category from 1 to 8. A judgment of kind ``model`` names the model and never counts as a person's.
     """
 
     label: Label
@@ -158,7 +158,7 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
             (lowest <= self.label <= highest, f"label: expected {lowest} to {highest} in a judgment of {self.kind}"),
             (
                 (self.model is not None) == (self.kind == "model"),
-                "model: expected where the kind is model, and only there",
+                "model: expected if the kind is model, and only then",
             ),
             (0 < len(self.annotator) <= 200, "annotator: expected a name of at most 200 characters"),
             (visible(self.annotator) == self.annotator, "annotator: expected a name without control characters"),
@@ -169,33 +169,34 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
 
     @property
     def place(self) -> tuple[str, int, str, str, Pair]:
-        """The key of what a person judges once: whoever judges it again changes their mind, and the latest counts."""
+        """The key under which only a person's latest judgment counts."""
         return self.package, self.version, self.kind, self.annotator, self.pair
 
 
 def encoded(judgment: Judgment) -> bytes:
-    """Return the line of a judgment."""
+    """Encode a judgment as a JSON line."""
     return msgspec.json.encode(msgspec.structs.replace(judgment, time=judgment.time.astimezone(timezone.utc))) + b"\n"
 
 
 def read_judgments(round_: Path) -> list[Judgment]:
-    """Return every judgment of a round, each once, in the order of their times.
+    """Return every judgment of a round once, ordered by time.
 
-    Raises :class:`InputError` for a file that is not what its name says, and for a line that is no judgment.
+    Raises :class:`InputError` if a file's SHA-256 differs from its name, or if a line is not a judgment.
     """
     found: dict[Judgment, None] = {}
     for path in sorted(path for path in (round_ / JUDGMENTS).glob("*.jsonl") if not path.name.startswith(".")):
         if sha256_of(path) != path.stem:
-            raise InputError("was changed: its SHA-256 is not its name; put the original back", path=path)
+            raise InputError("was changed, because its SHA-256 differs from its name; restore the original", path=path)
         found |= dict.fromkeys(judgment for _, judgment in json_lines(path, Judgment))
     return sorted(found, key=lambda judgment: judgment.time)
 
 
 def add_judgments(round_: Path, judgments: Sequence[Judgment], timed: bool = True) -> int:
-    """Add what is new to a round, as one file that appears when it is whole; return the number of judgments added.
+    """Add new judgments to a round as one file, and return their number.
 
-    Two processes take turns; the same import changes nothing. Judgments that are not ``timed`` have no times of their
-    own: one is new where the latest of the same person on the same pair, package and version says something else.
+    The file appears when it is complete. A lock makes two processes take turns. Importing the same judgments again
+    changes nothing. If ``timed`` is False, the judgments have the time of the import instead of their own. Such a
+    judgment is new only if its label or note differs from the person's latest judgment of the pair in this version.
     """
     folder = round_ / JUDGMENTS
     with alone(folder, folder, wait=True):
@@ -204,10 +205,10 @@ def add_judgments(round_: Path, judgments: Sequence[Judgment], timed: bool = Tru
         if timed:
             new = [each for each in dict.fromkeys(judgments) if each not in known]
         else:
-            said = {each.place: (each.label, each.note) for each in known}
-            given = {each.place: each for each in judgments}  # of a pair twice, the last
-            new = [each for each in given.values() if said.get(each.place) != (each.label, each.note)]
-        for left in folder.glob(".*.tmp*"):  # files and locks of a killed process: nobody else is at it
+            latest = {each.place: (each.label, each.note) for each in known}
+            imported = {each.place: each for each in judgments}  # the last judgment of a repeated pair wins
+            new = [each for each in imported.values() if latest.get(each.place) != (each.label, each.note)]
+        for left in folder.glob(".*.tmp*"):  # a killed process's files and locks, because this process has the lock
             left.unlink()
         if new:
             content = b"".join(map(encoded, new))
@@ -216,11 +217,11 @@ def add_judgments(round_: Path, judgments: Sequence[Judgment], timed: bool = Tru
 
 
 State = Literal["open", "sent back", "accepted"]
-Votes = dict[Pair, dict[str, int]]  # by pair and person: the label
+Votes = dict[Pair, dict[str, int]]  # pair -> person -> label
 
 
 class Rule(msgspec.Struct, frozen=True, rename="kebab"):
-    """When a package is accepted (A.3), and the seed of the reviewers' draws; the defaults are the paper's."""
+    """The rule for accepting a package, and the seed of the reviewers' draws. The defaults are the paper's (A.3)."""
 
     reviewers: Count = 2
     review_pairs: Count = 100
@@ -233,7 +234,7 @@ class Rule(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Reviewed(msgspec.Struct, frozen=True):
-    """A decision about one version: by reviewer, the pairs judged as the annotators did, and all judged."""
+    """The decision on one version. ``reviews`` has each reviewer's number of agreeing and of all judged pairs."""
 
     version: Version
     accepted: bool
@@ -241,7 +242,7 @@ class Reviewed(msgspec.Struct, frozen=True):
 
 
 class Package(msgspec.Struct, frozen=True):
-    """One package: the version that is being worked on or was accepted, and the digest of the accepted labels."""
+    """One package, with its present version and, if it was accepted, the hash of its accepted ``labels``."""
 
     name: Annotated[str, Meta(pattern=r"\A\w{1,20}-\d{1,9}\Z")]
     pairs: Count
@@ -252,15 +253,15 @@ class Package(msgspec.Struct, frozen=True):
 
     @property
     def stem(self) -> str:
-        """The name of the files of its version, without their suffix."""
+        """The name of the present version's files, without the suffix."""
         return self.name if self.version == 1 else f"{self.name}.v{self.version}"
 
 
 class Round(msgspec.Struct, frozen=True):
     """The content of ``round.json``.
 
-    ``fingerprint`` changes when the release's queries or passages do; ``pool``: the SHA-256 of the pool, or of the run
-    whose errors are judged.
+    ``fingerprint`` changes if the release's queries or passages change. ``pool`` is the SHA-256 of the pool, or of the
+    run whose errors are judged.
     """
 
     format: Literal[1]
@@ -274,7 +275,7 @@ class Round(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if len({package.name for package in self.packages}) < len(self.packages):
-            raise ValueError("packages: expected each once")
+            raise ValueError("packages: expected each name once")
 
     @property
     def asked(self) -> Question:
@@ -282,24 +283,24 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class Item(Ids, frozen=True, rename="kebab"):
-    """A pair with its texts, as a package lists it."""
+    """A pair of a package, with its texts."""
 
     query: str
     passage: str
 
 
 def fingerprint_of(release: Release, split: str) -> str:
-    """Return a hash that changes when the texts that people judge do: the queries of the split, the passages."""
+    """Return a hash of the texts that people judge: the queries of the split, and the passages."""
     parts = release.fingerprint("queries", split) + release.fingerprint("corpus", "corpus")
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def open_round(path: Path, question: Asked | None = None) -> Round:
-    """Return the round of a directory; :class:`InputError` where there is none, or it asks another ``question``."""
+    """Return the round in ``path``. Raises :class:`InputError` without a round, or if it asks another ``question``."""
     try:
         found = read_json(path / ROUND, Round)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"not a round (no {ROUND}); `annotate export` makes one", path=path) from None
+        raise InputError(f"not a round (no {ROUND}); create a round with `annotate export`", path=path) from None
     if question not in (None, found.question):
         raise InputError(f"asks for {found.question}; expected a round that asks for {question}", path=path)
     return found
@@ -313,20 +314,20 @@ def write_round(path: Path, found: Round) -> None:
 def items_of(path: Path, package: Package) -> list[Item]:
     """Return the pairs of a package with their texts, in order.
 
-    :class:`InputError` where its file is missing, or has not the pairs that ``round.json`` says, each once.
+    Raises :class:`InputError` if the file is missing, repeats a pair, or differs in size from ``round.json``.
     """
     file = path / PACKAGES / f"{package.name}.jsonl"
     found = [item for _, item in json_lines(file, Item)]
     pairs = {item.pair for item in found}
     if not len(found) == len(pairs) == package.pairs:
-        expected = f"holds {len(pairs):,} different pairs in {len(found):,} lines; expected {package.pairs:,}"
+        expected = f"has {len(pairs):,} different pairs in {len(found):,} lines; expected {package.pairs:,} pairs"
         raise InputError(expected, path=file)
     return found
 
 
 @dataclass
 class Standing:
-    """The judgments of one package in its present version: labels by pair and person; adjudications by pair."""
+    """The judgments of a package's present version: labels by pair and person, and adjudications by pair."""
 
     package: Package
     pairs: Collection[Pair]
@@ -336,12 +337,12 @@ class Standing:
 
     @property
     def missing(self) -> list[Pair]:
-        """The pairs that no annotator has judged."""
+        """The pairs without a judgment of an annotator."""
         return [pair for pair in self.pairs if pair not in self.annotations]
 
     @property
     def disputed(self) -> list[Pair]:
-        """The pairs that have both labels of annotators and reviewers, be they one person's, and nobody has decided."""
+        """The pairs with different labels of annotators and reviewers that no adjudicator decided."""
         return [
             pair
             for pair in self.pairs
@@ -351,47 +352,47 @@ class Standing:
 
     @property
     def ties(self) -> list[Pair]:
-        """The pairs on which as many annotators say one thing as another, and that nobody has decided."""
+        """The pairs with equally many annotators for two labels that no adjudicator decided."""
         return [pair for pair in self.pairs if pair in self.annotations and self.label(pair) is None]
 
     @property
     def digest(self) -> str:
-        """A hash that changes when a label that annotators gave does: what was accepted is what was reviewed."""
+        """A hash of the annotators' labels. A change after the review is detected by this hash."""
         lines = (f"{' '.join(pair)} {self.annotated(pair)}" for pair in self.pairs)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def votes(self, pair: Pair) -> dict[str, int]:
-        """Return the label of a pair by annotator or reviewer; of a person who was both, that of the review."""
+        """Return annotator or reviewer -> label of a pair. For a person who was both, the review counts."""
         return self.annotations.get(pair, {}) | self.reviews.get(pair, {})
 
     def annotated(self, pair: Pair) -> int | None:
-        """Return the label that most annotators of a pair gave; None where there is none, or as many gave another."""
+        """Return the label that most annotators of a pair gave, or None for a tie or an unjudged pair."""
         first, second = [*Counter(self.annotations.get(pair, {}).values()).most_common(2), (None, 0), (None, 0)][:2]
         return first[0] if first[1] > second[1] else None
 
     def reviewed(self, pair: Pair) -> int | None:
-        """Return the label that reviews are compared with: that of most annotators; of a tie, the adjudicator's.
+        """Return the label that reviews are compared with: the label of most annotators, or a tie's adjudicated label.
 
-        Where annotators agree, an adjudicator's label does not count: the rest of the package would seem as good.
+        The adjudicator corrects only some pairs. If all these labels counted, the package would look better than it is.
         """
         label = self.annotated(pair)
         return self.adjudications.get(pair) if label is None else label
 
     def label(self, pair: Pair) -> int | None:
-        """Return the label that counts: the adjudicator's, else that of most annotators.
+        """Return the final label: the adjudicator's, otherwise the label of most annotators.
 
-        Reviewers say whether a package is good enough; their labels change none (A.3).
+        Reviewers only measure the accuracy of a package. Their labels are not final labels (A.3).
         """
         return self.adjudications.get(pair, self.annotated(pair))
 
 
 def standings(round_: Path, found: Round) -> list[Standing]:
-    """Return the standing of each package of a round."""
+    """Return the judgments of each package of a round."""
     every = {
         package.name: Standing(package, dict.fromkeys(item.pair for item in items_of(round_, package)))
         for package in found.packages
     }
-    for each in read_judgments(round_):  # the latest of each person comes last, and counts
+    for each in read_judgments(round_):  # ordered by time, so a person's latest judgment overwrites earlier judgments
         standing = every.get(each.package)
         if not standing or each.question != found.question:
             continue

@@ -1,4 +1,4 @@
-"""The tasks of a round in every form: they go to Label Studio, as sheets and as JSON lines, and come back judged."""
+"""Write the tasks of a round for Label Studio, as sheets and as JSON lines, and read them back with judgments."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ from builders.store.reader import Release, open_release
 
 COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "passage", "said", "label", "note")
 _NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
-_FORMULA = tuple("=+-@\t\r")  # a spreadsheet would compute, not show, a cell that begins so
-# A word of one character marks too much: 的, 了, 吗. Numbers and Latin words count at any length.
+_FORMULA = tuple("=+-@\t\r")  # a spreadsheet computes cells that begin so
+# Chinese words of one character, such as 的, would be highlighted too often. Numbers and Latin words may be short.
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
-# Nor does what makes a question of a query say anything of a passage.
+# Question words are not highlighted, because they tell nothing about a passage.
 ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为什么", "为何", "多少", "哪里", "哪些", "哪个", "是否"}
-# A key a choice: 1 or 0 judges a pair, Ctrl+Enter (of Label Studio) hands it in. The alias is what the export has.
+# Each choice has a key: 1 or 0 judges a pair, and Label Studio's Ctrl+Enter submits it. Exports contain the alias.
 _CONFIG = """\
 <View>
   <Style>
@@ -83,7 +83,7 @@ _CONFIG = """\
 
 
 class Task(Item, frozen=True, rename="kebab"):
-    """A pair to judge: in which package and version, as what; what others said, and the label that it has so far."""
+    """A pair to judge, with its package, version, kind of work, earlier votes (``said``), and label so far."""
 
     package: str
     version: int
@@ -93,30 +93,30 @@ class Task(Item, frozen=True, rename="kebab"):
 
 
 def tasks_of(round_: Path, package: Package, kind: Kind, pairs: Mapping[Pair, Mapping[str, Any]]) -> list[Task]:
-    """The tasks of some ``pairs`` of a package, each with what is said of it or its label."""
+    """Return the tasks for some ``pairs`` of a package. The values of ``pairs`` are fields ``said`` or ``label``."""
     items = [item for item in items_of(round_, package) if item.pair in pairs]
     place = package.name, package.version, kind
     return [Task(*msgspec.structs.astuple(item), *place, **pairs[item.pair]) for item in items]  # type: ignore[call-arg]
 
 
 def common_terms(query: str, passage: str) -> list[str]:
-    """Return the words of a query that stand in a passage, whatever their case; the longest first."""
+    """Return the words of a query that occur in a passage, ignoring case, the longest first."""
     text = passage.lower()
     found = {word.lower() for word in words(query) if _TERM.fullmatch(word)} - ASKING
     return sorted((word for word in found if word in text), key=lambda word: (-len(word), word))
 
 
 def marked(text: str, terms: list[str]) -> str:
-    """Return the text as HTML: nothing in it is markup but ``<mark>`` around each of the ``terms``."""
+    """Return the text as escaped HTML with ``<mark>`` around each of the ``terms``."""
     if not terms:
         return html.escape(text)
-    # Split where a term stands, before anything is escaped: no term is found in what escaping adds.
+    # Split at the terms before escaping, so that no term matches inside an HTML entity.
     parts = re.split(f"({'|'.join(map(re.escape, terms))})", text, flags=re.IGNORECASE)
     return "".join(f"<mark>{html.escape(part)}</mark>" if n % 2 else html.escape(part) for n, part in enumerate(parts))
 
 
 def config_of(question: Question) -> str:
-    """Return the labelling interface of a round that asks this question; pointed at, a choice says what it means."""
+    """Return Label Studio's labelling interface for a question. A tooltip explains each choice."""
     choices = (
         f'    <Choice value="{choice.name}" alias="{choice.label}" hotkey="{choice.label}"'
         + f' hint="{choice.means}"' * bool(choice.means)
@@ -127,14 +127,14 @@ def config_of(question: Question) -> str:
 
 
 def write_package(folder: Path, stem: str, tasks: Sequence[Task], studio: Path | None = None) -> None:
-    """Write tasks in every form: ``STEM.csv`` and ``.jsonl`` in ``folder``, ``.json`` there, too, or in ``studio``."""
+    """Write ``STEM.csv``, ``.jsonl`` and ``.json`` to ``folder``. The ``.json`` goes to ``studio`` if that is given."""
     write_sheet(folder / f"{stem}.csv", tasks)
     write_lines(folder / f"{stem}.jsonl", tasks)
     write_tasks((studio or folder) / f"{stem}.json", tasks)
 
 
 def write_sheet(path: Path, tasks: Sequence[Task]) -> None:
-    """Write a CSV that spreadsheets open as what it is: UTF-8 with a mark, and no cell that is a formula."""
+    """Write a CSV for spreadsheets: UTF-8 with a byte order mark, and no cell that would be read as a formula."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -145,31 +145,31 @@ def write_sheet(path: Path, tasks: Sequence[Task]) -> None:
 
 
 def write_lines(path: Path, tasks: Sequence[Task]) -> None:
-    """Write the same as JSON lines."""
+    """Write the tasks as JSON lines."""
     _write(path, "".join(msgspec.json.encode(task).decode() + "\n" for task in tasks))
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that somebody fills in. Another text that stands there, perhaps filled in, stays as ``NAME.1``."""
+    """Write a file that people fill in. An existing file with another text, perhaps filled in, becomes ``NAME.1``."""
     if path.exists() and path.read_bytes() != text.encode():
         names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
-        kept = next(name for name in names if not name.exists())
-        path.rename(kept)
-        log.warning("%s: there already, with other text (filled in?): kept as %s", path, kept.name)
+        backup = next(name for name in names if not name.exists())
+        path.rename(backup)
+        log.warning("%s: the existing file has another text, so it was renamed to %s", path, backup.name)
     write_text(path, text)
 
 
 def write_tasks(path: Path, tasks: Sequence[Task], by: str = "") -> None:
-    """Write tasks as the JSON list that Label Studio imports; a label that is there already comes as a prediction.
+    """Write tasks as the JSON list that Label Studio imports. A task's label becomes a prediction.
 
-    ``by``: the model that gave the labels; the last version's annotators where it is empty.
+    ``by`` names the model that gave the labels. If ``by`` is empty, the labels are of the package's previous version.
     """
     write_text(path, "[\n" + ",\n".join(msgspec.json.encode(_studio(task, by)).decode() for task in tasks) + "\n]\n")
 
 
 def _studio(task: Task, by: str) -> dict[str, Any]:
     row, terms = msgspec.to_builtins(task), common_terms(task.query, task.passage)
-    # The plain query is for the lists of tasks, which show no HTML.
+    # The plain query is for Label Studio's list of tasks, which shows no HTML.
     data = {key: row[key] for key in ("package", "version", "kind", "query-id", "corpus-id", "query", "said")}
     data |= {"query_html": marked(task.query, terms), "passage_html": marked(task.passage, terms)}
     if task.label is None:
@@ -181,42 +181,43 @@ def _studio(task: Task, by: str) -> dict[str, Any]:
 
 def export_arguments(parser: argparse.ArgumentParser) -> None:
     number, pairs = whole_number(1), Rule().review_pairs
-    parser.add_argument("--pool", type=Path, required=True, metavar="FILE", help="what `pool select` wrote")
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release with the texts")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries the pool has (dev)")
-    parser.add_argument("--unjudged", action="store_true", help="leave out the pairs that the release's qrels have")
-    parser.add_argument("--package-size", type=number, default=PACKAGE, metavar="N", help=f"pairs each ({PACKAGE})")
+    parser.add_argument("--pool", type=Path, required=True, metavar="FILE", help="output of `pool select`")
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release with the texts")
+    parser.add_argument("--split", choices=SPLITS, default="dev", help="split of the pool's queries (default: dev)")
+    parser.add_argument("--unjudged", action="store_true", help="skip the pairs that are in the release's qrels")
     parser.add_argument(
-        "--review-pairs", type=number, default=pairs, metavar="N", help=f"of a package, for each reviewer ({pairs})"
+        "--package-size", type=number, default=PACKAGE, metavar="N", help=f"pairs of a package (default: {PACKAGE})"
     )
+    help_text = f"pairs of a package for a reviewer (default: {pairs})"
+    parser.add_argument("--review-pairs", type=number, default=pairs, metavar="N", help=help_text)
 
 
 def export(args: argparse.Namespace) -> None:
-    """A pool as a round: packages of pairs, for Label Studio, for spreadsheets and as JSON lines.
+    """Write a pool as a round: packages of pairs for Label Studio, for spreadsheets and as JSON lines.
 
-    The pairs of a query stay together, in the order of the passages' ids: their ranks would say what a model thinks of
-    them. Writes ROUND, which must not be there: a round is never replaced.
+    The pairs of a query stay together, ordered by passage id, because an order by rank would show a model's opinion.
+    ROUND must not exist, because a round is never replaced.
 
-    Columns of a sheet: package, version, kind (annotation, review, adjudication), query-id, corpus-id, query, passage,
-    said (the votes so far, in an adjudication), label, note. In JSON lines a row is an object of the same keys.
-    `import` takes both back when ``label`` is filled in.
+    A sheet has the columns package, version, kind (annotation, review or adjudication), query-id, corpus-id, query,
+    passage, said (the votes so far, for an adjudication), label and note. JSON lines have the same keys. `import` reads
+    both forms after ``label`` is filled in.
     """
     chosen = [pair.pair for pair in read_pool(args.pool) if not (args.unjudged and pair.judged is not None)]
     order = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in chosen))}
     pairs = sorted(set(chosen), key=lambda pair: (order[pair[0]], pair[1]))
     if not pairs:
-        raise InputError("holds no pair that is not judged", path=args.pool)
+        raise InputError("has no unjudged pair; pool further runs, or omit --unjudged", path=args.pool)
     release, rule = open_release(args.release), Rule(review_pairs=args.review_pairs)
     packages = make_round(args.round, release, args.split, pairs, args.pool, rule, args.package_size)
     print(f"{len(pairs):,} pairs of {len(order):,} queries in {packages:,} packages: {args.round}")
 
 
 def expect_new(path: Path) -> None:
-    """Raise :class:`InputError` where a round is there already."""
+    """Raise :class:`InputError` if ``path`` is a round already."""
     if (path / ROUND).exists():
-        with work_beside(path):  # what is left of an export that was killed when it was done goes
+        with work_beside(path):  # removes the work folder of an export that was killed after it was done
             pass
-        raise InputError("is a round already, which may hold judgments; expected a new path", path=path)
+        raise InputError("is already a round, which may have judgments; expected a new path", path=path)
 
 
 def make_round(
@@ -229,10 +230,10 @@ def make_round(
     size: int = PACKAGE,
     question: Question = RELEVANCE,
 ) -> int:
-    """Write the round ``path``, which must not be there; return the number of its packages.
+    """Write the round ``path``, which must not exist, and return the number of its packages.
 
-    ``pairs`` stand in their order, those of a query together; ``source`` is the file that they come from. Raises
-    :class:`InputError` for a pair that the release lacks.
+    ``pairs`` must be in the order of the packages, with the pairs of a query together. ``source`` is the file of the
+    pairs. Raises :class:`InputError` for a pair that is not in the release.
     """
     expect_new(path)
     queries = release.texts("queries", split)
@@ -254,7 +255,7 @@ def make_round(
 
 
 class Place(Ids, frozen=True, rename="kebab"):
-    """The subject of a judgment, as a file says it: a pair in a version of a package, judged as what."""
+    """The subject of a judgment in a file: pair, package, version and kind of work."""
 
     package: str
     version: Version
@@ -262,7 +263,7 @@ class Place(Ids, frozen=True, rename="kebab"):
 
 
 class Row(Place, frozen=True, rename="kebab"):
-    """One judgment as a file brings it: what it is of, and what it says."""
+    """One row of a file with judgments: the subject of the judgment, and its content."""
 
     label: Label | None
     annotator: str | None = None
@@ -287,7 +288,7 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 class _Annotation(msgspec.Struct, frozen=True):
-    """One person's work on a task; ``was_cancelled``: they skipped it."""
+    """One person's work on a task. ``was_cancelled`` is True if the person skipped the task."""
 
     result: list[_Result]
     updated_at: Time
@@ -296,24 +297,24 @@ class _Annotation(msgspec.Struct, frozen=True):
 
 
 class _Exported(msgspec.Struct, frozen=True):
-    """A task of Label Studio's JSON export."""
+    """One task in Label Studio's JSON export."""
 
     data: Place
     annotations: list[_Annotation]
 
 
 def take_in_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what people have judged")
-    parser.add_argument("--annotator", metavar="NAME", help="who judged, where a file does not say it")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files with judgments")
+    parser.add_argument("--annotator", metavar="NAME", help="name of the person, for rows without a name")
 
 
 def take_in(args: argparse.Namespace) -> None:
-    """Judgments into a round: from Label Studio, from sheets, from JSON lines.
+    """Import judgments into a round from Label Studio, from sheets, or from JSON lines.
 
-    FILE is Label Studio's JSON export, a sheet that was filled in (CSV or TSV), JSON lines of the same, or a file of
-    judgments of another copy of the round; what it is, its content says. Label Studio's export has no addresses: people
-    are called user-1 and so on. Rows without a label are not judged yet and are passed over. Nothing is taken where one
-    row is wrong. The same import again changes nothing.
+    FILE is Label Studio's JSON export, a filled-in sheet (CSV, TSV or JSON lines), or a file of judgments from another
+    copy of the round. The format is detected from the content. Label Studio's export has no addresses, so people are
+    named user-1 and so on. Rows without a label are skipped. If one row is wrong, nothing is imported. Importing a file
+    twice has no further effect.
     """
     found, now = open_round(args.round), datetime.now(timezone.utc)
     packages = {each.name: (each, {item.pair for item in items_of(args.round, each)}) for each in found.packages}
@@ -324,10 +325,10 @@ def take_in(args: argparse.Namespace) -> None:
             if row.label is not None:
                 made = _judgment(row, f"{path}:{place}", found.question, packages, row.annotator or args.annotator, now)
                 (timed if row.time else untimed).append(made)
-    # All of one call is added by one file where all have their times, as Label Studio's have; sheets have none.
+    # Label Studio's judgments have times, but rows of sheets have no time.
     new = add_judgments(args.round, timed) + add_judgments(args.round, untimed, timed=False)
     if old := sum(each.version < packages[each.package][0].version for each in (*timed, *untimed)):
-        log.warning("%d judgments are of versions that were sent back: they are kept, and count no more", old)
+        log.warning("%d judgments are of versions that were sent back; they are stored, but do not count", old)
     print(f"{new:,} new judgments of {len(timed) + len(untimed):,}: {args.round}")
 
 
@@ -346,29 +347,29 @@ def _judgment(
     who: str | None,
     now: datetime,
 ) -> Judgment:
-    """Return the row as a judgment. :class:`InputError` where it is of no pair of the round, or nobody's."""
+    """Return the row as a judgment. Raises :class:`InputError` if its pair or its person is unknown."""
     package, pairs = packages.get(row.package, (Package("none", 0), set()))
     for is_right, problem in (
         (row.package in packages, f"the round has no package {row.package!r}"),
         (row.pair in pairs, f"the package {row.package} has no pair {row.query_id!r}, {row.corpus_id!r}"),
-        (row.version <= package.version, f"version {row.version} of {row.package}, which is at {package.version}"),
-        (who, "does not say who judged; expected --annotator NAME"),
+        (row.version <= package.version, f"version {row.version} of {row.package} is above {package.version}"),
+        (who, "has no annotator; give --annotator NAME"),
     ):
         if not is_right:
             raise InputError(problem, path=where)
-    said: list[Any] = [row.label, who, row.time or now, row.package, row.version, row.kind, row.model or None]
+    fields: list[Any] = [row.label, who, row.time or now, row.package, row.version, row.kind, row.model or None]
     try:
-        return Judgment(*row.pair, *said, row.note or None, question)  # type: ignore[call-arg]
+        return Judgment(*row.pair, *fields, row.note or None, question)  # type: ignore[call-arg]
     except ValueError as error:
         raise InputError(str(error), path=where) from None
 
 
 def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
-    """Yield (line, row) of a filled-in table. :class:`InputError` for one of other columns, and for a bad row."""
+    """Yield (line, row) of a filled-in table. Raises :class:`InputError` for a missing column and for a wrong row."""
     for source in find_tables([path]):
         table = open_table(source, spreadsheet=True)
         if missing := [name for name in _NEEDED if name not in table.columns]:
-            raise InputError(f"no column {missing[0]}; expected a sheet of `annotate`", path=source.shown, line=1)
+            raise InputError(f"has no column {missing[0]}; expected a sheet of `annotate`", path=source.shown, line=1)
         names = [name for name in (*COLUMNS, "annotator", "time") if name in table.columns]
         for line, fields in table.rows(names):
             cells = {name: cell.strip() for name, cell in zip(names, fields, strict=True)}
@@ -376,25 +377,25 @@ def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int
             if cells["label"] and label is None:
                 expected = f"expected {question.expected} in the column label, found {cells['label']!r}"
                 raise InputError(expected, path=where)
-            given = {name: cell for name, cell in cells.items() if cell and name not in ("query", "passage", "said")}
+            filled = {name: cell for name, cell in cells.items() if cell and name not in ("query", "passage", "said")}
             ids = {name: cells[name].removeprefix("'") for name in ("query-id", "corpus-id")}
-            yield line, typed(given | ids | {"label": label}, Row, where, from_text=True)
+            yield line, typed(filled | ids | {"label": label}, Row, where, from_text=True)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, Row]]:
-    """Yield (line, row) of JSON lines; errors as of :func:`read_sheet`."""
+    """Yield (line, row) of JSON lines. Raises :class:`InputError` for a wrong line."""
     return json_lines(path, Row)
 
 
 def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
-    """Yield (number of the task from 1, row) of every annotation in Label Studio's JSON export (not JSON-MIN)."""
+    """Yield (number of the task, from 1; row) for every annotation in Label Studio's JSON export (not JSON-MIN)."""
     for number, task in enumerate(json_of(read_whole(path), list[_Exported], path), 1):
         for annotation in task.annotations:
             values = {result.from_name: result.value for result in annotation.result}
             choices, note = values.get("label", _Value()).choices, values.get("note", _Value()).text
             if annotation.was_cancelled or not choices:
                 continue
-            # The alias of a choice, or its name, as an interface without aliases says it.
+            # An export has the alias of a choice, or its name if the labelling interface has no aliases.
             label, person = question.label_of(choices[0]), annotation.completed_by
             if len(choices) > 1 or label is None:
                 found = f"expected one choice, {question.expected}, found {', '.join(choices)[:80]}"

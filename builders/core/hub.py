@@ -20,6 +20,7 @@ from builders.core.files import sha256_of, temporary_folder
 from builders.core.limits import full_disk
 from builders.core.typed import read_json
 
+OTHER_HUB = "; set HF_ENDPOINT to use a mirror or another hub"
 _AGAIN = "run the same command again: what was received is not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # models of the hub's first years have no ORG/
@@ -168,7 +169,7 @@ def commit_in(answer: Any, repo: str) -> str:
     It becomes the name of folders.
     """
     if not COMMIT.fullmatch(str(answer.sha)):
-        raise InputError(f"the hub gives {repo} the commit {answer.sha!r}; expected 40 hex digits")
+        raise InputError(f"the hub gives {repo} the commit {answer.sha!r}; expected 40 hex digits{OTHER_HUB}")
     return str(answer.sha)
 
 
@@ -206,7 +207,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
     except HFValidationError:  # a ValueError: ``repo`` can be no name, and nothing was asked
         raise
     except LocalTokenNotFoundError as error:
-        raise InputError("no token: log in with `hf auth login`, or set HF_TOKEN") from error
+        raise InputError(f"no token: log in with `hf auth login`, or set HF_TOKEN{OTHER_HUB}") from error
     except Exception as error:
         if full_disk(error):
             raise
@@ -218,11 +219,12 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
                 # Large files go by another library, hf_xet, which words its errors itself.
                 raise Unfinished(
                     f"{endpoint}: the {way} failed ({_last_line(error)}); {again};"
-                    " set HF_HUB_DISABLE_XET=1 if that hub has no xet storage"
+                    f" set HF_HUB_DISABLE_XET=1 if that hub has no xet storage{OTHER_HUB}"
                 ) from error
             if _in_the_library(error):
                 words = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
-                raise Unfinished(f"{endpoint} gave an answer that is none of a hub's ({words}); {again}") from error
+                message = f"{endpoint} gave an answer that is none of a hub's ({words}); {again}{OTHER_HUB}"
+                raise Unfinished(message) from error
             raise
         status = getattr(getattr(cause, "response", None), "status_code", None)
         passes = status is None or status in (412, 429) or status >= 500  # the same command may succeed
@@ -239,7 +241,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
                 412: f"{repo} has got another commit in the meantime; run the same command again",
                 None: f"{endpoint} cannot be reached, or broke the connection ({said}); {again}",
             }.get(status, f"{endpoint} {failed if passes else f'refused: {said} (status {status})'}")
-        raise (Unfinished if passes else InputError)(message) from error
+        raise (Unfinished if passes else InputError)(message + OTHER_HUB) from error
 
 
 def _in_the_library(error: Exception) -> bool:

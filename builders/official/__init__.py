@@ -1,25 +1,27 @@
-"""Make a release from the official archives, or from a copy.
+"""Build a release from the official archives, or from a copy.
 
-Both releases are read, or any part of them: passage_collection.json, train.json, dev.json, test1.json and test2.json of
-the original one; part-00 to part-03 with passage2id.map.json, dual.train.tsv and cross.train.tsv (with negatives for
-`negative_passages`), dev.q.format, q2qid.dev.json and the dual-encoder's top 50 of dev (the run
-runs/official-dev-top50.trec) of the pre-processed one. Ids are compared with the MD5 of their texts, line numbers with
-the map, the TSVs with train.json. Disagreements are printed, and counted in stats.json with examples. A line that is
-not in its file's format ends the build with file and line. `export --format official` writes such files again.
+--archive reads the original release, the pre-processed release, or any of their files. The original release has
+passage_collection.json, train.json, dev.json, test1.json and test2.json. The pre-processed release has part-00 to
+part-03 with passage2id.map.json, dual.train.tsv, cross.train.tsv, dev.q.format and q2qid.dev.json. The negatives of its
+TSVs become `negative_passages`. Its dual-encoder's top 50 of dev becomes the run runs/official-dev-top50.trec.
 
---skip-bad-lines skips such a line, counts it in stats.json and lists it in official/skipped.tsv. A skipped passage
-keeps its line number, so that the map stays right; judgments of it are counted, and left out of the qrels.
+Ids are compared with the MD5 of their texts, line numbers with the map, and the TSVs with train.json. Differences are
+printed, and counted in stats.json with examples. A line in a wrong format stops the build, with file and line.
+--skip-bad-lines skips such lines, counts them in stats.json and lists them in official/skipped.tsv. A skipped passage
+keeps its line number, so the map stays valid. Its judgments are counted, and skipped in the qrels. `export --format
+official` writes official files from a release.
 
---copy reads copies from a hub (HF_ENDPOINT names another), folders or files: rows with their passages
-(zyznull/dureader-retrieval-ranking; ORG/NAME/dev.jsonl.gz takes that file alone), or corpus, queries and judgments
-(mteb/DuRetrieval; C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels), JSON lines or Parquet. The differences from the
-published sizes are printed. A copy holds some of the passages: scores on it are not scores on the collection.
+--copy reads copies from a hub, folders or files, as JSON lines or Parquet. HF_ENDPOINT sets another hub. A copy has
+rows with their passages (zyznull/dureader-retrieval-ranking), or corpus, queries and judgments (mteb/DuRetrieval, or
+C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels). ORG/NAME/dev.jsonl.gz reads only this file. The differences from the
+published sizes are printed. Copies lack passages, so do not compare scores on a copy with scores on the collection.
 
---list prints the source of every archive of the paper, its size, checksums and licence, and how to get by hand what
-has no address. Nothing is fetched. `unknown` is a figure that nobody has published, `-` one that does not apply.
+--list prints the source, size, checksums and licence of every archive of the paper. If an archive has no address, it
+explains how to get the archive by hand. Nothing is fetched. `unknown` means that a value is not published, `-` that it
+does not apply.
 
-An archive is unpacked beside --out, and needs that room. Memory does not grow with the texts; a passage takes about 40
-bytes.
+An archive is unpacked beside --out and needs disk space there. Memory does not grow with the length of the texts. Each
+passage takes about 40 bytes.
 
 example:
   python -m builders official --list cmedqa2 datafountain-424
@@ -39,13 +41,14 @@ from builders.core.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     given = parser.add_mutually_exclusive_group(required=True)
-    archive = "folders, tar or tar.gz archives, or single official files"
+    archive = "official files: folders, tar or tar.gz archives, or single files"
     given.add_argument("--archive", nargs="+", type=Path, metavar="DIR_OR_TAR", help=archive)
-    given.add_argument("--list", nargs="*", metavar="NAME", help="print the source and licence of these archives (all)")
+    list_help = "print the source and licence of these archives (default: all)"
+    given.add_argument("--list", nargs="*", metavar="NAME", help=list_help)
     copy = "copies: folders, files, or ORG/NAME of datasets on a hub"
     given.add_argument("--copy", nargs="+", metavar="DIR_OR_REPO", help=copy)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the release directory to write")
-    skip = "skip lines that are not in their file's format (default: stop)"
+    parser.add_argument("--out", type=Path, metavar="DIR", help="release directory to write")
+    skip = "skip lines in a wrong format (default: stop)"
     parser.add_argument("--skip-bad-lines", action="store_true", help=skip)
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out is None:
         args.usage_error("the following arguments are required: --out")
     if args.copy and args.skip_bad_lines:
-        raise InputError("--skip-bad-lines goes with --archive")
+        raise InputError("--skip-bad-lines works only with --archive; remove it")
     if args.copy:
         stats = build_copy(args.copy, args.out)
         lines, findings = ["", differences_text(stats["copy"])], stats["copy"]

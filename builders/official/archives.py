@@ -1,7 +1,7 @@
-"""The official files in directories, tars and tar.gz archives, or given alone.
+"""Find the official files: in directories, in tar and tar.gz archives, or as single files.
 
-Archives are unpacked into a work folder in one pass, under names of our own. Archives come from elsewhere: a name that
-leads out of the archive, a link, a device or a member beyond any official file's size is refused, wanted or not.
+Archives are unpacked into a work folder in one pass, under numbers as names. Because archives are foreign input, some
+members are refused: names that lead out of the archive, links, devices, and members larger than any official file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from builders.core.progress import progress
 from builders.core.typed import problem_of
 from builders.official.formats import role_of
 
-MEMBER_BYTES = 32 << 30  # the largest official file, passage_collection.json, has about 8 GiB
+MEMBER_BYTES = 32 << 30  # the largest official file is passage_collection.json with about 8 GiB
 _HEADER_BYTES = 1 << 20  # extended tar headers (long names) are read into memory
 _COPY = 4 << 20
 
@@ -30,12 +30,12 @@ class OfficialFile:
     """An official file.
 
     Attributes:
-        name: its name inside its archive, with forward slashes.
-        shown: its name in errors.
-        archive: the path that the user gave.
-        path: the file on disk.
-        role: a role of :data:`.formats.ROLES`.
-        rows: its rows without the bad lines; None where it was not read.
+        name: name inside its archive, with forward slashes.
+        shown: name in error messages.
+        archive: path of the archive or folder, as the user gave it.
+        path: path of the unpacked file.
+        role: role of :data:`.formats.ROLES`.
+        rows: number of rows without bad lines, or None before the file is read.
     """
 
     name: str
@@ -56,15 +56,15 @@ class OfficialFile:
             return file.read(size)
 
     def error(self, message: str, line: int | None = None) -> InputError:
-        """Return an error that names the file, and the line where given."""
+        """Return an error that names the file and, if given, the line."""
         return InputError(message, path=self.shown, line=line)
 
 
 class _Header(tarfile.TarInfo):
-    """A tar header whose extensions may not claim more memory than a name needs."""
+    """A tar header that refuses large extensions, because tarfile reads extensions into memory."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-        if self.size < 0:  # the next header would be looked for before this one
+        if self.size < 0:  # tarfile would go backwards in the archive
             raise tarfile.ReadError(f"a member of {self.size:,} bytes")
         if self.type not in tarfile.REGULAR_TYPES and self.size > _HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {self.size:,} bytes")
@@ -72,15 +72,15 @@ class _Header(tarfile.TarInfo):
 
 
 def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
-    """Return the official files of all archives, in the order of the archives, inside one by name.
+    """Return the official files of all archives, in the order of the archives. Files of an archive are sorted by name.
 
     Args:
-        archives: directories, tar or tar.gz files (told by their content), or single official files.
-        work: an existing folder for the unpacked files.
+        archives: directories, tar or tar.gz files (detected by their content), or single official files.
+        work: existing folder for the unpacked files.
 
     Raises:
-        InputError: for a path that is missing or is none of these, and for an archive that is damaged, cut short, or
-            holds a member that is refused.
+        InputError: for a path that is missing or of another kind, and for an archive that is damaged, cut short, or has
+            a refused member.
     """
     members: list[OfficialFile] = []
     for archive in archives:
@@ -97,7 +97,7 @@ def _directory(folder: Path) -> Iterator[OfficialFile]:
 
 def _file(archive: Path, work: Path) -> list[OfficialFile]:
     remedy = "expected a directory, a tar or a tar.gz"
-    with reading(archive, damaged="is damaged, cut short, or no archive", remedy=remedy), open(archive, "rb") as file:
+    with reading(archive, damaged="is damaged or not an archive", remedy=remedy), open(archive, "rb") as file:
         zipped = file.peek(2)[:2] == b"\x1f\x8b"
         if not zipped and (role := role_of(archive.name)):
             return [OfficialFile(archive.name, str(archive), archive, archive, role)]
@@ -109,19 +109,19 @@ def _file(archive: Path, work: Path) -> list[OfficialFile]:
 
 
 def _members(archive: Path, stream: IO[bytes] | gzip.GzipFile, file: IO[bytes], work: Path) -> Iterator[OfficialFile]:
-    """Unpack the official files of a tar. ``stream``: its content, which is ``file`` itself or unpacked from it."""
+    """Unpack the official files of a tar. ``stream`` is ``file`` or, for a tar.gz, its decompressed content."""
     with (
         progress(total=archive.stat().st_size, unit="B", label=archive.name) as bar,
         tarfile.open(fileobj=stream, mode="r:", tarinfo=_Header, errors="replace") as tar,
     ):
         for info in tar:
-            tar.members = []  # type: ignore[attr-defined]  # it would keep them all
-            name = str(PurePosixPath(info.name))  # without ./ in front
-            problem = "" if name == "." else problem_of(name)  # the folder that was packed
+            tar.members = []  # type: ignore[attr-defined]  # prevents a list of all members in memory
+            name = str(PurePosixPath(info.name))  # removes a leading ./
+            problem = "" if name == "." else problem_of(name)  # "." is the packed folder itself
             if not (info.isreg() or info.isdir()) or info.issparse():
                 problem = f"the member {info.name!r} is a link, a device or another special file"
             elif not 0 <= info.size <= MEMBER_BYTES:
-                problem = f"the member {info.name!r} has {info.size:,} bytes, above {MEMBER_BYTES:,} or below none"
+                problem = f"the member {info.name!r} has {info.size:,} bytes; expected 0 to {MEMBER_BYTES:,}"
             if problem:
                 raise InputError(f"refused: {problem}", path=archive)
             if info.isreg() and (role := role_of(name)):
@@ -137,5 +137,5 @@ def _members(archive: Path, stream: IO[bytes] | gzip.GzipFile, file: IO[bytes], 
             file.seek(tar.offset)
             if file.read(512) != bytes(512):
                 raise tarfile.ReadError("no end mark")
-        while stream.read(_COPY):  # a gzip stream is whole only once the checksum at its end is reached
+        while stream.read(_COPY):  # reads to the end, where gzip verifies its checksum
             bar.update(file.tell() - bar.n)

@@ -1,11 +1,11 @@
-"""The release that official files or copies are read into: parsed blocks, passages, disagreements.
+"""Read official files or copies into a new release: parsed blocks, passages, findings.
 
-Files of any size are read in blocks of whole lines, so that memory does not grow with the file.
+Files are read in blocks of whole lines, so that memory does not grow with the size of a file.
 
-Disagreements are counted in ``stats.json`` with examples. With ``--skip-bad-lines``, a line is skipped if its file's
-format (:mod:`.formats`) does not allow it, or if it gives a question's id another text; skipped lines are counted, and
-listed in the release. What is wrong with a file as a whole (empty, a byte order mark, CR LF, a damaged JSON object) is
-an error all the same.
+Disagreements between files are counted in ``stats.json`` with examples. With ``--skip-bad-lines``, a line is skipped if
+it violates its file's format (:mod:`.formats`), or if it gives a question's id a second text. Skipped lines are counted
+and listed in the release. Errors of a whole file (empty, byte order mark, CR LF, damaged JSON object) still stop the
+build.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _EXAMPLES = 3
 
 @dataclass
 class Findings:
-    """Counts of each kind of disagreement, in the order in which they were looked for, with examples.
+    """Counts and examples of each kind of disagreement.
 
     Attributes:
-        skips: bad lines are skipped; else the first one is an error.
-        skipped: by file, (line, from 1; what is wrong with it) of each bad line.
+        skips: True if bad lines are skipped. False if the first bad line is an error.
+        skipped: file -> (line from 1, error message) of each bad line.
     """
 
     skips: bool = False
@@ -56,29 +56,29 @@ class Findings:
     skipped: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
     def add(self, what: str, times: int = 1, example: str | None = None) -> None:
-        """Count ``what``, if ``times`` is above 0, and keep the example where there are few."""
+        """Add ``times`` to the count of ``what``, and store the example if there are few examples."""
         if times:
             self.counts[what] = self.counts.get(what, 0) + times
         if example is not None and len(shown := self.examples.setdefault(what, [])) < _EXAMPLES:
             shown.append(example)
 
     def add_ids(self, what: str, ids: Keys, wrong: Flags) -> None:
-        """Count those of the ids that are ``wrong``, if any is, with the first as the example."""
+        """Count the ids that are ``wrong``, with the first wrong id as the example."""
         self.add(what, int(wrong.sum()), *hex_ids(ids[wrong][:1]))
 
     def skip(self, file: OfficialFile, line: int, message: str) -> None:
-        """Skip a line of a file; :class:`InputError` where none may be skipped."""
+        """Skip a line of a file. Raises :class:`InputError` if lines may not be skipped."""
         if not self.skips:
             raise file.error(message, line)
         self.skipped.setdefault(file.name, []).append((line, message))
         self.add(f"bad lines of {file.name} (left out)", 1, f"line {line}: {message}")
 
     def described(self) -> dict[str, Any]:
-        """Return the findings as ``stats.json`` has them."""
+        """Return the findings for ``stats.json``."""
         return {"findings": self.counts, "examples": self.examples}
 
     def list_skipped(self, draft: Draft) -> int:
-        """List the bad lines in the release, in :data:`SKIPPED`; returns their number."""
+        """Write the list of bad lines to :data:`SKIPPED` in the release. Return their number."""
         rows = [
             f"{name}\t{line}\t{' '.join(what.split())}\n"
             for name, found in self.skipped.items()
@@ -93,18 +93,18 @@ class Findings:
 class Passages:
     """The ids of the collection's passages, by row of the release's corpus.
 
-    A passage's id is the one that the archive gives it, because judgments and predictions use it. Where the archive
-    gives none, it is the text's MD5, which the official ids are. An id that differs from the MD5 of its text is counted
-    and kept. Of passages with one id the first is kept.
+    A passage keeps the archive's id, because judgments and predictions use this id. Without an id, the passage gets the
+    MD5 of its text, as official ids are. Ids that differ from the MD5 of the text are counted, but not changed. Of
+    several passages with the same id, only the first is written.
     """
 
     def __init__(self) -> None:
         self.ids = NumberedIds()  # the number of an id is its row
-        # Where an id is not the MD5 of its text: the MD5 by id, and the first id by MD5.
+        # For ids that differ from the MD5 of their text: id -> MD5, and MD5 -> first id.
         self._digests, self._ids_by_digest = IdMap(), IdMap()
 
     def add(self, ids: Keys, digests: Keys, findings: Findings) -> Flags:
-        """Add passages; returns True for each that is new, shape (n,)."""
+        """Add passages. Return True for each new passage; shape (n,)."""
         new = self.ids.add(ids)[1]
         other = new & (ids != digests).any(axis=1)
         if other.any():
@@ -117,7 +117,7 @@ class Passages:
         return new
 
     def differ(self, ids: Keys, digests: Keys) -> Flags:
-        """Return True for each id that the collection has with another text, by the text's MD5; shape (n,)."""
+        """Return True for each id whose text in the collection has another MD5; shape (n,)."""
         changed: Flags = self.has(ids) & (self._digests.get(ids, ids) != digests).any(axis=1)
         return changed
 
@@ -126,7 +126,7 @@ class Passages:
         return self.ids.find(ids) >= 0
 
     def ids_of(self, digests: Keys) -> Keys:
-        """Return the ids of texts, by their MD5: a text that is there under its MD5, too, keeps it."""
+        """Return the passage ids of texts, given the MD5s of the texts. The MD5 itself wins if it is an id."""
         return np.where(self.has(digests)[:, None], digests, self._ids_by_digest.get(digests, digests))
 
 
@@ -135,7 +135,7 @@ Lines = npt.NDArray[np.int64]
 
 
 def _good_lines(data: bytes, parse: _Parser) -> tuple[bytes, list[BadLine]]:
-    """Return the lines that ``parse`` takes, and its errors."""
+    """Return the lines that ``parse`` accepts, and the errors of the other lines."""
     good: list[bytes] = []
     bad: list[BadLine] = []
     for number, line in enumerate(lines_of(data)):
@@ -148,9 +148,9 @@ def _good_lines(data: bytes, parse: _Parser) -> tuple[bytes, list[BadLine]]:
 
 
 def _blocks(source: OfficialFile, start: int, stop: int, cut: re.Pattern[bytes]) -> Iterator[bytes]:
-    """Yield blocks of about 8 MB that end after a match of ``cut``, and the rest.
+    """Yield blocks of about 8 MB that end after a match of ``cut``. The last block ends at ``stop``.
 
-    Raises :class:`InputError` where 256 MB hold no match.
+    Raises :class:`InputError` if 256 MB have no match.
     """
     data = b""
     with open(source.path, "rb") as file:
@@ -161,13 +161,13 @@ def _blocks(source: OfficialFile, start: int, stop: int, cut: re.Pattern[bytes])
                 yield data[:end]
                 data = data[end:]
             elif len(data) > LONGEST_ROW:
-                raise source.error("a row of over 256 MB")
+                raise source.error("has a row of over 256 MB; expected shorter rows")
     if data:
         yield data
 
 
 class Corpus:
-    """The config ``corpus`` being written; titles are empty."""
+    """Writer of the config ``corpus``. Titles are empty."""
 
     def __init__(self, draft: Draft) -> None:
         self._rows, self.lengths = draft.writer("corpus", "corpus"), LengthCounter()
@@ -181,7 +181,7 @@ class Corpus:
 
 @dataclass
 class Work:
-    """The release being written, and the texts, findings and passages read so far."""
+    """The release being written, with the texts, findings and passages that were read so far."""
 
     folder: Path
     draft: Draft
@@ -196,18 +196,16 @@ class Work:
         span: tuple[int, int] | None = None,
         cut: re.Pattern[bytes] = LINE_CUT,
     ) -> Iterator[tuple[Any, Lines]]:
-        """Yield ``parse(bytes)`` of every block of a file in order, with the numbers from 1 of its lines.
-
-        Bad lines that may be skipped are recorded; their numbers are left out.
+        """Yield, for every block of a file, ``parse(bytes)`` and the numbers, from 1, of its good lines.
 
         Args:
-            file: an official file.
-            parse: a function of :mod:`.formats`.
-            span: first byte and end inside the file, of the whole file where None.
-            cut: a block may end after a match of this pattern.
+            file: official file.
+            parse: function of :mod:`.formats`.
+            span: first byte and end of the part to read; None for the whole file.
+            cut: pattern after which a block may end.
 
         Raises:
-            InputError: naming file and line, for what ``parse`` refuses with BadLine, unless such lines are skipped.
+            InputError: with file and line, if ``parse`` raises BadLine and bad lines are not skipped.
         """
         low, high = span or (0, file.size)
         line = 1 + file.read(low).count(b"\n")
@@ -219,8 +217,8 @@ class Work:
                     if not self.findings.skips or cut is not LINE_CUT:
                         raise file.error(error.message, line + error.line) from None
                     good, bad = _good_lines(data, parse)
-                    if not good and line == 1:  # another file than its name says
-                        raise file.error(f"no line is good; the first: {bad[0].message}", 1) from None
+                    if not good and line == 1:  # the name is probably wrong, so skipping would hide the mistake
+                        raise file.error(f"has no line in the right format; the first: {bad[0].message}", 1) from None
                     found = parse(good)
                 for each in bad:
                     self.findings.skip(file, line + each.line, each.message)
@@ -230,7 +228,7 @@ class Work:
                 bar.update(len(data))
 
     def columns(self, file: OfficialFile) -> tuple[dict[str, Numbers], npt.NDArray[np.int8]]:
-        """Return the numbers of a TSV's texts by column, and its labels, if it has any; sets the rows of ``file``."""
+        """Return the numbers of a TSV's texts by column, and its labels if any. Sets ``file.rows``."""
         numbers: dict[str, list[Numbers]] = defaultdict(list)
         labels: list[int] = []
         for (columns, more), _ in self.parsed(file, functools.partial(parse_tsv, role=file.role)):
@@ -248,7 +246,7 @@ class Work:
 
 @contextlib.contextmanager
 def open_work(out: Path, skips: bool = False) -> Iterator[Work]:
-    """Start the release ``out``, which appears when the block ends. ``skips``: see :class:`Findings`."""
+    """Start the release ``out``, which appears at the end of the block. For ``skips``, see :class:`Findings`."""
     out = check_release_output(out)
     with (
         work_beside(out) as folder,

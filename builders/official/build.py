@@ -1,4 +1,4 @@
-"""From the official archives to a release: the steps in their order, and the collection's passages."""
+"""Build a release from the official archives: the steps in order, and the collection's passages."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def build_official(archives: list[Path], out: Path, skip_bad_lines: bool = False) -> dict[str, Any]:
-    """Build the release ``out`` from official archives; returns the content of its ``stats.json``.
+    """Build the release ``out`` from official archives, and return the content of its ``stats.json``.
 
-    ``skip_bad_lines``: skip the lines that their file's format does not allow, see :class:`.blocks.Findings`.
+    ``skip_bad_lines`` skips lines in a wrong format; see :class:`.blocks.Findings`.
 
     Raises:
-        InputError: for archives that are damaged, refused, or hold no official file, for a file that is empty, not
-            UTF-8 or has a line that its format does not allow, and where ``out`` exists and is not a release.
+        InputError: if an archive is damaged, refused, or without an official file; if a file is empty, not UTF-8 or has
+            a line in a wrong format; if ``out`` exists and is not a release.
     """
     with open_work(out, skip_bad_lines) as work:
         (work.folder / "unpacked").mkdir()
@@ -72,7 +72,9 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
     for file in [file for file in files if file.role in splits]:  # train.json, dev.json, test1.json ...
         read_questions(work, file, splits[file.role])
     for file in [*by_role["ids"], *by_role["queries"]]:  # q2qid.dev.json, dev.q.format
-        if not (split := splits[str(split_of(file.name))]).by_id:  # the pattern of its role has it
+        if not (
+            split := splits[str(split_of(file.name))]
+        ).by_id:  # skipped if dev.json or another list has the questions
             read_question_list(work, file, split)
     if training := [*by_role["dual"], *by_role["cross"]]:  # dual.train.tsv, cross.train.tsv
         read_training(work, training, splits["train"])
@@ -85,37 +87,37 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
 def check_files(files: list[OfficialFile]) -> None:
     """Check the names of the official files, and their first bytes.
 
-    Raises :class:`InputError` where there is none, for two of one name, for an empty one, and
-    for one that begins with a byte order mark or has lines that end in CR LF.
+    Raises :class:`InputError` if there are no files, if two files have the same name, if a file is empty, begins with a
+    byte order mark, or has lines that end in CR LF.
     """
     if not files:
         raise InputError(
-            "no official file; expected passage_collection.json, train.json, dev.json, part-00, dual.train.tsv ..."
+            "--archive has no official file; expected passage_collection.json, train.json, dev.json, part-00 ..."
         )
     names: set[str] = set()
     for file in files:
         if file.name in names:
-            raise file.error(f"a second file {file.name}")
-        if problem := problem_of(file.name):  # the manifest and stats.json name it
+            raise file.error(f"a second file {file.name}; give each file once")
+        if problem := problem_of(file.name):  # the manifest and stats.json will contain this name
             raise file.error(problem)
         names.add(file.name)
         if not (head := file.read(HEAD)):
             raise file.error("is empty")
         if head.startswith(_BOM):
-            raise file.error("begins with a byte order mark; the official files have none")
+            raise file.error("begins with a byte order mark; expected the unchanged official file")
         if file.role in TSV and head.split(b"\n", 1)[0].endswith(b"\r"):
-            raise file.error("lines end in CR LF; expected LF alone, as in the official files", 1)
+            raise file.error("lines end in CR LF; expected LF, as in the official files", 1)
 
 
 def read_map(work: Work, files: list[OfficialFile]) -> tuple[npt.NDArray[np.int64], Keys] | None:
-    """Return the map's line numbers, rising, shape (lines,), and passage ids, shape (lines, 2); None without a map.
+    """Return the map's ascending line numbers, shape (lines,), and passage ids, shape (lines, 2). None without a map.
 
-    Raises :class:`InputError` for a second map and for a file that is none.
+    Raises :class:`InputError` for a second map, and for a file that is not a map.
     """
     if not files:
         return None
     if len(files) > 1:
-        raise files[1].error(f"a second passage2id.map.json; the first is {files[0].name}")
+        raise files[1].error(f"a second passage2id.map.json; the first is {files[0].name}; give one map")
     file = files[0]
     start, end = _MAP.match(file.read(HEAD)), _MAP_END.search(file.read(_TAIL, -_TAIL))
     if start is None or end is None:
@@ -128,12 +130,12 @@ def read_map(work: Work, files: list[OfficialFile]) -> tuple[npt.NDArray[np.int6
     order = np.argsort(lines, kind="stable")
     work.findings.add("entries of passage2id.map.json out of order", int((np.diff(lines) != 1).sum()))
     if not np.diff(lines[order]).all():
-        raise file.error("expected every line number once, found one twice")
+        raise file.error("has a line number twice; expected every line number once")
     return lines[order], ids[order]
 
 
 def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
-    """Write the config ``corpus``: the original release's passages first, then the parts' in order, each id once."""
+    """Write the config ``corpus``: passages of the original release first, then of the parts in order, each id once."""
     collections = by_role["passages"]
     parts = sorted(by_role["part"], key=lambda file: file.name.rsplit("/", 1)[-1])
     by_line = read_map(work, by_role["map"])
@@ -142,7 +144,7 @@ def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
     corpus = Corpus(work.draft)
 
     def write(file: OfficialFile, keys: Keys, block: Texts) -> None:
-        """Write the passages of a block whose ids are new."""
+        """Write the passages of a block that have new ids."""
         new = work.passages.add(keys, as_keys(block.digests), work.findings)
         file.rows = (file.rows or 0) + len(keys)
         corpus.write(keys[new], block.texts.filter(pa.array(new)))
@@ -151,9 +153,9 @@ def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
         for block, _ in _passages(work, file):
             write(file, as_keys(block.ids), block)
     if by_line is not None and [part.name[-2:] for part in parts] != [f"{n:02d}" for n in range(len(parts))]:
-        log.warning("a part before %s is missing: the map's line numbers cannot be used, MD5s are ids", parts[-1].name)
+        log.warning("a part before %s is missing, so the map cannot be used; ids are MD5s of texts", parts[-1].name)
         by_line = None
-    line = 0  # over all parts; a line that is skipped keeps its number
+    line = 0  # counts the lines of all parts, including skipped lines
     for file in parts:
         for (columns, _), lines in work.parsed(file, functools.partial(parse_tsv, role="part")):
             block = columns["passage"]
@@ -178,5 +180,5 @@ def _passages(work: Work, file: OfficialFile) -> Iterator[tuple[Texts, Lines]]:
     if not opening:
         return work.parsed(file, parse_passages)
     if end is None or opening.end() + len(end[0]) >= file.size:
-        raise file.error('expected passages in {"data": [...]}, whole')
+        raise file.error('is cut short or empty; expected passages in {"data": [...]}')
     return work.parsed(file, parse_wrapped, span=(opening.end(), file.size - len(end[0])), cut=ROW_CUT)

@@ -1,9 +1,9 @@
-"""Copies of the data on a hub, as releases: rows with their passages, or corpus, queries and qrels.
+"""Build a release from a copy of the data: rows with their passages, or corpus, queries and qrels.
 
 ``zyznull/dureader-retrieval-ranking`` has Tevatron's rows in ``train.jsonl.gz`` and ``dev.jsonl.gz``.
-``mteb/DuRetrieval`` has corpus, queries and judgments of dev; ``C-MTEB/DuRetrieval`` has corpus and queries,
-``C-MTEB/DuRetrieval-qrels`` the judgments, all as Parquet. Files are known by their columns, so that other copies in
-these layouts are read, too. A text's id is its MD5. An id of the copy that differs from it is counted.
+``mteb/DuRetrieval`` has corpus, queries and judgments of dev. ``C-MTEB/DuRetrieval`` has corpus and queries, and
+``C-MTEB/DuRetrieval-qrels`` has the judgments. These three use Parquet. The kind of a file is detected from its
+columns, so other copies with these columns also work. A text's id is its MD5. Other ids in a copy are counted.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from builders.sources.files import split_of
 from builders.store.draft import describe_files
 from builders.store.layout import SPLITS, text_id
 
-_DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # not dataset_infos.json and the like
+_DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # excludes metadata such as dataset_infos.json
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")
-_ROWS = 256  # read at a time: a row with its passages can be 100 kB
-_PASSAGES = 4_096  # written at a time
-_NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's to mteb's
+_ROWS = 256  # rows of a batch; a row with its passages can have 100 kB
+_PASSAGES = 4_096  # passages that are written at a time
+_NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's column names -> mteb's column names
 
 
 class Passage(Struct, gc=False):
@@ -73,9 +73,9 @@ Pair = tuple[bytes, int]  # a text's MD5 and its number
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (place, row) of every row; the place is the file with the line or the row."""
+    """Yield (place, row) for every row. The place has the file, and the number of the line or row."""
     if path.suffix == ".parquet":
-        with reading(path, damaged="is no Parquet file, or damaged"), pq.ParquetFile(path) as file:
+        with reading(path, damaged="is damaged, or not a Parquet file"), pq.ParquetFile(path) as file:
             rows = (row for batch in file.iter_batches(batch_size=_ROWS) for row in batch.to_pylist())
             yield from ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
     else:
@@ -83,18 +83,19 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Yield (place, row) of every row as a ``kind``.
+    """Yield (place, row) for every row, decoded as a ``kind``.
 
-    Raises :class:`InputError` naming the place of a row that is none, and for a damaged file.
+    Raises :class:`InputError` for a damaged file, and with the place for a row of another form.
     """
     for place, row in _rows(path):
         yield place, typed({_NAMES.get(name, name): value for name, value in row.items()}, kind, place)
 
 
 def kind_of(path: Path, *names: str) -> str:
-    """Return ``ranking``, ``corpus``, ``queries`` or ``qrels``, by the columns; texts by the first of ``names`` to say.
+    """Return ``ranking``, ``corpus``, ``queries`` or ``qrels``, by the columns of the file.
 
-    Raises :class:`InputError` for a file of no such columns, and for texts whose name says neither.
+    Corpus and queries have the same columns. The first of ``names`` with one of the two words decides. Raises
+    :class:`InputError` for other columns, and for texts without either word in ``names``.
     """
     first = next(_rows(path), None)
     if first is None:
@@ -110,11 +111,11 @@ def kind_of(path: Path, *names: str) -> str:
     for name in map(str.lower, names):
         if ("quer" in name) != ("corpus" in name):
             return "corpus" if "corpus" in name else "queries"
-    raise InputError("texts of what? expected a name with corpus or queries in it", path=path)
+    raise InputError("the texts may be passages or queries; expected a name with corpus or queries", path=path)
 
 
 class CopyFile(NamedTuple):
-    """A file of a copy: its name in the manifest, its kind (:func:`kind_of`), the split that its name says, or dev."""
+    """A file of a copy: its path, name in the manifest, kind (:func:`kind_of`) and split (dev if the name has none)."""
 
     path: Path
     shown: str
@@ -123,15 +124,15 @@ class CopyFile(NamedTuple):
 
 
 def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
-    """Build the release ``out`` from copies; returns its ``stats.json``.
+    """Build the release ``out`` from copies, and return the content of its ``stats.json``.
 
     Args:
-        words: folders, files, or repositories of datasets on a hub: ORG/NAME, or ORG/NAME/PATH for some of its files.
-        out: the release directory.
+        words: folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for some of its files.
+        out: release directory to write.
 
     Raises:
-        InputError: for a file that is no copy's, a wrong line, judgments of texts that are not there, or where ``out``
-            exists and is not a release; what the hub refuses.
+        InputError: for a file or row in a wrong format, for missing kinds of files, for a refusal of the hub, and if
+            ``out`` exists and is not a release.
     """
     with open_work(out) as work:
         files = [found for word in words for found in _files(word)]
@@ -140,8 +141,8 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
             by_kind.setdefault(file.kind, []).append(file)
         if by_kind.keys() not in ({"ranking"}, {"corpus", "queries", "qrels"}):
             expected = "rows with their passages, or corpus, queries and qrels"
-            keeps = "C-MTEB keeps the qrels of NAME in NAME-qrels"
-            raise InputError(f"the copy has {', '.join(by_kind)}; expected {expected} ({keeps})", path=words[0])
+            hint = "C-MTEB has the qrels of NAME in NAME-qrels"
+            raise InputError(f"the copy has {', '.join(by_kind)}; expected {expected} ({hint})", path=words[0])
         splits = {name: Split(name, labelled=True) for name in SPLITS}
         if "ranking" in by_kind:
             for split in splits.values():
@@ -151,7 +152,7 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
         else:
             passages = _read_tables(work, splits, **by_kind)
         if not passages:
-            raise InputError("the copy has no passage")
+            raise InputError("the copy has no passage; expected a complete copy", path=words[0])
         _write_corpus(work, passages)
         for split in splits.values():
             write_questions(work, split)
@@ -166,7 +167,7 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
 
 
 def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> list[Pair]:
-    """Number the texts of (id in the copy, text); counts those that are blank, and ids that are not the MD5."""
+    """Number the texts of (id in the copy, text) pairs. Count blank texts, and ids that are not the MD5."""
     texts = []
     for name, text in named:
         if not text.strip():
@@ -180,7 +181,7 @@ def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> li
 
 
 def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Question:
-    """Give a question more positives. The rows of one question are one, where the first stands."""
+    """Add positives to a question. Several rows of a question are merged at the place of the first row."""
     question = split.by_id.get(query[0])
     if question is None:
         question = split.add(*query)
@@ -196,7 +197,7 @@ def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
     for path in paths:
         for place, row in progress(rows_of(path, Ranked), unit="query", label=path.name):
             if not row.query.strip():
-                raise InputError("expected the text of a query, found nothing", path=place)
+                raise InputError("the query is empty; expected a text", path=place)
             (query,) = _number(work, "queries", [(row.query_id, row.query)])
             positives, negatives = (
                 _number(work, "passages", ((each.docid, each.text) for each in part))
@@ -217,9 +218,9 @@ def _read_tables(
     queries: Iterable[CopyFile],
     qrels: Iterable[CopyFile],
 ) -> list[int]:
-    """Read judged queries and their judgments into the splits; returns the passages' numbers."""
+    """Read judged queries and their judgments into the splits. Return the numbers of the passages."""
     passages, questions = _read_texts(work, "passages", corpus), _read_texts(work, "queries", queries)
-    judged: dict[tuple[str, str], list[Pair]] = {}  # by split and query
+    judged: dict[tuple[str, str], list[Pair]] = {}  # (split, query) -> positive passages
     for file in qrels:
         for _, row in rows_of(file.path, Judgment):
             query, passage = str(row.query), str(row.passage)
@@ -240,18 +241,18 @@ def _read_tables(
 
 
 def _read_texts(work: Work, what: str, files: Iterable[CopyFile]) -> dict[str, Pair]:
-    """Read a table of texts by their id in the copy."""
+    """Read tables of texts, and return id in the copy -> text."""
     found: dict[str, Pair] = {}
     for file in files:
         for place, row in rows_of(file.path, Text):
             for pair in _number(work, what, [(row.id, row.text)]):
                 if found.setdefault(str(row.id), pair) != pair:
-                    raise InputError(f"a second text for the id {str(row.id)!r}", path=place)
+                    raise InputError(f"the id {str(row.id)!r} has a second text; expected one text", path=place)
     return found
 
 
 def _write_corpus(work: Work, passages: Iterable[int]) -> None:
-    """Write the passages of these numbers, each once."""
+    """Write the passages with these numbers, each once."""
     corpus, digests = Corpus(work.draft), work.texts.digests()
     distinct = np.array([*dict.fromkeys(passages)])
     for start in range(0, len(distinct), _PASSAGES):
@@ -261,13 +262,13 @@ def _write_corpus(work: Work, passages: Iterable[int]) -> None:
 
 
 def _files(word: str) -> list[CopyFile]:
-    """Return the data files that a word names, by name; :class:`InputError` where there is none."""
+    """Return the data files of a path or repository, sorted by name. Raises :class:`InputError` without data files."""
     path, place = Path(word), ""
     if path.is_file():
         files = {path.name: path}
     elif path.is_dir():
         names = [each.relative_to(path) for each in sorted(path.rglob("*")) if each.is_file()]
-        # No hidden folder: what a client of the hub notes down about its downloads.
+        # Hidden folders have metadata of downloads that a hub's client wrote.
         names = [name for name in names if _DATA.search(name.name) and not any(p.startswith(".") for p in name.parts)]
         if not names:
             raise InputError("has no .jsonl, .jsonl.gz or .parquet file", path=path)
@@ -275,7 +276,7 @@ def _files(word: str) -> list[CopyFile]:
     elif match := _REPOSITORY.fullmatch(word):
         files, place = _fetched(match[1], match[2] or ""), match[1]
     else:
-        raise InputError("no such file or directory, and no ORG/NAME of a hub", path=word)
+        raise InputError("does not exist; expected a file, a folder, or ORG/NAME on a hub", path=word)
     return [
         CopyFile(file, f"{place}/{name}" if place else name, kind_of(file, name, place), split_of(name) or "dev")
         for name, file in files.items()
@@ -283,7 +284,7 @@ def _files(word: str) -> list[CopyFile]:
 
 
 def _fetched(repo: str, start: str) -> dict[str, Path]:
-    """Fetch the data files of a repository below ``start``, by the library's cache; returns their paths by name."""
+    """Fetch the data files of a repository below ``start`` through the library's cache. Return name -> path."""
     need_hub()
     from huggingface_hub import HfApi
 
@@ -302,7 +303,7 @@ def _fetched(repo: str, start: str) -> dict[str, Path]:
 
 
 def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
-    """Return the copy's number (None: it has none) and the published one, by what is counted."""
+    """Return, for each figure, the copy's number (or None) and the published number."""
     paper = paper_figures()  # Table 3 and Section 2.2.2
     found = {"passages": [each["collections"]["corpus"]["passages"] for each in (stats, paper)]}
     for split in SPLITS:

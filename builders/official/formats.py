@@ -1,10 +1,12 @@
-"""The official files: their names, and the format of their lines.
+"""The official files: their names, and parsers of their lines.
 
-Checked on real rows: ``*.q.format`` and ``cross.train.tsv`` (the samples in PaddlePaddle/RocketQA). The other layouts
-follow the archive's own readme and the scripts that read it. ``dev.retrieval.top50.res.id_map.tsv`` names, line for
-line, the ids of the query and passage in ``dev.retrieval.top50.res.tsv``.
+``*.q.format`` and ``cross.train.tsv`` were checked on real rows (the samples in PaddlePaddle/RocketQA). The other
+layouts follow the archive's readme and the scripts that read the archive. A line of
+``dev.retrieval.top50.res.id_map.tsv`` has the ids of the query and passage in the same line of
+``dev.retrieval.top50.res.tsv``.
 
-Each ``parse_...`` takes one block of whole lines. It raises :class:`BadLine`, whose line counts from the block's first.
+Each ``parse_...`` function parses one block of whole lines. For a wrong line, it raises :class:`BadLine` with the
+line's number in the block.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
-# The role of each official file, by its name.
+# Role of an official file, and the pattern of its name.
 ROLES = (
     ("map", re.compile(r"passage2id\.map\.json")),
     ("passages", re.compile(r"passage_collection\.json")),
@@ -35,20 +37,20 @@ ROLES = (
 
 
 def role_of(name: str) -> str | None:
-    """Return the role of an archive's member, by its file name; None for one that is no official file."""
+    """Return the role of an archive's member by its file name, or None if it is not an official file."""
     base = name.rsplit("/", 1)[-1]
     return next((role for role, pattern in ROLES if pattern.fullmatch(base)), None)
 
 
 class BadLine(Exception):
-    """A ``message`` about a line of a block, and the line's number there, from 0."""
+    """A ``message`` about a wrong line, and the line's number in its block, from 0."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message, line)
         self.message, self.line = message, line
 
 
-# The columns of the TSVs. Those of _TEXTS hold texts, label holds 0 or 1; the others may hold anything.
+# Columns of the TSVs. Columns of _TEXTS have texts, and label has 0 or 1. Other columns are not checked.
 TSV = {
     "part": ("-", "empty", "passage", "0"),
     "queries": ("query", "-", "-", "0"),
@@ -61,7 +63,7 @@ _TEXTS = {"query": "query", "passage": "passage", "positive": "passage", "negati
 
 @dataclass
 class Texts:
-    """Texts, their MD5s and, where their file has some, their ids: 16 bytes each, one after the other."""
+    """Texts with their MD5s and, if the file has ids, their ids. MD5s and ids are concatenated, 16 bytes each."""
 
     texts: pa.StringArray
     digests: bytes
@@ -69,7 +71,7 @@ class Texts:
 
 
 def texts_of(values: list[bytes], what: str, ids: list[str] | None = None) -> Texts:
-    """Return the texts, which are UTF-8, as a column; :class:`BadLine` for an empty one."""
+    """Return UTF-8 texts as a column. Raises :class:`BadLine` for an empty text."""
     if b"" in values:
         raise BadLine(f"expected the text of a {what}, found nothing", values.index(b""))
     digests = b"".join([hashlib.md5(value, usedforsecurity=False).digest() for value in values])
@@ -77,13 +79,13 @@ def texts_of(values: list[bytes], what: str, ids: list[str] | None = None) -> Te
 
 
 def lines_of(data: bytes) -> list[bytes]:
-    """Return the lines of a block, which end at ``\\n`` alone."""
+    """Return the lines of a block. Only ``\\n`` ends a line."""
     lines = data.split(b"\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def parse_tsv(data: bytes, role: str) -> tuple[dict[str, Texts], list[int]]:
-    """Parse a block of a TSV (``role``: a key of :data:`TSV`) into its columns of texts by name, and its labels."""
+    """Parse a block of a TSV into its columns of texts, by name, and its labels. ``role`` is a key of :data:`TSV`."""
     names = TSV[role]
     try:
         str(data, "utf-8")
@@ -107,7 +109,7 @@ Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 
 
 def parse_pairs(data: bytes) -> list[bytes]:
-    """Parse a block of ``id_map.tsv``: the queries' ids and the passages', 16 bytes each."""
+    """Parse a block of ``id_map.tsv``. Return the ids of the queries and of the passages, 16 bytes each."""
     rows = [line.split(b"\t") for line in lines_of(data)]
     for number, row in enumerate(rows):
         if len(row) != 2 or not all(map(_ID.fullmatch, row)):
@@ -116,7 +118,7 @@ def parse_pairs(data: bytes) -> list[bytes]:
 
 
 class Paragraph(msgspec.Struct, gc=False):
-    """A passage, in ``passage_collection.json`` and in the judgments."""
+    """A passage in ``passage_collection.json`` or in the judgments."""
 
     paragraph_id: Id
     paragraph_text: Annotated[str, msgspec.Meta(min_length=1)]
@@ -163,18 +165,18 @@ def _texts_of_passages(rows: list[Paragraph]) -> Texts:
     return texts_of([row.paragraph_text.encode() for row in rows], "passage", [row.paragraph_id for row in rows])
 
 
-# The cut between two rows of {"data": [...]}. A quote inside a text is escaped, so what matches stands between rows.
+# The boundary of two rows of {"data": [...]}. Quotes in a text are escaped, so the pattern matches only between rows.
 ROW_CUT = re.compile(rb'(?<!\\)"\s*\}\s*,\s*(?=\{\s*"paragraph_(?:id|text)"\s*:)')
 MAP_CUT = re.compile(rb",")
 LINE_CUT = re.compile(rb"\n")
 
 
 def parse_wrapped(data: bytes) -> Texts:
-    """Parse a block of rows out of ``{"data": [...]}``, separated by commas."""
+    """Parse a block of the rows of ``{"data": [...]}``, which are separated by commas."""
     rows, start = [], 0
     for end in [match.end() for match in ROW_CUT.finditer(data)] + [len(data)]:
         row = data[start:end].strip().removesuffix(b",")
-        # A row may be spread over lines: the error names the line where it begins.
+        # A row may have several lines. The error names its first line.
         rows.append(_decode(_passage, row, data.count(b"\n", 0, start), _PASSAGE))
         start = end
     return _texts_of_passages(rows)
@@ -184,7 +186,7 @@ _PAIR = re.compile(rb'\s*"(\d{1,10})"\s*:\s*"([0-9a-f]{32})"\s*')
 
 
 def parse_map(data: bytes) -> tuple[list[int], bytes]:
-    """Parse a block of the inside of ``passage2id.map.json``: line numbers and passage ids, 16 bytes each."""
+    """Parse a block of ``passage2id.map.json`` without its braces. Return line numbers, and passage ids of 16 bytes."""
     numbers, ids = [], []
     for pair in data.strip().removesuffix(b",").split(b","):
         if not (found := _PAIR.fullmatch(pair)):
@@ -198,7 +200,7 @@ def parse_map(data: bytes) -> tuple[list[int], bytes]:
 def parse_questions(data: bytes, labelled: bool) -> tuple[Texts, list[int], Texts]:
     """Parse a block of ``train.json``, ``dev.json`` (``labelled``), ``test1.json`` or ``test2.json``.
 
-    Returns the questions, the number of passages of each, and these passages.
+    Returns the questions, the number of passages of each question, and the passages of all questions.
     """
     decode, more = (_labelled, ", answer_paragraphs") if labelled else (_question, "")
     what = f"a question {{question_id, question{more}}}"

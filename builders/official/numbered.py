@@ -1,6 +1,6 @@
-"""Millions of distinct ids and texts, numbered from 0 in the order in which they come.
+"""Number millions of distinct ids and texts from 0, in the order of their first occurrence.
 
-An id costs at most 40 bytes of memory, a text 36 more; the texts themselves lie in a file.
+An id takes at most 40 bytes of memory. A text takes 36 bytes more, because the text itself is in a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def as_keys(digests: bytes | npt.NDArray[Any]) -> Keys:
-    """Return ids of 16 bytes, one after the other, as an array of shape (n, 2)."""
+    """Return concatenated ids of 16 bytes as an array of shape (n, 2)."""
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
 
@@ -32,7 +32,7 @@ def hex_ids(keys: Keys) -> list[str]:
 
 @compiled
 def _number(slots, numbers, keys, count, add, found, fresh):  # type: ignore[no-untyped-def]
-    """Look the keys up in the hash table; with ``add``, the new ones join it. Half of its slots are empty."""
+    """Look up keys in the hash table. With ``add``, new keys are inserted. At least half of the slots are empty."""
     mask = np.uint64(numbers.size - 1)
     for i in range(keys.shape[0]):
         slot = keys[i, 0] & mask
@@ -48,7 +48,7 @@ def _number(slots, numbers, keys, count, add, found, fresh):  # type: ignore[no-
 
 
 class NumberedIds:
-    """Distinct ids of 16 bytes: a hash table of ids and their numbers."""
+    """Hash table of distinct ids of 16 bytes and their numbers."""
 
     def __init__(self) -> None:
         self._resize(1 << 12)
@@ -59,7 +59,7 @@ class NumberedIds:
         self._numbers = np.full(size, -1, np.int32)
 
     def add(self, keys: Keys) -> tuple[Numbers, Flags]:
-        """Return every id's number, and True for each that is new here; both of shape (n,)."""
+        """Add ids. Return every id's number, and True for each new id; both of shape (n,)."""
         if 2 * (self.count + len(keys)) > self._numbers.size:
             before = self.keys()
             self._resize(1 << (2 * (self.count + len(keys))).bit_length())
@@ -67,7 +67,7 @@ class NumberedIds:
         return self._look_up(keys, True)
 
     def find(self, keys: Keys) -> Numbers:
-        """Return every id's number, -1 for one that was never added; shape (n,)."""
+        """Return every id's number, or -1 for an unknown id; shape (n,)."""
         return self._look_up(keys, False)[0]
 
     def _look_up(self, keys: Keys, add: bool) -> tuple[Numbers, Flags]:
@@ -82,24 +82,24 @@ class NumberedIds:
 
 
 class IdMap:
-    """Ids of 16 bytes by ids of 16 bytes; of several for one key, the first counts."""
+    """Map from ids of 16 bytes to ids of 16 bytes. The first value of a key counts."""
 
     def __init__(self) -> None:
-        self._keys, self._values = NumberedIds(), np.zeros((1, 2), np.uint64)  # the first stands for no value
+        self._keys, self._values = NumberedIds(), np.zeros((1, 2), np.uint64)  # row 0 is used for unknown keys
 
     def add(self, keys: Keys, values: Keys) -> None:
-        """Add values by their keys."""
+        """Add values for new keys."""
         fresh = self._keys.add(keys)[1]
         self._values = np.concatenate([self._values, values[fresh]])
 
     def get(self, keys: Keys, otherwise: Keys) -> Keys:
-        """Return the value of every key, or what ``otherwise`` has in its place; all of shape (n, 2)."""
+        """Return the value of every key, or the row of ``otherwise`` for an unknown key; all of shape (n, 2)."""
         found = self._keys.find(keys)
         return np.where(found[:, None] >= 0, self._values[found + 1], otherwise)
 
 
 class NumberedTexts:
-    """Distinct texts, told apart by their MD5; they lie in ``file``, which is open for writing and reading."""
+    """Distinct texts, compared by MD5 and stored in ``file``, which is open for reading and writing."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -107,7 +107,7 @@ class NumberedTexts:
         self._ends: list[npt.NDArray[np.int64]] = [np.zeros(1, np.int64)]
 
     def add(self, texts: pa.StringArray, digests: Keys) -> Numbers:
-        """Add the texts that are new by their MD5; returns every text's number, shape (n,)."""
+        """Add the texts with a new MD5. Return every text's number; shape (n,)."""
         numbers, fresh = self._digests.add(digests)
         if fresh.any():
             new = texts.filter(pa.array(fresh))
@@ -120,7 +120,7 @@ class NumberedTexts:
         return self._digests.keys()
 
     def get(self, numbers: npt.NDArray[Any]) -> list[str]:
-        """Return the texts of these numbers."""
+        """Return the texts with these numbers."""
         if len(self._ends) > 1:
             self._ends = [np.concatenate(self._ends)]
         starts, stops = self._ends[0][numbers].tolist(), self._ends[0][numbers + 1].tolist()

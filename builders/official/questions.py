@@ -1,14 +1,14 @@
-"""The questions of the official archives with judgments and negatives: the splits train, dev and test.
+"""Read the questions of the official archives, with judgments and negatives: the splits train, dev and test.
 
-- ``train.json``, ``dev.json`` and the test files give the questions, their order and their positive passages.
-- ``q2qid.dev.json`` or ``dev.q.format`` of the pre-processed release gives them where there is no such file.
-- ``dual.train.tsv`` and ``cross.train.tsv`` give the questions of train and their judgments where there is no
-  ``train.json``. Where both are given, ``train.json`` counts, and what the TSVs hold beyond it is counted. Their
-  negatives become ``negative_passages``: each once, in order, without those that are positive for their question.
+- ``train.json``, ``dev.json`` and the test files have the questions, in order, and their positive passages.
+- Without ``dev.json``, its questions come from ``q2qid.dev.json`` or ``dev.q.format`` of the pre-processed release.
+- Without ``train.json``, its questions and judgments come from ``dual.train.tsv`` and ``cross.train.tsv``. With
+  ``train.json``, questions and positives that only the TSVs have are counted and skipped. The negatives of the TSVs
+  become ``negative_passages``: each negative once, in order, without positives of the question.
 
 The official dual-encoder's top 50 of dev becomes a run of the release, ``runs/official-dev-top50.trec``. The archive
-gives it as pairs, texts in one file and ids in the other, best first inside a question; it gives no scores. The run's
-scores are the ranks turned round (50 for the first of 50): rank measures come out as for the true scores.
+has one file with pairs of texts and one file with pairs of ids, the best passage of a question first, without scores.
+The run's scores are reversed ranks (50 for the first of 50), which do not change measures of ranks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from builders.official.numbered import as_keys, hex_ids
 from builders.store.layout import JOINED, QRELS, QUERIES
 from builders.store.table3 import LengthCounter, table3_column
 
-_BATCH = 512  # a row with its passages can be 100 kB
+_BATCH = 512  # rows of a batch; a row with its passages can have 100 kB
 RUN = "runs/official-dev-top50.trec"
 TAG = "official-dual-encoder"
 
@@ -42,10 +42,10 @@ class Question:
     """A question.
 
     Attributes:
-        key: its id, 16 bytes.
-        text: the number of its text.
-        positives: the id of each judged passage, and the number of its text; in order, each once.
-        negatives: the numbers of their texts.
+        key: id of the question, 16 bytes.
+        text: number of the question's text.
+        positives: (id, number of the text) of each positive passage, in order, each once.
+        negatives: numbers of the negative passages' texts.
     """
 
     key: bytes
@@ -55,7 +55,7 @@ class Question:
 
 
 class Split:
-    """The questions of one split, in order, by id and by the number of their text. ``labelled``: it has judgments."""
+    """The questions of one split, by id and by the number of their text. ``labelled`` is True if it has judgments."""
 
     def __init__(self, name: str, labelled: bool = False) -> None:
         self.name, self.labelled = name, labelled
@@ -63,14 +63,14 @@ class Split:
         self.by_text: dict[int, Question] = {}
 
     def add(self, key: bytes, text: int) -> Question:
-        """Add a question. Where several have one text, :attr:`by_text` has the first."""
+        """Add a question. If several questions have the same text, :attr:`by_text` has the first."""
         question = self.by_id[key] = Question(key, text)
         self.by_text.setdefault(text, question)
         return question
 
 
 def ids_in(data: bytes) -> Iterator[bytes]:
-    """Yield the ids of 16 bytes that stand one after the other."""
+    """Yield concatenated ids of 16 bytes one by one."""
     return (data[start : start + 16] for start in range(0, len(data), 16))
 
 
@@ -94,7 +94,7 @@ def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
             judged = list(islice(positives, count))
             question = split.by_id.get(key) or split.add(key, text)
             if question.text != text:
-                work.findings.skip(file, line, f"question_id {key.hex()} has two texts; expected one text for one id")
+                work.findings.skip(file, line, f"question_id {key.hex()} has two texts; expected one text for each id")
                 continue
             question.positives.update(dict.fromkeys(judged))
             file.rows = (file.rows or 0) + 1
@@ -110,7 +110,7 @@ def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
         except BadLine as error:
             raise file.error(error.message) from None
         keys = [bytes.fromhex(key) for key in pairs.values()]
-    else:  # without ids, which are the MD5 of the texts
+    else:  # dev.q.format has no ids, so the ids are the MD5 of the texts
         texts = work.columns(file)[0]["query"].tolist()
         keys = list(ids_in(work.texts.digests()[texts].tobytes()))
     file.rows = len(texts)
@@ -122,7 +122,7 @@ def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
 
 
 def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
-    """Read the files' rows into ``split``: the whole files before their excerpts (``demo``), dual before cross."""
+    """Read the training files into ``split``: whole files before excerpts (``demo``), dual before cross."""
     pairs: tuple[list[npt.NDArray[np.int32]], ...] = ([], [])  # numbers of a question's and a passage's text
     for file in sorted(files, key=lambda file: (".demo." in file.name, file.role == "cross")):
         texts, labels = work.columns(file)
@@ -133,13 +133,15 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
     positives, negatives = map(_distinct, pairs)
     digests = work.texts.digests()
     ids = work.passages.ids_of(digests)
-    judged = split.labelled  # by train.json
+    judged = split.labelled  # True if train.json was read
     split.labelled = True
     for query, passage in () if judged else positives:
         question = split.by_text.get(query) or split.add(digests[query].tobytes(), query)
         question.positives[ids[passage].tobytes(), passage] = None
     known = {(key, text) for key, question in split.by_text.items() for _, text in question.positives}
-    positive = {pair for pair in positives if pair[0] in split.by_text}  # never negatives, whoever judges them
+    positive = {
+        pair for pair in positives if pair[0] in split.by_text
+    }  # never negatives, even if train.json lacks the judgment
     work.findings.add("positives of the TSVs that train.json does not judge (left out)", len(positive - known))
     for pair in negatives:
         if pair in known or pair in positive:
@@ -153,14 +155,14 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
 
 
 def _distinct(pairs: list[npt.NDArray[np.int32]]) -> list[tuple[int, int]]:
-    """Return distinct pairs in the order in which they come first."""
+    """Return the distinct pairs in the order of their first occurrence."""
     every = np.concatenate(pairs)
     first = np.unique(every, axis=0, return_index=True)[1]
     return [(query, passage) for query, passage in every[np.sort(first)].tolist()]
 
 
 def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split) -> None:
-    """Write the run from the file of ids, or from that of texts where the archives lack it."""
+    """Write the run from the file of ids or, without it, from the file of texts."""
     if by_role["top50ids"]:
         file = by_role["top50ids"][0]
         blocks = [[as_keys(ids) for ids in found] for found, _ in work.parsed(file, parse_pairs)]
@@ -199,8 +201,8 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
 def write_questions(work: Work, split: Split) -> None:
     """Write a split's ``queries``, ``qrels`` and joined rows, and its column of Table 3.
 
-    Judgments of passages that the collection lacks are left out of the qrels, where there is a collection. A passage
-    counts once in Table 3 for every question that it is a positive of.
+    Judgments of passages that are not in the collection are not written to the qrels, unless there is no collection at
+    all. Table 3 counts a passage once for every question of which it is a positive.
     """
     questions = list(split.by_id.values())
     if not questions:
@@ -226,7 +228,7 @@ def write_questions(work: Work, split: Split) -> None:
 
 
 def _joined(work: Work, questions: list[Question], lengths: LengthCounter) -> Iterator[pa.Table]:
-    """Yield the questions with their passages as joined rows; ``lengths`` counts the positives' characters."""
+    """Yield the questions with their passages as joined rows. Add the positives' characters to ``lengths``."""
     ids = work.passages.ids_of(work.texts.digests())
     for start in range(0, len(questions), _BATCH):
         rows: list[dict[str, Any]] = []

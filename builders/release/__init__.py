@@ -1,10 +1,10 @@
-"""Make a release from raw DuReader 2.0 (Section 2.2 of the paper).
+"""Build a release from raw DuReader 2.0 (the paper's Section 2.2).
 
-Written are passages, labels, ids, qrels, a card and statistics. Read are JSON lines, plain or gzipped, in files,
-folders and zip archives, search and zhidao, the raw and the preprocessed flavour. Labels follow Algorithm 1 (span-F1),
-passages and ids come out as the official ones do. Splits follow the file names, or are given with --train, --dev and
---test. An existing release in --out is replaced when the new one is whole; a killed build goes on from its finished
-parts.
+The input is JSON lines, plain or gzipped, in files, folders and zip archives. Search and zhidao files work in the raw
+and the preprocessed flavour. The output has passages, queries, qrels, joined rows, a card and statistics. Labels follow
+Algorithm 1 (span-F1). Passages and ids equal the official ones. File names decide the split; --train, --dev and --test
+override them. An existing release in --out is replaced when the new release is complete. A killed build resumes from
+its finished parts.
 
 example:
   python -m builders release --raw builders/sample --out build/sample
@@ -29,40 +29,40 @@ from builders.store.layout import SPLITS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--raw", nargs="+", default=[], metavar="PATH", help="raw rows; names tell the split")
+    parser.add_argument("--raw", nargs="+", default=[], metavar="PATH", help="raw rows; file names decide the split")
     for split in SPLITS:
-        parser.add_argument(f"--{split}", nargs="+", default=[], metavar="PATH", help=f"rows of {split}")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the release directory to write")
+        parser.add_argument(f"--{split}", nargs="+", default=[], metavar="PATH", help=f"raw rows of {split}")
+    parser.add_argument("--out", required=True, metavar="DIR", help="release directory to write")
     parser.add_argument("--unit", choices=["word", "char"], default="word", help="unit of span-F1 (default: word)")
     parser.add_argument(
         "--segmenter",
         choices=SEGMENTERS,
         default=SEGMENTERS[0],
-        help="cuts words where the rows carry none: rjieba, compiled, gives jieba's words (default: rjieba)",
+        help="segmenter for rows without words; rjieba gives the same words as jieba, faster (default: rjieba)",
     )
-    parser.add_argument("--threshold", type=_threshold, default=THRESHOLD, help="span-F1 threshold (default: 0.5)")
+    parser.add_argument("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")
     parser.add_argument(
         "--match",
         choices=["threshold", "best"],
         default="threshold",
-        help="positive: every paragraph that reaches the threshold, or of these each answer's best (v2 of the paper)",
+        help="every paragraph that reaches the threshold is positive, or each answer's best (default: threshold)",
     )
     parser.add_argument(
         "--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)"
     )
     parser.add_argument(
-        "--workers", type=whole_number(1), help="processes; tasks in flight with ray (default: all cores)"
+        "--workers", type=whole_number(1), help="worker processes, or tasks in flight with ray (default: all cores)"
     )
     parser.add_argument(
-        "--engine", choices=["local", "ray"], default="local", help="this machine, or a Ray cluster (default: local)"
+        "--engine", choices=["local", "ray"], default="local", help="this machine or a Ray cluster (default: local)"
     )
     parser.add_argument(
         "--ray-address",
         metavar="HOST:PORT",
-        help="the cluster's head (default: RAY_ADDRESS, else a cluster that runs here, else one started for the build)",
+        help="head of the cluster (default: RAY_ADDRESS, then a cluster on this machine, then a new cluster)",
     )
     parser.add_argument(
-        "--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from a killed build's parts"
+        "--resume", action=argparse.BooleanOptionalAction, default=True, help="resume a killed build (default: on)"
     )
     add_format(parser)
 
@@ -72,10 +72,10 @@ def _threshold(text: str) -> Fraction:
         value = Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise argparse.ArgumentTypeError(f"expected a number such as 0.5 or 1/2, found {text}") from None
-    # Six digits keep every product of the integer comparison within 64 bits.
+    # A denominator of six digits keeps every product of the integer comparison within 64 bits.
     if not 0 < value <= 1 or value.denominator > 10**6:
         raise argparse.ArgumentTypeError(
-            f"expected above 0, at most 1, with a denominator of at most 1,000,000, found {text}"
+            f"expected a number above 0 and at most 1, with a denominator of at most 1,000,000, found {text}"
         )
     return value
 
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
     for split in SPLITS:
         sources += find_sources(_paths(args, getattr(args, split)), split)
     if not sources:
-        raise InputError("nothing to read: give --raw, or --train, --dev, --test")
+        raise InputError("no input; give --raw, or --train, --dev, --test")
     options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
     out, workers = Path(args.out), args.workers or usable_cores()
     if args.engine == "ray":
@@ -110,5 +110,5 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
-    # Other machines have other working directories.
+    # The machines of a cluster may have other working directories.
     return [Path(os.path.abspath(text) if args.engine == "ray" else text) for text in texts]

@@ -1,7 +1,7 @@
-"""The steps of ``release``: label, select, write. Begin to read here.
+"""The steps of ``release``: label, select, write. Begin reading here.
 
-Finished work is kept in a folder of the build's own beside the release, under a name that says what it depends on: a
-killed build goes on from it.
+Finished work is stored in a folder beside the release. The folder's name is a hash of the input, the options and the
+code. A killed build resumes from this folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from builders.sources.lines import read_blocks
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
-_SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
+_SMALL = 32 << 20  # for fewer bytes of input, starting worker processes takes longer than they save
 
 
 def build_release(
@@ -41,11 +41,11 @@ def build_release(
     resume: bool = True,
     engine: Engine | None = None,
 ) -> dict[str, Any]:
-    """Build the release directory ``out`` from ``sources``; returns the content of its ``stats.json``.
+    """Build the release directory ``out`` from ``sources``, and return the content of its ``stats.json``.
 
-    The same sources and options give the same bytes, whatever the number of workers and however often the build was
-    killed and resumed. ``engine`` runs the tasks; ``workers`` processes of this machine where None. Raises
-    :class:`InputError` for wrong input, and where ``out`` exists and is not a release.
+    The same sources and options give the same bytes. The number of workers, kills and resumed builds do not change
+    them. ``engine`` runs the tasks; without an engine, ``workers`` processes of this machine do. Raises
+    :class:`InputError` for wrong input, or if ``out`` exists and is not a release.
     """
     before = states_of(sources)
     small = sum(size for _, size, _ in before) < _SMALL
@@ -56,7 +56,7 @@ def build_release(
         work_beside(out, key, resume=resume) as work,
         ThreadPoolExecutor(1) as thread,
     ):
-        # The manifest's checksums are computed beside the labelling.
+        # A thread computes the manifest's checksums while the blocks are labelled.
         described = thread.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
         _label(sources, options, work, engine)
         cores = min(engine.workers, usable_cores())
@@ -70,15 +70,15 @@ def build_release(
                 "sources": described.result(),
             }
             if states_of(sources) != before:
-                raise InputError("the input changed while it was read; run again")
+                raise InputError("the input changed during the build; run the command again")
     return draft.stats
 
 
 def _label(sources: list[Source], options: Options, work: Path, engine: Engine) -> None:
-    """Label every block that a killed build has not."""
+    """Label every block, except the blocks that an earlier, killed build finished."""
     done = _labelled_blocks(work)
     if done:
-        log.info("going on after %d finished blocks", len(done))
+        log.info("resuming after %d finished blocks", len(done))
     blocks = read_blocks(sources, done=done)
     with progress(unit="question", label="label") as bar:
         for rows in engine.map(partial(label_block, options=options, work=work), blocks):
@@ -90,7 +90,7 @@ def _labelled_blocks(work: Path) -> set[int]:
 
 
 def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> None:
-    """Write every Parquet file, and hand it to the draft."""
+    """Write every Parquet file, and move it into the draft of the release."""
     writers = {("corpus", "corpus"): draft.writer("corpus", "corpus")}
     for split, rows in selection.splits.items():
         log.info("%s: %d queries, %d judgments", split, rows.queries.size, rows.passages.size)
@@ -123,9 +123,9 @@ def _figures(selection: Selection) -> dict[str, Any]:
 
 
 def _key(states: list[tuple[str, int, list[int]]], sources: list[Source], options: Options) -> str:
-    """Names what the finished work of a build depends on: the input, the options, and this program itself.
+    """Return a hash of everything that finished work depends on: the input, the options, and the code of ``builders``.
 
-    With any file of the package changed, a build starts over.
+    A build does not resume if any file of the package changed.
     """
     code = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     names = [(str(source.path), source.member, source.split) for source in sources]

@@ -1,11 +1,11 @@
-"""The first half of ``release``: one block of raw rows to its labelled questions and passages (Section 2.2.2).
+"""First step of ``release``: turn a block of raw rows into labelled questions and passages (Section 2.2.2).
 
-Paragraphs are labelled by span-F1 with the answers of their question (Algorithm 1, see :mod:`.span_f1`), and joined to
-passages (see :mod:`.passages`), which get their ids: MD5 of the text.
+Paragraphs are labelled by span-F1 with the answers of their question (Algorithm 1, see :mod:`.span_f1`). Paragraphs
+are then joined to passages (see :mod:`.passages`). A passage's id is the MD5 of its text.
 
-The result of a block is a folder ``NNNNNN`` of three Arrow files. It appears under its name only when it is whole; a
-killed build goes on from those that are there. A row of these files is known by its *place*: ``(block << 32) + its
-number in the block's file``. Places are in the order of the input.
+The result of a block is a folder ``NNNNNN`` of three Arrow files. The folder appears under its name when it is
+complete, so a killed build resumes from the finished folders. A row of these files is identified by its *place*, the
+number ``(block << 32) + row number in the block's file``. Places are in the order of the input.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from builders.store.layout import text_id
 Places = npt.NDArray[np.int64]
 
 SCHEMAS = {
-    # A row for each raw row.
+    # One row for each raw row.
     "questions": pa.schema(
         [
             ("split", pa.string()),
-            ("question_id", pa.string()),  # the raw row's own
+            ("question_id", pa.string()),  # the id in the raw row
             ("query_id", pa.string()),  # MD5 of the text
             ("text", pa.string()),
             ("chars", pa.int64()),
             ("answered", pa.bool_()),
-            ("blank_passages", pa.int64()),  # how many were left out
-            ("segmented", pa.bool_()),  # the row carried no words: this build cut them
+            ("blank_passages", pa.int64()),  # number of skipped passages
+            ("segmented", pa.bool_()),  # True if the row has no words, so that this build segmented the text
             ("source", pa.string()),
-            ("offset", pa.int64()),  # where its line begins in the source
+            ("offset", pa.int64()),  # first byte of the line in the source
         ]
     ),
-    # Every passage, as often as its text comes.
+    # Every passage. A text that comes twice has two rows.
     "passages": pa.schema([("docid", pa.string()), ("text", pa.string()), ("chars", pa.int64())]),
-    # The positive ones; ``passage`` is the number of its row in ``passages``.
+    # The positive passages. ``passage`` is the passage's row number in ``passages``.
     "positives": pa.schema(
         [
             ("split", pa.string()),
@@ -61,9 +61,9 @@ SCHEMAS = {
 
 
 def label_block(block: Block, options: Options, work: Path) -> int:
-    """Label the paragraphs of a block's rows, cut passages, give ids; write them to ``work``.
+    """Label the paragraphs of a block, cut passages, compute ids, and write the result to ``work``.
 
-    Returns the number of rows. Raises :class:`InputError` naming file and line for a row that is wrong.
+    Returns the number of rows. Raises :class:`InputError` with file and line for a wrong row.
     """
     found = list(parse_rows(block, segmented=options.unit == "word"))
     rows = [row for _, row in found]
@@ -103,7 +103,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
 
 
 def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.bool_]:
-    """Algorithm 1 over rows: a label for each of their paragraphs, in order."""
+    """Label every paragraph of ``rows`` by Algorithm 1, in order: True for a positive paragraph."""
     counts = [sum(len(document.paragraphs) for document in row.documents) for row in rows]
     answer_counts = [len(row.answers or ()) for row in rows]
     if options.unit == "char":
@@ -118,15 +118,15 @@ def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.boo
 
 
 def _needs_segmenter(row: Row[Any]) -> bool:
-    """True if labelling ``row`` takes words that the row does not carry."""
+    """True if ``row`` must be labelled but lacks the words of a paragraph or of its answers."""
     given = [row.segmented_answers, *(document.segmented_paragraphs for document in row.documents)]
     return bool(row.answers) and None in given
 
 
 def _paragraph_words(row: Row[Any], segmenter: str) -> Iterator[list[str]]:
-    """The words of each paragraph: those that the row carries, else cut here."""
+    """Yield the words of each paragraph: the row's own words, or the segmenter's if the row has no words."""
     for document in row.documents:
-        if not row.answers:  # no answer asks for them
+        if not row.answers:  # without an answer, words are not needed
             yield from ([] for _ in document.paragraphs)
         elif document.segmented_paragraphs is not None:
             yield from document.segmented_paragraphs
@@ -146,13 +146,13 @@ def _folder(work: Path, block: int) -> Path:
 
 
 def write_labelled(folder: Path, name: str, columns: Mapping[str, Any]) -> None:
-    """Write one of a block's files, not compressed: a reader of some rows or columns reads nothing else of it."""
+    """Write one file of a block, uncompressed so that a reader can map only the rows and columns that it needs."""
     with pa.ipc.new_file(str(folder / f"{name}.arrow"), SCHEMAS[name]) as out:
         out.write_table(pa.table(columns, schema=SCHEMAS[name]))
 
 
 def read_labelled(work: Path, block: int, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """One of a block's files, or some columns of it, mapped into memory."""
+    """Map one file of a block, or some of its columns, into memory."""
     fields = None if columns is None else [SCHEMAS[name].get_field_index(column) for column in columns]
     options = pa.ipc.IpcReadOptions(included_fields=fields)
     with pa.memory_map(str(_folder(work, block) / f"{name}.arrow")) as file:
@@ -160,7 +160,7 @@ def read_labelled(work: Path, block: int, name: str, columns: Sequence[str] | No
 
 
 def rows_at(places: Places, work: Path, name: str, columns: Sequence[str]) -> pa.Table:
-    """The rows at these places, in this order, whatever blocks they are in."""
+    """Return the rows at ``places``, in the order of ``places``, from all blocks."""
     if not places.size:
         return SCHEMAS[name].empty_table().select(columns)
     order = np.argsort(places, kind="stable")
@@ -171,7 +171,7 @@ def rows_at(places: Places, work: Path, name: str, columns: Sequence[str]) -> pa
         for block, some in zip(found.tolist(), np.split(numbers, starts[1:]), strict=True)
     ]
     table = pa.concat_tables(tables)
-    if (order[1:] > order[:-1]).all():  # they were asked for in the order of the input
+    if (order[1:] > order[:-1]).all():  # ``places`` was sorted
         return table
     back = np.empty_like(order)
     back[order] = np.arange(order.size)

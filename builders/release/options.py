@@ -1,4 +1,4 @@
-"""The options of ``release``. Nothing heavy is imported here: the command line needs them at once."""
+"""The options of ``release``. This module imports no slow library, so that ``--help`` appears at once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from fractions import Fraction
 
 from builders.core.words import SEGMENTERS, segmenter_version
 
-MIN_CHARS = 256  # of a full passage (Section 2.2.2)
-THRESHOLD = Fraction(1, 2)  # of span-F1 (Section 2.2.2, Algorithm 1)
+MIN_CHARS = 256  # characters of a full passage (Section 2.2.2)
+THRESHOLD = Fraction(1, 2)  # threshold of span-F1 (Section 2.2.2, Algorithm 1)
 
 
 @dataclass(frozen=True)
 class Options:
-    """All that decides the bytes of a release, apart from its sources."""
+    """All settings that change the bytes of a release."""
 
     unit: str = "word"
     threshold: Fraction = THRESHOLD
@@ -22,7 +22,7 @@ class Options:
     segmenter: str = SEGMENTERS[0]
 
     def as_json(self, *, segmented: bool = True) -> dict[str, str | int]:
-        """For keys and manifests; ``segmented`` is False where no row needed the segmenter."""
+        """Return the options for keys and manifests. ``segmented`` is False if no row needed the segmenter."""
         options: dict[str, str | int] = {
             "unit": self.unit,
             "threshold": str(self.threshold),

@@ -1,6 +1,7 @@
-"""Passage length control (Section 2.2.2): paragraphs joined until they have 256 characters.
+"""Passage length control (Section 2.2.2): join paragraphs until a passage has 256 characters.
 
-All 22 official passages whose raw documents are at hand come out byte for byte (docs/rebuild.md). Titles are dropped.
+The raw documents of 22 official passages are available. All 22 are reproduced byte for byte (docs/rebuild.md). Titles
+are dropped.
 """
 
 from __future__ import annotations
@@ -24,31 +25,31 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Passages:
-    """The passages of many documents, in order: each array has an entry for each passage."""
+    """The passages of many documents, in order. Every array has one entry for each passage."""
 
     texts: pa.StringArray
     ids: pa.StringArray
     chars: Ints  # code points
     positive: Flags
-    document: Ints  # the number of the document that it is of
+    document: Ints  # number of the passage's document
 
     def keep(self, which: Flags) -> Passages:
-        """Those whose flag is set."""
+        """Return the passages whose flag is set."""
         texts, ids = (column.filter(pa.array(which)) for column in (self.texts, self.ids))
         return Passages(texts, ids, self.chars[which], self.positive[which], self.document[which])
 
     def blank(self) -> Flags:
-        """Flags of the passages of white space alone, which are left out, as in the official collection."""
+        """Return True for each passage of only white space. The official collection has no such passage."""
         return np.asarray(pc.utf8_is_space(self.texts).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars: int = MIN_CHARS) -> Passages:
-    """The passages of documents (the paragraphs of each), with a label for each paragraph in ``positive``."""
+    """Cut documents into passages. ``documents`` has the paragraphs, ``positive`` one label for each paragraph."""
     paragraphs = list(chain.from_iterable(documents))
     encoded = [paragraph.encode() for paragraph in paragraphs]
     chars, sizes, counts = (np.fromiter(map(len, each), np.int64) for each in (paragraphs, encoded, documents))
     document, lengths, labels, ends = join_paragraphs(chars, sizes, counts, positive, min_chars)
-    # Joining neither drops nor adds a byte: passages follow each other in the UTF-8 of all paragraphs.
+    # Joining neither drops nor adds a byte, so the passages are consecutive slices of the UTF-8 of all paragraphs.
     text = memoryview(b"".join(encoded))
     offsets = [0, *ends.tolist()]
     ids = [text_id(text[start:end]) for start, end in pairwise(offsets)]
@@ -58,11 +59,11 @@ def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars:
 
 @compiled
 def join_paragraphs(chars, sizes, counts, positive, min_chars):  # type: ignore[no-untyped-def]
-    """Length control (Section 2.2.2): each passage's document, characters, label, and end in the bytes of all.
+    """Return each passage's document, characters, label, and end in the bytes of all paragraphs (Section 2.2.2).
 
-    A document's paragraphs are joined, with no separator, until the text has at least ``min_chars`` characters (code
-    points, not only Chinese ones); what is left at the end is a passage too, even if shorter. Paragraphs without a
-    character make no passage. A passage is positive if any of its paragraphs is.
+    A document's paragraphs are joined without a separator until the text has at least ``min_chars`` characters. Every
+    code point counts, not only Chinese characters. The last paragraphs of a document become a passage even if they are
+    shorter. Empty paragraphs by themselves make no passage. A passage is positive if any of its paragraphs is positive.
     """
     documents, lengths, ends = np.empty((3, chars.size), np.int64)
     labels = np.empty(chars.size, np.bool_)

@@ -1,8 +1,8 @@
-"""Raw DuReader 2.0 rows: JSON lines, plain or gzipped, in files, directories and zip archives.
+"""Read raw DuReader 2.0 rows: JSON lines, plain or gzipped, in files, directories and zip archives.
 
-Both published flavours are read: ``raw`` (question, documents with paragraphs, human answers) and ``preprocessed``
-(the same with ``segmented_*`` word lists). Search and zhidao files have one format. Fields that no step needs are
-skipped, whatever is in them.
+Both published flavours are supported. ``raw`` rows have a question, documents with paragraphs, and human answers.
+``preprocessed`` rows also have ``segmented_*`` word lists. Search and zhidao files have the same format. Fields that no
+step needs are skipped unchecked.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
 
 
 class Document(msgspec.Struct, Generic[W], gc=False, kw_only=True):
-    """One retrieved document, with the words of its paragraphs where the row carries them.
+    """One retrieved document. ``segmented_paragraphs`` has the words of its paragraphs, or is None.
 
-    Its title is read by nothing: titles are dropped (Section 2.2.2).
+    The title is not read, because the paper drops titles (Section 2.2.2).
     """
 
     paragraphs: list[str]
@@ -36,9 +36,9 @@ class Document(msgspec.Struct, Generic[W], gc=False, kw_only=True):
 
 
 class Row(msgspec.Struct, Generic[W], gc=False, kw_only=True):
-    """One question with its documents and, outside the test set, its human answers, perhaps as words too.
+    """One question with its documents and human answers. Rows of the test set have no answers.
 
-    Words are most of a preprocessed row: they are read only where they are the unit.
+    Words take most of the bytes of a preprocessed row. They are decoded only if words are the unit of span-F1.
     """
 
     question_id: int | str
@@ -52,10 +52,11 @@ _ROW, _SEGMENTED_ROW = msgspec.json.Decoder(Row[msgspec.Raw]), msgspec.json.Deco
 
 
 def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:
-    """Every row file under ``paths``: in the order given; inside a folder or archive train, dev, test, then by name.
+    """Return every file of raw rows under ``paths``, in the order of ``paths``.
 
-    ``split`` is the split of all of them; without it the names tell. Raises :class:`InputError` for a path that is
-    missing or holds no rows, and for a name that tells no split.
+    The files of a folder or archive are sorted by split (train, dev, test), then by name. Every file belongs to
+    ``split``; if ``split`` is None, file names decide. Raises :class:`InputError` for a missing path, a path without
+    raw rows, and a name without a split.
     """
     sources: list[Source] = []
     for path in paths:
@@ -64,7 +65,7 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
             label = split or split_of(found.name) or (None if path.is_dir() else split_of(path.resolve().as_posix()))
             if label is None:
                 raise InputError(
-                    "its name tells no split; expected train, dev or test in it, or --train/--dev/--test",
+                    "the name contains no split (train, dev or test); rename the file or use --train, --dev, --test",
                     path=found.shown,
                 )
             named.append(replace(found, split=label))
@@ -73,9 +74,9 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
 
 
 def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, Row[Any]]]:
-    """(where its line begins in the source, row) for the rows of a block. Blank lines hold none and are passed over.
+    """Yield (offset of the line in the source, row) for each row of a block. Blank lines are skipped.
 
-    Raises :class:`InputError` naming file and line for what is not a row of raw DuReader.
+    Raises :class:`InputError` with file and line for a line that is not a row of raw DuReader.
     """
     for start, line in lines(block):
         try:
@@ -87,7 +88,7 @@ def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, 
 
 
 def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
-    """One line as a row, with its words if ``segmented``. ValueError says what is wrong with it."""
+    """Decode one line as a row, with its words if ``segmented``. Raises ValueError for a wrong row."""
     try:
         row: Row[Any] = (_SEGMENTED_ROW if segmented else _ROW).decode(line)
     except msgspec.ValidationError as error:
@@ -97,9 +98,9 @@ def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     except RecursionError:
-        raise ValueError("not a row of raw DuReader: nested too deep") from None
+        raise ValueError("not a row of raw DuReader: the JSON is nested too deep") from None
     if not row.question.strip():
-        raise ValueError("a question with no text")
+        raise ValueError("the question has no text")
     for number, document in enumerate(row.documents if segmented else ()):
         given = document.segmented_paragraphs
         if given is not None and len(given) != len(document.paragraphs):

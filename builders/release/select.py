@@ -1,7 +1,6 @@
-"""The passages, questions and judgments of the release and their order, decided without their texts.
+"""Select the passages, questions and judgments of the release, in the order of the input.
 
-Order is always that of the input. What is decided here are places (see :mod:`.label`); the rows themselves are
-fetched when the files are written.
+A selection consists of places (see :mod:`.label`), not of texts. Texts are read later, when the files are written.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from builders.store.layout import SPLITS
 from builders.store.table3 import LengthCounter
 
 _MEMORY = 512  # MB
-# What the database is given of each table; a row's place comes with it.
+# The columns of each table that the database reads, besides the row's place.
 _COLUMNS = {
     "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages", "segmented"],
     "passages": ["docid", "chars"],
-    "positives": ["split", "query_id", "docid", "chars", "passage"],  # passage: its place
+    "positives": ["split", "query_id", "docid", "chars", "passage"],  # passage: a place
 }
 
 
@@ -36,10 +35,10 @@ class SplitSelection:
     """The rows of one split, in order."""
 
     queries: Places
-    judged: Places  # for each judgment the number, from 0, of its query
-    passages: Places  # and the place of its passage
-    query_chars: int  # of all of them
-    passage_chars: LengthCounter  # of the judged passages
+    judged: Places  # for each judgment, the number of its query (from 0)
+    passages: Places  # for each judgment, the place of its passage
+    query_chars: int  # characters of all queries
+    passage_chars: LengthCounter  # characters of the judged passages
 
 
 @dataclass(frozen=True)
@@ -49,20 +48,20 @@ class Selection:
     corpus: Places
     corpus_chars: LengthCounter
     splits: dict[str, SplitSelection]
-    read: dict[str, dict[str, int]]  # counts of each split's raw rows
-    segmented: bool  # whether there was a row whose words the build had to cut itself
+    read: dict[str, dict[str, int]]  # counts of the raw rows, by split
+    segmented: bool  # True if the build segmented the text of a row
 
 
 def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads: int) -> Selection:
-    """Decide on all that the ``blocks`` labelled under ``work`` hold.
+    """Select the rows of the release from the labelled ``blocks`` under ``work``.
 
-    Raises :class:`InputError` for one question id with two texts, and for input without a single passage.
+    Raises :class:`InputError` if one question id has two texts, or if the input has no passage.
     """
     with database(work / "ids", _MEMORY, threads) as con:
         for name, columns in _COLUMNS.items():
             con.register(f"{name}_of_blocks", _rows(work, blocks, name, columns))
             ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query_id", "docid"))
-            con.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({ids}) FROM {name}_of_blocks")  # an id in 16 bytes
+            con.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({ids}) FROM {name}_of_blocks")  # a UUID has 16 bytes
         con.execute("CREATE TABLE rows AS SELECT * FROM questions")
         _refuse_two_texts(con, sources, work)
         select_passages(con)
@@ -72,7 +71,7 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
         read = {split: counts for split, counts in read.items() if counts["questions"]}
         corpus = _column(con, "SELECT place FROM corpus ORDER BY place")
         if not corpus.size:
-            raise InputError("the input holds no passage: every document is empty")
+            raise InputError("the input has no passage, because every document is empty; expected documents with text")
         return Selection(
             corpus,
             _lengths(con, "FROM corpus"),
@@ -83,30 +82,31 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
 
 
 def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
-    """Make the table ``new``: of all rows of ``table`` with the same ``keys`` the first, by its ``place``.
+    """Create the table ``new`` with the first row, by ``place``, of the rows of ``table`` with equal ``keys``.
 
-    Ids are MD5s of texts, so equal texts are one passage (Section 2.2.2). No text enters DuckDB. ``others``: further
-    columns of the first row.
+    Ids are MD5s of texts, so equal texts become one passage (Section 2.2.2). DuckDB reads no text. ``others`` names
+    further columns of the first row.
     """
     wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
     con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
 
 
 def select_passages(con: duckdb.DuckDBPyConnection) -> None:
-    """The corpus: every text once, where it first stands."""
+    """Create the corpus: every text once, at the place of its first occurrence."""
     keep_firsts(con, "passages", "docid", "corpus", "chars")
 
 
 def select_judgments(con: duckdb.DuckDBPyConnection) -> None:
-    """A question's positive passages, each text once: those of every time that the question comes."""
+    """Create the judgments: a question's positive passages from all its rows, each text once."""
     keep_firsts(con, "positives", "split, query_id, docid", "judgments", "passage", "chars")
 
 
 def select_queries(con: duckdb.DuckDBPyConnection) -> None:
-    """A labelled question without a positive passage is left out; every other comes once in its split.
+    """Create the queries: each question once in its split. A labelled question without a positive passage is skipped.
 
-    It can neither be trained on nor evaluated (the official train set, too, holds only questions with positives:
-    Section 2.2.2). A split is labelled as soon as one of its rows has an answer; one without answers keeps them all.
+    Such a question can neither be trained on nor evaluated. The official train set, too, has only questions with
+    positives (Section 2.2.2). A split is labelled if any of its rows has an answer. A split without answers keeps all
+    questions.
     """
     keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
     con.execute("""
@@ -119,7 +119,7 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> pa.RecordBatchReader:
-    """Some columns of a table of all blocks, and each row's place."""
+    """Read some columns of one table of all blocks, and the place of each row."""
     place = pa.field("place", pa.int64())
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -135,7 +135,7 @@ def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> p
 
 
 def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:
-    """:class:`InputError` for the first question whose id came before with another text."""
+    """Raise :class:`InputError` for the first question whose id had another text before."""
     places = _column(
         con,
         """
@@ -154,8 +154,8 @@ def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source],
     first, again = rows_at(places, work, "questions", ["question_id", "text", "source", "offset"]).to_pylist()
     source = next(source for source in sources if source.shown == again["source"])
     raise InputError(
-        f"question_id {again['question_id']} has the text {again['text']!r}, but {first['text']!r} before it;"
-        " expected one text for one id",
+        f"question_id {again['question_id']} has the text {again['text']!r}, but an earlier row has {first['text']!r};"
+        " expected one text for each id",
         path=source.shown,
         line=line_number(source, again["offset"]),
     )
@@ -190,12 +190,12 @@ def _split_selection(con: duckdb.DuckDBPyConnection, split: str) -> SplitSelecti
 
 
 def _column(con: duckdb.DuckDBPyConnection, sql: str, **values: str) -> Places:
-    """The one column of whole numbers that ``sql`` selects."""
+    """Return the column of whole numbers that ``sql`` selects."""
     return np.concatenate([np.zeros(0, np.int64), *con.execute(sql, values).fetchnumpy().values()])
 
 
 def _lengths(con: duckdb.DuckDBPyConnection, rows: str, **values: str) -> LengthCounter:
-    """The lengths, in the column ``chars``, of ``rows`` (a FROM clause)."""
+    """Count the lengths in the column ``chars`` of ``rows`` (a FROM clause)."""
     found = con.execute(f"SELECT chars, count(*) {rows} GROUP BY chars", values).fetchall()
     counter = LengthCounter()
     counter.add(*np.array(found, np.int64).reshape(-1, 2).T)

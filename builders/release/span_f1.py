@@ -1,8 +1,8 @@
-"""Span-F1 distant supervision (Section 2.2.2, Algorithm 1): does any span of a paragraph match a human answer?
+"""Label paragraphs by span-F1 with the human answers (Section 2.2.2, Algorithm 1).
 
-For a span of L tokens, an answer of m tokens and a multiset overlap o, F1 = 2o / (L + m). It reaches a threshold p/q
-exactly when ``2q*o - p*L >= p*m``: everything is decided in integers, because many pairs of the real data meet 0.5
-exactly and floating point flips some of them. The scans themselves are in :mod:`builders.release.span_scan`.
+A span of L tokens and an answer of m tokens that share a multiset of o tokens have F1 = 2o / (L + m). F1 reaches a
+threshold p/q exactly if ``2q*o - p*L >= p*m``. The comparison uses integers, because many pairs of the real data have
+an F1 of exactly 0.5, and floating point rounds some of these wrongly. :mod:`builders.release.span_scan` has the loops.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from builders.release.span_scan import any_reaches, best_f1
 
 Tokens = npt.NDArray[np.int32]
 Ends = npt.NDArray[np.int64]
-Flat = tuple[Tokens, Ends]  # token ids of many texts end to end, and where each text ends
+Flat = tuple[Tokens, Ends]  # concatenated token ids of many texts, and the end of each text
 
 
 def f1(span: Sequence[object], answer: Sequence[object]) -> Fraction:
-    """Twice the tokens that both hold over the tokens of both."""
+    """Return F1 of two token lists: twice the number of shared tokens, divided by the number of all tokens."""
     common = Counter(span) & Counter(answer)
     return Fraction(2 * common.total(), len(span) + len(answer)) if common else Fraction(0)
 
@@ -34,21 +34,21 @@ def f1(span: Sequence[object], answer: Sequence[object]) -> Fraction:
 def is_positive(
     paragraph: Sequence[object], answers: Sequence[Sequence[object]], threshold: Fraction = THRESHOLD
 ) -> bool:
-    """Algorithm 1 as the paper words it: some span of the paragraph reaches the threshold with some answer.
+    """True if any span of the paragraph reaches the threshold with any answer (Algorithm 1).
 
-    The definition, for readers and for tests; :func:`label_questions` decides the same, fast.
+    This is the definition for readers and tests. :func:`label_questions` gives the same labels faster.
     """
     starts, ends = range(len(paragraph)), range(1, len(paragraph) + 1)
     return any(f1(paragraph[i:j], answer) >= threshold for answer in answers for i in starts for j in ends if i < j)
 
 
 def char_ids(texts: Sequence[str]) -> Flat:
-    """Texts as their code points."""
+    """Return the code points of ``texts`` as tokens."""
     return np.frombuffer("".join(texts).encode("utf-32-le"), np.int32), _ends(map(len, texts))
 
 
 def word_ids(paragraphs: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -> tuple[Flat, Flat]:
-    """Lists of words as numbers, the same word with the same number in paragraphs and answers."""
+    """Number the words. A word has the same number in paragraphs and answers."""
     words = pa.array(chain.from_iterable(chain(paragraphs, answers)), pa.string())
     numbers = words.dictionary_encode().indices.to_numpy()
     ends, answer_ends = _ends(map(len, paragraphs)), _ends(map(len, answers))
@@ -61,10 +61,10 @@ def _ends(lengths: Iterable[int]) -> Ends:
 
 
 class Questions(NamedTuple):
-    """Paragraphs and answers of many questions, as tokens end to end.
+    """Paragraphs and answers of many questions, as concatenated tokens.
 
-    ``ids``: the tokens of paragraph 0, of paragraph 1 ...; ``ends[i]``: where paragraph i ends in them;
-    ``question_ends[k]``: the number of paragraphs up to the end of question k. The same for the answers.
+    ``ids`` has the tokens of all paragraphs. ``ends[i]`` is the end of paragraph i in ``ids``. ``question_ends[k]`` is
+    the number of paragraphs of questions 0 to k. The three fields of the answers work alike.
     """
 
     ids: Tokens
@@ -76,18 +76,17 @@ class Questions(NamedTuple):
 
     @classmethod
     def of(cls, paragraphs: Flat, answers: Flat, counts: Iterable[int], answer_counts: Iterable[int]) -> Questions:
-        """``counts``: the number of paragraphs of each question, ``answer_counts`` of its answers."""
+        """Build from tokens, the number of paragraphs of each question, and the number of its answers."""
         return cls(*paragraphs, _ends(counts), *answers, _ends(answer_counts))
 
 
 def label_questions(
     questions: Questions, threshold: Fraction = THRESHOLD, match: str = "threshold"
 ) -> npt.NDArray[np.bool_]:
-    """Return the labels of all paragraphs of all questions: True for the positive ones.
+    """Return one label for each paragraph of all questions: True for a positive paragraph.
 
-    ``match``: ``"threshold"``, Algorithm 1: any span of the paragraph reaches the threshold with any answer;
-    ``"best"``, as v2 of the paper words it: of these paragraphs those with that answer's largest F1 (ties are all
-    positive).
+    With ``match="threshold"`` (Algorithm 1), any span of the paragraph must reach the threshold with any answer. With
+    ``match="best"`` (v2 of the paper), the paragraph must also have the answer's largest F1. All ties are positive.
     """
     table = np.zeros(1 + max(int(ids.max(initial=0)) for ids in (questions.ids, questions.answers)), np.int32)
     if match == "best":

@@ -1,13 +1,13 @@
-"""The scans behind span-F1, compiled. :mod:`.span_f1` defines what they compute, and tests hold them equal to it.
+"""Compiled loops of span-F1. :mod:`.span_f1` has the definition, and tests compare the loops with it.
 
-Most paragraphs are never scanned: ``_may_reach`` rejects them, ``_reached`` finds the runs of tokens that may reach the
-threshold, ``_run_reaches`` decides on each.
+``_may_reach`` rejects most paragraphs by a bound. In the other paragraphs, ``_reached`` finds the runs of tokens that
+may reach the threshold, and ``_run_reaches`` decides on each run.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy import uint64 as at  # an unsigned index is not tested for being negative: half the time of these loops
+from numpy import uint64 as at  # numba does not test unsigned indices for < 0, which halves the time of these loops
 
 from builders.core.compiled import compiled
 
@@ -16,7 +16,7 @@ _STEP = 8  # tokens
 
 @compiled
 def _enter(answer, table):  # type: ignore[no-untyped-def]
-    """Number the kinds of token of an answer in ``table``, from 1; returns how often the answer holds each."""
+    """Number the distinct tokens of an answer in ``table``, from 1, and return the count of each in the answer."""
     counts = np.zeros(answer.size, np.int64)
     kinds = 0
     for token in answer:
@@ -29,11 +29,11 @@ def _enter(answer, table):  # type: ignore[no-untyped-def]
 
 @compiled
 def _matches(paragraph, table):  # type: ignore[no-untyped-def]
-    """Return the places of the tokens that the answer in ``table`` holds, and the kind of each."""
+    """Return the positions of the paragraph's tokens that occur in the answer, and each token's number in ``table``."""
     positions = np.empty(paragraph.size + 1, np.int64)
     kinds = np.empty(paragraph.size + 1, np.int64)
     k = 0
-    for position in range(paragraph.size):  # no branches: which tokens match cannot be foreseen
+    for position in range(paragraph.size):  # no branch, because the CPU cannot predict which tokens match
         kind = table[at(paragraph[at(position)])]
         positions[at(k)], kinds[at(k)] = position, kind - 1
         k += kind > 0
@@ -42,7 +42,7 @@ def _matches(paragraph, table):  # type: ignore[no-untyped-def]
 
 @compiled
 def best_f1(paragraph, answer, table):  # type: ignore[no-untyped-def]
-    """(numerator, denominator) of the largest F1 of the paragraph's spans with the answer; table as below."""
+    """Return the largest F1 (numerator, denominator) of any span. ``table`` is as for :func:`any_reaches`."""
     counts = _enter(answer, table)
     positions, kinds = _matches(paragraph, table)
     for token in answer:
@@ -56,7 +56,7 @@ def best_f1(paragraph, answer, table):  # type: ignore[no-untyped-def]
             tokens = positions[k] - positions[first] + 1 + answer.size
             if 2 * overlap * bottom > top * tokens:
                 top, bottom = 2 * overlap, tokens
-            if 2 * answer.size * bottom <= top * tokens:  # longer spans are no better, even with the whole answer
+            if 2 * answer.size * bottom <= top * tokens:  # a longer span cannot win, even if it has the whole answer
                 break
     return top, bottom
 
@@ -65,7 +65,7 @@ def best_f1(paragraph, answer, table):  # type: ignore[no-untyped-def]
 def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
     """True if a span of these matches reaches p/q."""
     need, size = p * m, positions.size
-    # By match: the overlap of a span from there to the end, and what a span that ends there can still gain at most.
+    # reach[k]: overlap of the span from match k to the end. rises[k]: the most that a longer span gains after match k.
     reach, rises = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)
     left = counts.copy()
     for k in range(size - 1, -1, -1):
@@ -73,11 +73,11 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
         reach[k] = reach[k + 1] + (left[kinds[k]] >= 0)
         if k:
             rises[k - 1] = max(0, rises[k] + 2 * q - p * (positions[k] - positions[k - 1]))
-    if 2 * q * reach[0] - p * (positions[-1] - positions[0] + 1) >= need:  # all of them together do
+    if 2 * q * reach[0] - p * (positions[-1] - positions[0] + 1) >= need:  # the longest span reaches p/q
         return True
     start = positions[0]
     for first in range(size):
-        if (2 * q - p) * reach[first] < need:  # a span is at least as long as its overlap
+        if (2 * q - p) * reach[first] < need:  # because a span is at least as long as its overlap
             break
         if positions[first] < start or 2 * q - p + rises[first] < need:
             continue
@@ -92,9 +92,9 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
                 return True
             more = min(rises[at(k)], (2 * q - p) * (reach[first] - overlap))
             most = max(most, score)
-            # A beginning that scores nothing is better left away.
+            # A prefix without a positive score only lowers the score of the whole span.
             if score <= 0 or score + more <= most:
-                # A span that starts later scores at most p more for each token that it leaves away.
+                # A span that starts later gains at most p for each token that it skips.
                 start = positions[first] - (max(most, score + more) - need) // p
                 break
     return False
@@ -102,13 +102,13 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
 
 @compiled
 def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
-    """False for most paragraphs that have no span to reach p/q, from a bound on every span's score.
+    """False only if no span reaches p/q. A bound on the score of every span rejects most such paragraphs.
 
-    The bound is Kadane's over eight tokens at a time, as if every token that the answer holds counted, however often,
-    and within eight stood where it counts most: at the span's end in the last eight, at its begin in the first.
+    The bound is Kadane's sum over groups of eight tokens. It counts every token that occurs in the answer, even if the
+    answer has it less often. In the first and last group of a span, the matching tokens count as if they were adjacent.
     """
     need, size = p * m, paragraph.size
-    if (2 * q - p) * size < need:  # even if every token counted
+    if (2 * q - p) * size < need:  # too short, even if every token matched
         return False
     whole = size // _STEP * _STEP
     total = bound = 0
@@ -129,9 +129,9 @@ def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
 def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
     """True if a span of the paragraph reaches p/q.
 
-    Kadane's scan, as if every token that the answer holds counted, however often, bounds every span's score. A span
-    that begins before the sum last fell to zero is no better than without what lies before. So what can reach p/q lies
-    within the runs of positive sums that rise high enough, up to where they last are: these are scanned exactly.
+    Kadane's sum bounds the score of every span. It counts every token that occurs in the answer, even if the answer has
+    the token less often. A span does not lose by starting after the sum last fell to zero. So a span that reaches p/q
+    lies in a run of positive sums, before the last sum that reaches p/q. Only these runs are scanned exactly.
     """
     if not _may_reach(paragraph, m, table, p, q):
         return False
@@ -152,9 +152,9 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
 
 @compiled
 def any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, table, p, q):  # type: ignore[no-untyped-def]
-    """Algorithm 1 question by question: True for each paragraph that reaches p/q with an answer of its own question.
+    """Run Algorithm 1: return True for each paragraph that reaches p/q with an answer of its own question.
 
-    ``table``: zeroed scratch with an entry for each token; it is left zeroed.
+    ``table`` is a scratch array with one entry for each distinct token. It contains zeros before and after the call.
     """
     positive = np.zeros(ends.size, np.bool_)
     first, first_answer = 0, 0

@@ -1,6 +1,6 @@
-"""The Parquet files of a release, each a task of its own: its rows are decided (see :mod:`.select`), and fetched here.
+"""Write the Parquet files of a release from the selected rows (see :mod:`.select`), one task a file.
 
-A finished file lies in a folder of its own with its entry for the manifest; the folder is there when both are whole.
+A task's result is a folder with the file and its manifest entry. The folder appears when both are complete.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class NewFile:
-    """A Parquet file to be written: the places of its rows' queries and passages.
+    """A Parquet file to write, with the places of its queries and passages.
 
-    corpus: ``passages``; queries: ``queries``; qrels: a query and a passage a row; joined rows: the query of row i has
-    ``passages[ends[i - 1] : ends[i]]``.
+    A file of ``corpus`` has only passages, a file of ``queries`` only queries. Row i of ``qrels`` has ``queries[i]``
+    and ``passages[i]``. Joined row i has ``queries[i]`` and ``passages[ends[i - 1] : ends[i]]``.
     """
 
     config: str
@@ -46,12 +46,12 @@ class NewFile:
 
 
 def configs_of(split: str, rows: SplitSelection) -> list[str]:
-    """The configs of a split: its joined rows, its queries, and its qrels where it carries labels."""
+    """Return the configs of a split: joined rows, queries, and, if the split has labels, qrels."""
     return [split, "queries", "qrels"] if rows.passages.size else [split, "queries"]
 
 
 def files_of(selection: Selection) -> Iterator[NewFile]:
-    """All files of the release."""
+    """Yield all files of the release."""
     yield from _shards("corpus", "corpus", _NONE, selection.corpus)
     for split, rows in selection.splits.items():
         ends = np.searchsorted(rows.judged, np.arange(rows.queries.size), side="right")
@@ -67,7 +67,7 @@ def files_of(selection: Selection) -> Iterator[NewFile]:
 def _shards(
     config: str, split: str, queries: Places, passages: Places = _NONE, ends: Places = _NONE
 ) -> Iterator[NewFile]:
-    """One split's rows as files of as many rows as the release's layout says."""
+    """Divide the rows of one split into files. The layout gives the number of rows of a file."""
     size = layout.rows_per_shard(schema_of(config))
     for number, start in enumerate(range(0, queries.size or passages.size, size)):
         rows = slice(start, start + size)
@@ -79,7 +79,7 @@ def _shards(
 
 
 def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
-    """Write one file, unless a killed build has left it; returns where it is and its entry in the manifest.
+    """Write one file, unless an earlier, killed build finished it. Return its path and its manifest entry.
 
     The same rows give the same bytes.
     """
@@ -94,13 +94,13 @@ def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _tables(file: NewFile, work: Path) -> Iterator[pa.Table]:
-    """The rows of a file, some at a time."""
+    """Yield the rows of a file in batches."""
     count = file.queries.size or file.passages.size
     size = _QUERIES_AT_A_TIME if file.ends.size else layout.ROWS_PER_GROUP
     for start in range(0, count, size):
         rows = slice(start, min(start + size, count))
         if file.config == "corpus":
-            yield _passages(file.passages[rows], work).rename_columns(CORPUS.names)  # docid is _id there
+            yield _passages(file.passages[rows], work).rename_columns(CORPUS.names)  # docid becomes _id
         elif file.config == "queries":
             yield _queries(file.queries[rows], work)
         elif file.config == "qrels":
@@ -127,7 +127,7 @@ def _passages(places: Places, work: Path) -> pa.Table:
 
 
 def _joined(file: NewFile, rows: slice, work: Path) -> pa.Table:
-    """Queries with their positive passages; a release from raw rows has no negative ones."""
+    """Return queries with their positive passages. A release from raw rows has no negative passages."""
     queries = _queries(file.queries[rows], work)
     starts = np.concatenate([[0], file.ends])[rows.start : rows.stop + 1]
     passages = _passages(file.passages[starts[0] : starts[-1]], work).to_struct_array().combine_chunks()

@@ -1,4 +1,4 @@
-"""Find development and test questions, and their positive passages, in anyone's training pairs."""
+"""Find development and test questions, and their positive passages, in other training pairs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import QUERIES, text_id
 
-_SMALL = 64 << 20  # bytes of pairs that are compared before worker processes have started
-_ROWS = 1_024  # of pairs, in a block
-_EXAMPLES = 3  # of each kind and way, for a file
+_SMALL = 64 << 20  # for fewer bytes of pairs, starting worker processes takes longer than comparing
+_ROWS = 1_024  # rows of a block
+_EXAMPLES = 3  # examples of each kind and way, for a file
 _SHOWN = 60  # characters of an example
 
-Answers = dict[str, dict[str, set[str]]]  # by split, by question's id: its positive passages' ids
+Answers = dict[str, dict[str, set[str]]]  # split -> question's id -> ids of its positive passages
 
 
 class Known(msgspec.Struct):
-    """The texts that training pairs are compared with, by kind and id, and the ways; every worker reads them once.
+    """The input of a worker: the benchmark's texts by kind and id, their answers, a model's scores, and settings.
 
-    ``answers``: by question's id, its positive passages. ``settings``: the arguments of :class:`LikeTexts`.
+    ``answers`` maps a question's id to its positive passages. ``settings`` are arguments of :class:`LikeTexts`.
     """
 
     texts: dict[str, dict[str, str]]
@@ -47,7 +47,7 @@ class Known(msgspec.Struct):
 
 
 class Match(NamedTuple):
-    """A text of a row (its line) that is like a text of the benchmark; ``kind``: question or positive."""
+    """A text of a row that matches a text of the benchmark. ``kind`` is question or positive."""
 
     kind: str
     line: int
@@ -56,9 +56,9 @@ class Match(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some rows that were compared: their number, their texts' numbers, the matches.
+    """The result for a block of rows: the number of rows and texts, and the matches.
 
-    ``together``: the questions that stand in one row with one of their own positive passages.
+    ``together`` has the questions that share a row with one of their positive passages.
     """
 
     rows: int
@@ -69,7 +69,7 @@ class Block(NamedTuple):
 
 
 class Seen:
-    """Matches found in some pairs: by kind and id, the strongest way; examples; the numbers of all."""
+    """The matches in training pairs: the strongest way by kind and id, examples, and counts."""
 
     def __init__(self) -> None:
         self.rows, self.texts = 0, {"questions": 0, "passages": 0}
@@ -79,7 +79,7 @@ class Seen:
         self._numbers: Counter[tuple[str, str]] = Counter()
 
     def add(self, block: Block, known: Known) -> None:
-        """Count what a block holds."""
+        """Add the counts and examples of a block."""
         self.rows += block.rows
         self.texts["questions"] += block.questions
         self.texts["passages"] += block.passages
@@ -93,7 +93,7 @@ class Seen:
                 self.examples.append(example | {"text": known.texts[kind][each], "found": text})
 
     def figures(self, asked: Mapping[str, Collection[str]], answers: Answers) -> dict[str, Any]:
-        """Numbers of matches by split: questions, their positive passages, and both together."""
+        """Count the matches of each split: questions, their positive passages, and questions with a positive."""
         splits = {}
         for split, questions in asked.items():
             passages = set().union(*answers[split].values())
@@ -112,7 +112,7 @@ def _counts(members: Collection[str], found: Mapping[str, str]) -> dict[str, int
 
 
 def compare(args: argparse.Namespace) -> dict[str, Any]:
-    """The report of ``similar --against``: ``options``, a record a file, and ``all`` of them together."""
+    """Return the report of ``similar --against``: ``options``, one record for each file, and ``all`` files together."""
     tested, names = read_tested(args), names_of(args.question, args.positive)
     answers: Answers = {}
     for split in tested.asked:
@@ -143,7 +143,7 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _open(file: Path) -> tuple[Known, dict[str, LikeTexts]]:
-    known = read_json(file, Known)  # this build wrote it
+    known = read_json(file, Known)
     return known, {kind: LikeTexts(texts, *known.settings) for kind, texts in known.texts.items()}
 
 
@@ -167,9 +167,9 @@ def _compare(file: Path, block: list[Pair]) -> Block:
 
 
 def write_questions(args: argparse.Namespace) -> None:
-    """Write the questions of ``args.against`` as the training queries of a release, with the splits to keep apart.
+    """Write the questions of ``args.against`` as training queries of a release, beside the compared splits.
 
-    `python -m baselines match` compares them; ids are the MD5 of the text, as everywhere.
+    `python -m baselines match` reads this release. The ids are the MD5 of the text.
     """
     tested, names = read_tested(args), names_of(args.question, args.positive)
     found: dict[str, str] = {}
@@ -182,11 +182,11 @@ def write_questions(args: argparse.Namespace) -> None:
         draft.write("queries", "train", [pa.table(columns, schema=QUERIES)])
         for split in tested.asked:
             draft.write("queries", split, [tested.release.table("queries", split)])
-    log.info("%s: %d questions; `python -m baselines match` scores them", args.questions, len(found))
+    log.info("%s: %d questions; score them with `python -m baselines match`", args.questions, len(found))
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """Aligned text: a table a file, and one for all."""
+    """Return the report as aligned text: a table for each file, and a table for all files."""
     options, parts = report["options"], [*report["files"], {"file": "All files", **report["all"]}]
     settings = [f"{name} {options[name]}" for name in ("ngram", "jaccard", "threshold") if name in options]
     lines = [f"Compared with {' and '.join(options['splits'])}: {', '.join([*options['by'], *settings])}."]

@@ -1,12 +1,11 @@
-"""Texts that are the same, or nearly: exactly, normalised, or by their n-grams. No model is needed.
+"""Find similar texts: equal, equal after normalisation, by n-grams, or by a model's scores.
 
-The ways in which two texts are alike, the strongest first:
+Two texts can match in four ways, the strongest first:
 
-- ``exact``: they are the same text.
-- ``normalised``: they have the same letters and digits (:func:`normalised`).
-- ``n-gram``: the Jaccard similarity of their n-grams of characters is at least a threshold. MinHash finds candidates.
-  Every candidate's similarity is then computed from the n-grams, so an estimate never decides. A pair just at the
-  threshold is missed once in a thousand times.
+- ``exact``: the texts are equal.
+- ``normalised``: their letters and digits are equal (:func:`normalised`).
+- ``n-gram``: the Jaccard similarity of their character n-grams is at least a threshold. MinHash finds candidates.
+  Every candidate's similarity is then computed exactly. A pair just at the threshold is missed once in 1,000 times.
 - ``model``: a question-matching model scores them as similar (:func:`read_scores`).
 """
 
@@ -29,25 +28,25 @@ if TYPE_CHECKING:
 HOW = ("exact", "normalised", "n-gram", "model")
 TESTED = ("dev", "test")
 NGRAM, SHARE = 2, 0.8
-THRESHOLD = 0.5  # of a model's score (Section 2.3)
-_VALUES, _SEED = 128, 42  # of a MinHash
-_BLOCK = 1_024  # texts whose n-grams are held together
-_RECALL = 0.999  # of pairs just at the share
+THRESHOLD = 0.5  # threshold of a model's score (Section 2.3)
+_VALUES, _SEED = 128, 42  # values and seed of a MinHash
+_BLOCK = 1_024  # texts whose n-grams are in memory together
+_RECALL = 0.999  # share of pairs found, among pairs just at the threshold
 
 
 class Like(NamedTuple):
-    """A text that another is like: its id, the strongest of ``HOW``, and the similarity, 1 for the first two."""
+    """A match: the matching text's id, the strongest way of ``HOW``, and the similarity (1 for equal texts)."""
 
     id: str
     how: str
     score: float
 
 
-Scores = dict[str, list[Like]]  # by training question's id: the questions that a model finds it similar to
+Scores = dict[str, list[Like]]  # training question's id -> questions that are similar by a model's scores
 
 
 class _Folded(dict[int, str]):
-    """Cache of characters as they stand in a normalised text."""
+    """Cache of normalised characters, by code point."""
 
     def __missing__(self, code: int) -> str:
         folded = unicodedata.normalize("NFKC", chr(code)).casefold()
@@ -59,19 +58,19 @@ _FOLDED = _Folded()
 
 
 def normalised(text: str) -> str:
-    """The letters and digits of a text, in one width and case: no blanks, no punctuation, each character by itself."""
+    """Return the letters and digits of a text in one width and case, normalised character by character."""
     return text.translate(_FOLDED)
 
 
 def ngrams(text: str, length: int) -> list[str]:
-    """The n-grams of characters of a normalised text, in order; a shorter text is one of its own."""
+    """Return the character n-grams of a normalised text, in order. A shorter text is one n-gram."""
     return [text[start : start + length] for start in range(max(1, len(text) - length + 1))]
 
 
 def bands(share: float) -> int:
     """Return the number of bands of a MinHash that finds pairs of Jaccard similarity ``share``.
 
-    Two texts are candidates if all values of a band are equal. The fewest bands that reach ``_RECALL`` are taken,
+    Two texts are candidates if all values of a band are equal. The result is the fewest bands that reach ``_RECALL``,
     because fewer bands give fewer candidates to compare.
     """
     counts = (1 << power for power in range(_VALUES.bit_length()))
@@ -79,10 +78,10 @@ def bands(share: float) -> int:
 
 
 class LikeTexts:
-    """Index of a few ``texts``, by id, that finds the ones that each of many other texts is like.
+    """Index of ``texts``, by id, that finds the indexed texts that match other texts.
 
-    ``by``: which of ``HOW`` count; ``length``: characters of an n-gram; ``share``: the least Jaccard similarity of
-    ``n-gram``.
+    ``by`` has the enabled ways of ``HOW``, ``length`` the characters of an n-gram, and ``share`` the least Jaccard
+    similarity for ``n-gram``.
     """
 
     def __init__(
@@ -94,17 +93,17 @@ class LikeTexts:
         for each, text in texts.items():
             self._exact[text].append(each)
             self._normalised[normalised(text)].append(each)
-        self._normalised.pop("", None)  # of punctuation alone
+        self._normalised.pop("", None)  # texts of only punctuation do not match each other
         self._distinct = list(self._normalised)
         if "n-gram" in by:
             from rensa import RMinHashLSH
 
             self._lsh = RMinHashLSH(share, _VALUES, bands(share))
-            for start in range(0, len(self._distinct), _BLOCK):  # a text's n-grams take many times its memory
+            for start in range(0, len(self._distinct), _BLOCK):  # in blocks, because n-grams need much memory
                 self._lsh.insert_many(self._minhashes(self._distinct[start : start + _BLOCK]), start)
 
     def find(self, texts: Sequence[str]) -> Iterator[list[Like]]:
-        """Yield for each of the texts the indexed texts that it is like: each id once, the strongest way first."""
+        """Yield, for each text, the matching indexed texts: each id once, the strongest way first."""
         folded = [normalised(text) for text in texts]
         near: Iterable[Sequence[int]] = [()] * len(texts)
         if "n-gram" in self._by:
@@ -141,12 +140,12 @@ def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
 
 
 def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
-    """By training question's id, the questions that it is similar to, the highest score first; all runs count.
+    """Return training question's id -> similar development and test questions, the highest score of all runs first.
 
-    A run of ``python -m baselines match``: its query-id is a development or test question's id, its corpus-id the id
-    (the MD5 of the text) of a training question, its score the probability that the two ask the same.
+    ``python -m baselines match`` writes the runs. The query-id is a development or test question, and the corpus-id is
+    a training question. Both are the MD5 of the text. The score is the probability that the questions ask the same.
 
-    Raises :class:`InputError` for a run that cannot be read, or with a score outside of 0 to 1 (a logit, say).
+    Raises :class:`InputError` for an unreadable run, or a score outside of 0 to 1, for example a logit.
     """
     best: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for path in paths:
@@ -154,7 +153,7 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
             for trained, score in hits:
                 if not 0 <= score <= 1:
                     found = f"found {score} for {question} and {trained}"
-                    match = "`python -m baselines match` writes such a run"
+                    match = "write the run with `python -m baselines match`"
                     raise InputError(f"expected scores from 0 to 1, {found}; {match}", path=path)
                 if is_similar(score, threshold):
                     best[trained][question] = max(score, best[trained].get(question, 0.0))
@@ -163,18 +162,18 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
 
 
 def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
-    """Return the questions that a question is like: those found by its letters, then those that only a model finds."""
+    """Return the matches of a question: matches of its letters first, then matches that only a model finds."""
     known = {like.id for like in likes}
     return [*likes, *(like for like in scored if like.id not in known)]
 
 
 class Tested(NamedTuple):
-    """The questions to keep apart, and the ways in which others are compared with them.
+    """The development and test questions that others are compared with, and the options of the comparison.
 
     Attributes:
-        release: the release.
-        asked: by split, the questions' texts by id.
-        options: the options of the comparison, for the manifest and a report.
+        release: release of the questions.
+        asked: split -> question's id -> text.
+        options: options of the comparison, for the manifest and the report.
         scores: a model's scores; see :func:`read_scores`.
     """
 
@@ -184,19 +183,19 @@ class Tested(NamedTuple):
     scores: Scores
 
     def questions(self) -> dict[str, str]:
-        """The texts of all splits, by id."""
+        """Return the texts of all splits, by id."""
         return {each: text for texts in self.asked.values() for each, text in texts.items()}
 
 
 def read_tested(args: argparse.Namespace) -> Tested:
-    """Read what the options of `similar` name.
+    """Read the questions and scores that the options of `similar` name.
 
-    Raises :class:`InputError` where the release has none of the splits, or a score is of another question.
+    Raises :class:`InputError` if the release has none of the splits, or if a score is for another question.
     """
     release = open_release(args.release)
     splits = [split for split in TESTED if split in (args.split or TESTED)]
     if not args.split and not (splits := [split for split in splits if ("queries", split) in release.splits()]):
-        raise InputError("has no config 'queries' with a split dev or test to keep apart", path=release.path)
+        raise InputError("has no config 'queries' with a split dev or test to compare with", path=release.path)
     asked = {split: release.texts("queries", split) for split in splits}
     by = [how for how in args.by if how != "model" or args.scores]
     options: dict[str, Any] = {"splits": splits, "by": by}
@@ -209,5 +208,5 @@ def read_tested(args: argparse.Namespace) -> Tested:
     tested = Tested(release, asked, options, scores)
     if lost := {like.id for likes in scores.values() for like in likes} - tested.questions().keys():
         where = ", ".join(map(str, args.scores))
-        raise InputError(f"scores {min(lost)}; expected a question of the splits to keep apart", path=where)
+        raise InputError(f"scores {min(lost)}; expected only questions of {', '.join(splits)}", path=where)
     return tested

@@ -1,9 +1,9 @@
-"""Training pairs of any model, in the files that people train from: JSON lines (.gz, too) and Parquet.
+"""Read training pairs in common formats: JSON lines (plain or gzipped) and Parquet.
 
-A row is an object whose keys, or Parquet's columns, are of ``QUESTIONS``, ``PASSAGES`` (of FlagEmbedding, Tevatron,
-DuReader ...) or, where it has none of these, ``EITHER`` (MTEB's queries and corpus). Others (ids, negatives, scores)
-are passed over. A value is a text, an object with a text in ``text`` or ``paragraph_text``, or a list of these. A row
-may also be a list of texts: a question, then a passage (what follows is a negative).
+The keys or columns of a row are in ``QUESTIONS`` or ``PASSAGES``, which have the names of FlagEmbedding, Tevatron,
+DuReader and others. A row without these can have keys of ``EITHER``, such as MTEB's queries and corpus. Other keys
+(ids, negatives, scores) are ignored. A value is a text, an object with a text in ``text`` or ``paragraph_text``, or a
+list of texts and objects. A row may also be a list of texts: a question, a passage, then negatives.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PASSAGES = (
 )
 EITHER = ("text", "content", "sentence", "texts", "set")
 _INNER = ("text", "paragraph_text")
-_ROWS = 1_024  # of Parquet read at a time: a row may have a hundred passages
+_ROWS = 1_024  # rows of Parquet in memory; a row may have 100 passages
 
 
 class Pair(NamedTuple):
-    """The texts of a row: its line, or its row of Parquet, from 1; a text that may be either stands in both lists."""
+    """The texts of a row and its number from 1. A text that may be a question or a passage is in both lists."""
 
     line: int
     questions: list[str]
@@ -37,36 +37,36 @@ class Pair(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The keys or columns that hold questions, passages, and texts that may be either."""
+    """The keys or columns of questions, of passages, and of texts that may be either."""
 
     questions: Sequence[str] = QUESTIONS
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
     def of(self, have: Iterable[str], path: Path, line: int | None = None) -> list[str]:
-        """Those of a row or file that count; ``text`` and its like only where nothing else does.
+        """Return the keys or columns in ``have`` that name texts. Those of ``either`` count only without others.
 
-        Raises :class:`InputError` where there are none.
+        Raises :class:`InputError` if no key or column names texts.
         """
         have = list(have)
         named = [name for name in have if name in self.questions or name in self.passages]
         if found := named or [name for name in have if name in self.either]:
             return found
         wanted = ", ".join([*self.questions, *self.passages, *self.either])
-        what = f"expected one of {wanted}, found {', '.join(have) or 'nothing'}"
-        raise InputError(f"{what}; --question and --positive name others", path=path, line=line)
+        problem = f"expected one of {wanted}, found {', '.join(have) or 'nothing'}"
+        raise InputError(f"{problem}; set other names with --question and --positive", path=path, line=line)
 
 
 def names_of(question: Sequence[str] | None, positive: Sequence[str] | None) -> Names:
-    """The names to go by: the usual ones, or those that the user gives."""
+    """Return the user's names, or the usual names if the user gives no names."""
     return Names(question or (), positive or (), ()) if question or positive else Names()
 
 
 def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
-    """The rows of a file.
+    """Yield the rows of a file.
 
-    Raises :class:`InputError` naming file and line where it is neither JSON lines nor Parquet, a row has none of the
-    names, or a value is of another kind.
+    Raises :class:`InputError` with file and line if the file is neither JSON lines nor Parquet, if a row has no key of
+    ``names``, or if a value has another type.
     """
     lines = ((line, json_of(text, Any, path, line)) for line, text in raw_lines(path) if text.strip())
     for line, row in _parquet(path, names) if path.suffix == ".parquet" else lines:
@@ -94,6 +94,6 @@ def _texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
         text = next((each[key] for key in _INNER if key in each), None) if isinstance(each, dict) else each
         if isinstance(text, str):
             yield text
-        elif each is not None:  # Parquet has it where a row lacks a value
+        elif each is not None:  # Parquet has None for a missing value
             expected = "expected a text, an object with a text, or a list of these"
             raise InputError(f"{name}: {expected}", path=path, line=line)

@@ -25,7 +25,7 @@ from builders.store.rejudge import count_judged
 from builders.store.table3 import round_stat
 
 _BLOCK = 4_096
-# The configs whose train split loses rows, with the column that names the question.
+# The configs with a train split that loses rows, and the column with the question's id.
 _BY_QUERY = {
     **{"queries": "_id", "qrels": "query-id", BEFORE: "query-id", "train": "query_id"},
     **{"crosslingual-queries": "zh_id", "crosslingual": "query_id"},
@@ -33,9 +33,9 @@ _BY_QUERY = {
 
 
 def remove(args: argparse.Namespace) -> dict[str, Any]:
-    """Write the release ``args.out``; returns ``similar`` of its ``stats.json``.
+    """Write the release ``args.out``, and return ``similar`` of its ``stats.json``.
 
-    Raises :class:`InputError` for scores of questions that the release has not, and where no training question is left.
+    Raises :class:`InputError` for a score of an unknown question, and if no training question would be left.
     """
     check_release_output(args.out)
     if args.list:
@@ -47,14 +47,15 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
         raise InputError(f"scores {min(strangers)}; expected a training question of {args.release}", path=where)
     found = _similar(train, tested, args)
     if len(found) == len(train):
-        raise InputError(f"all {len(train):,} training questions are similar; none would be left", path=args.release)
+        problem = f"all {len(train):,} training questions are similar, so no question would be left"
+        raise InputError(f"{problem}; use fewer ways (--by) or higher thresholds", path=args.release)
     sources = describe_files((path.name, path) for path in args.scores)
     like = {each.id for likes in found.values() for each in likes}
     duplicated = {split: like & texts.keys() for split, texts in tested.asked.items()}
     for split, members in duplicated.items():
-        if (TOLD_APART[0], split) in release.splits():  # of earlier removals
+        if (TOLD_APART[0], split) in release.splits():  # questions of earlier removals
             members.update(release.texts(TOLD_APART[0], split))
-    if args.list:  # first: where the release takes the place of the old one, the pairs are not found again
+    if args.list:  # written first, because --out may replace --release, and a second run would not find the pairs
         _write_list(args.list, train, tested, found)
     build = {"verb": "similar", "options": tested.options, "sources": sources}
     with draft_release(args.out, build, release) as draft:
@@ -64,7 +65,7 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _similar(train: Mapping[str, str], tested: Tested, args: argparse.Namespace) -> Scores:
-    """Every training question that is similar to tested ones, with all of these; in the order of the training split."""
+    """Return similar training question -> its matches, in the order of the training split."""
     index = LikeTexts(tested.questions(), tested.options["by"], args.ngram, args.jaccard)
     ids, texts = list(train), list(train.values())
     starts = progress(range(0, len(ids), _BLOCK), unit="block", label="compare")
@@ -76,7 +77,7 @@ def _similar(train: Mapping[str, str], tested: Tested, args: argparse.Namespace)
 def _counts(
     earlier: Mapping[str, Any], tested: Tested, duplicated: Mapping[str, Collection[str]], found: Scores
 ) -> dict[str, Any]:
-    """The counts of Section 2.3, with those of earlier removals, and the paper's own."""
+    """Return the counts of Section 2.3, including earlier removals, and the paper's counts."""
     by = {how: earlier.get("by", {}).get(how, 0) for how in HOW}
     for likes in found.values():
         by[min((like.how for like in likes), key=HOW.index)] += 1
@@ -91,7 +92,7 @@ def _counts(
 
 
 def as_table(counts: Mapping[str, Any], out: Path) -> str:
-    """The counts beside the paper's, as aligned text."""
+    """Return the counts beside the paper's as aligned text."""
     paper, share = counts["paper"], counts["share"] or 0
     rows = [
         ("Section 2.3", "here", "the paper"),
@@ -123,21 +124,21 @@ def write(
     tested: Mapping[str, Mapping[str, str]],
     duplicated: Mapping[str, Collection[str]],
 ) -> None:
-    """Put the release without its ``removed`` training questions into ``draft``.
+    """Write the release without its ``removed`` training questions into ``draft``.
 
     Args:
-        tested: by split, the texts of the development and test questions, by id.
-        duplicated: by split, those that a removed question is similar to.
+        tested: split -> id of a development or test question -> text.
+        duplicated: split -> ids of the questions that are similar to a removed question.
     """
     have, judged = release.splits(), read_judged(release, "qrels", "train")
     before = release.batches(REMOVED, "train") if (REMOVED, "train") in have else ()
     joined = [pa.Table.from_batches([batch]) for batch in before]
     draft.write(REMOVED, "train", [*joined, *_joined(release, removed, judged)])
-    english: set[str] = set()  # the translations of removed questions
+    english: set[str] = set()  # translations of removed questions
     if ("crosslingual-queries", "train") in have:
         for table in release.rows_with("crosslingual-queries", "train", "zh_id", removed):
             english.update(table["_id"].to_pylist())
-    left: dict[str, list[str]] = {}  # the texts of the questions that are left, by config
+    left: dict[str, list[str]] = {}  # config -> texts of the remaining questions
     for config in [config for config in _BY_QUERY if (config, "train") in have]:
         draft.write(config, "train", _without(release, config, english if config == "crosslingual" else removed))
         if config.endswith("queries"):
@@ -152,8 +153,8 @@ def write(
     for config in samples:
         draft.drop(config)
     draft.stats.pop("extrapolation", None)
-    if samples:  # they were drawn from all training questions
-        log.warning("left out: %s; draw them again (`python -m builders add`)", ", ".join(samples))
+    if samples:  # the samples may have removed questions
+        log.warning("dropped %s; draw them again with `python -m builders add`", ", ".join(samples))
     if "train" in draft.stats["table3"]:
         rest = {query: own for query, own in judged.items() if query not in removed}
         count_judged(draft, "train", left["queries"], rest, texts_of_judged(release, rest))
@@ -164,7 +165,7 @@ def write(
 
 
 def _without(release: Release, config: str, ids: Collection[str]) -> Iterator[pa.Table]:
-    """The rows of a config's train split without those of some questions."""
+    """Yield the rows of a config's train split, except the rows of the questions ``ids``."""
     out = pa.array(sorted(ids), pa.string())
     for batch in release.batches(config, "train"):
         table = pa.Table.from_batches([batch])
@@ -172,7 +173,7 @@ def _without(release: Release, config: str, ids: Collection[str]) -> Iterator[pa
 
 
 def _joined(release: Release, removed: Collection[str], judged: Mapping[str, Mapping[str, int]]) -> Iterator[pa.Table]:
-    """The removed questions with their passages: their rows in `train`; joined here where there is no such config."""
+    """Yield the joined rows of the removed questions, from the config `train` or, without it, joined here."""
     if ("train", "train") in release.splits():
         yield from release.rows_with("train", "train", "query_id", removed)
         return

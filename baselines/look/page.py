@@ -1,4 +1,4 @@
-"""The search page: a Gradio app around a :class:`~baselines.look.answers.Searcher`. It needs the group ``space``."""
+"""The search page: a Gradio app around a :class:`~baselines.look.answers.Searcher`. It needs the extra ``space``."""
 
 from __future__ import annotations
 

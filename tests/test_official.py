@@ -153,7 +153,7 @@ def test_tabs_and_line_ends_become_spaces_in_the_tsvs_alone(tmp_path: Path, capl
     assert (tmp_path / "out" / train).read_text(encoding="utf-8").count("\\") == 3
     written = (tmp_path / "out" / cross).read_bytes().decode()
     assert written.splitlines() == ["问 题\t\t答 案\t1", "问题\t\t答案\t1", "问题\t\t答 案\t1", "问题\t\t别的\t0"]
-    assert "cross.train.tsv: in 2 of 4 lines, tabs and line ends were written as spaces" in caplog.text
+    assert "cross.train.tsv: replaced tabs and line ends by spaces in 2 of 4 lines" in caplog.text
 
 
 PARTS, MAP = f"{PREPROCESSED}/passage-collection/part-0", f"{PREPROCESSED}/passage-collection/passage2id.map.json"

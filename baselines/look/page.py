@@ -35,7 +35,7 @@ def _build(searcher: Searcher, at_once: int) -> gradio.Blocks:
         return text, search(text)
 
     with gradio.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as app:
-        gradio.Markdown(f"## {TITLE}\nPositives are green, terms of the query yellow. Click a passage to open it.")
+        gradio.Markdown(f"## {TITLE}\nPositives are green, terms of the query yellow; a click shows the whole passage.")
         with gradio.Row(equal_height=True):
             query = gradio.Textbox(label="Query", lines=1, max_lines=1, scale=4, autofocus=True)
             choice = gradio.Dropdown(texts, value=None, label="A question of the split", scale=3)

@@ -87,7 +87,7 @@ def page(
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<style>{_STYLE}</style></head><body>",
-        "<h1>DuReader-retrieval: the paper's tables with our scores and the published ones</h1>",
+        "<h1>DuReader-retrieval: the paper's tables, reproduced</h1>",
         _items(text.measured_on(report)),
         f"<nav>{links}</nav>",
         *(f'<section id="{name}"><h2>{_t(title)}</h2>{body}</section>' for name, title, body in parts),

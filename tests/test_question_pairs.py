@@ -1,4 +1,4 @@
-"""Labelled pairs of questions: read from files as they are published, held out, measured."""
+"""Labelled pairs of questions: reading published formats, holding out pairs, and evaluation."""
 
 import gzip
 import json
@@ -58,7 +58,7 @@ def test_a_held_out_pair_shares_no_question_with_those_that_are_trained_on() -> 
     assert hold_out(pairs, 0.1, seed=3)[1] == held != hold_out(pairs, 0.1, seed=4)[1]
 
 
-# Whether the second of a pair begins with the mark is all that there is to learn.
+# The label of a pair depends only on the mark at the beginning of the second question.
 WORDS = [f"{a}{b}" for a in "北京饺子高铁" for b in "冬天煮票多肉"]
 SMALL = ["data.passage_length=16", "train.batch=32", "train.learning_rate=2e-3", "train.saves=1", "train.evaluations=2"]
 

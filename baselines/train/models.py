@@ -317,8 +317,8 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in _texts(passages, most):
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    # A character inside words needs a second piece with "##". The library would number these pieces in the order of a
-    # hash table, and the numbers break ties between pieces. Listing the pieces as special tokens fixes their numbers.
+    # A character inside words needs a second piece with "##". Listing these pieces as special tokens fixes their
+    # numbers, which break ties. The library would number the pieces in the order of a hash table.
     alphabet: list[str] = []
     inside: list[str] = []
     for character in common:

@@ -1,4 +1,4 @@
-"""BERT's tokenisation and the official reader's inputs in plain Python, after their descriptions: for comparison."""
+"""Reference implementation of BERT's tokenizer and of the official reader's inputs, in plain Python."""
 
 import unicodedata
 
@@ -12,7 +12,7 @@ Input = tuple[list[str], list[int]]  # pieces, types
 
 
 def words(text: str) -> list[str]:
-    """The words of a text whose spaces are removed before: lower case, no accents; punctuation and Chinese apart."""
+    """Split a text without spaces into words: lower case, no accents, separate punctuation and Chinese characters."""
     spaced = ""
     for character in text.replace(" ", ""):
         kind = unicodedata.category(character)
@@ -36,7 +36,7 @@ def words(text: str) -> list[str]:
 
 
 def pieces(text: str, vocabulary: set[str]) -> list[str]:
-    """The text in greedy WordPiece: the longest piece first; [UNK] for a word that has none, or is too long."""
+    """Split a text by greedy WordPiece, longest piece first. [UNK] replaces unknown and too long words."""
     found: list[str] = []
     for word in words(text):
         parts: list[str] = []

@@ -1,4 +1,4 @@
-"""Training pairs compared with the benchmark: what of it they hold."""
+"""Contamination: training pairs that contain texts of the benchmark."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ TICKETS, PHONE = QUESTIONS["dev"]  # answered by TEXTS[4] and TEXTS[5]
 NEAR = TEXTS[5].replace("急着", "急于")
 OTHER = "完全不同的一段文字，讲的是怎样种树。"
 
-# A row that asks TICKETS and answers it, as each library's files have it.
+# A row that asks and answers TICKETS, in the format of each library.
 ROWS: dict[str, Any] = {
     "FlagEmbedding": {"query": TICKETS, "pos": [TEXTS[4]], "neg": [TEXTS[5]], "prompt": "x"},
     "Tevatron": {
@@ -57,7 +57,7 @@ def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_pairs_of_every_library_are_read(tmp_path: Path, name: str) -> None:
-    """The negative passage is a positive of the benchmark: it does not count."""
+    """A negative passage that is a positive of the benchmark does not count."""
     assert _dev(_report(tmp_path, "--against", _lines(tmp_path / "pairs.jsonl.gz", ROWS[name]))) == (1, 1, 1)
     if name in ("FlagEmbedding", "Tevatron", "triplet"):
         pq.write_table(pa.Table.from_pylist([ROWS[name]]), tmp_path / "pairs.parquet")

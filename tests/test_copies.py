@@ -1,4 +1,4 @@
-"""``builders official --copy``: copies on a hub become releases."""
+"""``builders official --copy`` converts copies on a hub to releases."""
 
 import gzip
 import json
@@ -52,7 +52,7 @@ def mteb(folder: Path, queries: dict[str, str], judged: list[tuple[str, int, flo
     return [folder]
 
 
-ODD = ({"q1": DEV[0], md5(DEV[1]): DEV[1]}, [("q1", 4, 1.0), ("q1", 5, 0.0)])  # an id of its own, a score of 0
+ODD = ({"q1": DEV[0], md5(DEV[1]): DEV[1]}, [("q1", 4, 1.0), ("q1", 5, 0.0)])  # another id, and a score of 0
 
 
 def build(out: Path, *words: object, code: int = 0) -> Done:
@@ -62,7 +62,7 @@ def build(out: Path, *words: object, code: int = 0) -> Done:
 def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:
     given = tables()
     for split in ("train", "dev"):
-        bare = json.loads(json.dumps(given[split, split]).replace('"title": "", ', ""))  # as that copy has them
+        bare = json.loads(json.dumps(given[split, split]).replace('"title": "", ', ""))  # as in that copy
         lines(tmp_path / "copy" / f"{split}.jsonl.gz", bare)
     done = build(tmp_path / "out", tmp_path / "copy")
     rows = rows_of(tmp_path / "out")
@@ -76,7 +76,7 @@ def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_question_are_united(tmp_path: Path) -> None:
-    """As everywhere (CONTRIBUTING, The rules): no positive is lost, and none is also a negative."""
+    """No positive is lost, and no positive is also a negative (CONTRIBUTING, The rules)."""
     given = [(0, [4], [0, 2]), (1, [5], []), (0, [5], [1]), (0, [4, 3], [2, 5])]  # question, positives, negatives
     rows: list[dict[str, Any]] = []
     for number, *both in given:

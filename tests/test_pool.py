@@ -1,4 +1,4 @@
-"""Pools: the union of runs, the ensemble's best of it, what each run adds, and how a new run tops a pool up."""
+"""Pools: union of runs, best passages of the ensemble, contribution of each run, and adding a new run."""
 
 import gzip
 import json
@@ -19,20 +19,20 @@ Rankings = dict[str, list[int]]
 
 
 def ranked(path: Path, rankings: Rankings) -> Path:
-    """A run of these passages, best first."""
+    """Write a run of these passages, best first."""
     write_run(path, [(query, [(P[n], -float(rank)) for rank, n in enumerate(own)]) for query, own in rankings.items()])
     return path
 
 
 def scored(path: Path, scores: dict[str, dict[int, float]]) -> Path:
-    """A re-ranker's run."""
+    """Write a re-ranker's run."""
     write_run(path, [(query, [(P[n], score) for n, score in own.items()]) for query, own in scores.items()])
     return path
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """A release; two runs, of which each finds what the other does not; two re-rankers of their union at depth 2."""
+    """A release, two runs with different passages, and two re-ranked runs of their union at depth 2."""
     make_release(tmp_path / "release")
     ranked(tmp_path / "bm25.dev.run.gz", {ONE: [0, 1, 2], TWO: [5, 3]})
     ranked(tmp_path / "dense.dev.run", {ONE: [1, 4], TWO: [5, 2]})

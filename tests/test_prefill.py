@@ -1,4 +1,4 @@
-"""Judgments of models: of a language model on loopback, of a re-ranker's scores; marked, and never people's."""
+"""Judgments by a language model on loopback or by a re-ranker are marked, and never replace people's."""
 
 import json
 import math
@@ -24,14 +24,14 @@ ANSWERS = dict(zip(QUESTIONS["dev"], TEXTS[4:], strict=True))
 
 
 def knows(prompt: str) -> Answer:
-    """A judge that is right."""
+    """Reply correctly to a prompt."""
     right = any(question in prompt and f"<段落>\n{text}\n" in prompt for question, text in ANSWERS.items())
     return f"想一想……\n最终得分：{3 if right else 1}"
 
 
 @pytest.fixture
 def round_(tmp_path: Path) -> Path:
-    """Two packages of twelve pairs."""
+    """A round with two packages of twelve pairs."""
     return make_round(tmp_path)
 
 
@@ -47,7 +47,7 @@ def test_a_models_grades_are_marked_and_count_for_no_person(round_: Path, monkey
         assert "24 pairs judged by judge-7b (a model)" in done.stdout
         found = judgments(round_)
         assert "0 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
-        assert len(server.asked) == 24 and judgments(round_) == found  # a pair is asked about once
+        assert len(server.asked) == 24 and judgments(round_) == found  # each pair is asked once
     assert {(each["kind"], each["model"], each["annotator"]) for each in found} == {("model", "judge-7b", "judge-7b")}
     grades = {(each["query-id"], each["corpus-id"]): each["label"] for each in found}
     right = {(md5(question), md5(text)) for question, text in ANSWERS.items()}
@@ -77,8 +77,8 @@ def test_the_last_grade_or_category_of_an_answer_counts() -> None:
 
 
 def test_answers_of_a_killed_judge_are_not_asked_for_again(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed when two of the first questions are under way and 22 are answered: 20 answers are kept at least."""
-    late = threading.Event()  # the two are answered, too
+    """Killed with 22 answers and two open requests, `prefill` retains at least 20 answers."""
+    late = threading.Event()  # the two open requests are answered, too
 
     def answer(prompt: str) -> Answer:
         is_slow = QUESTIONS["dev"][0] in prompt and any(f"<段落>\n{text}\n" in prompt for text in TEXTS[:2])
@@ -106,7 +106,7 @@ def test_a_judge_that_is_busy_fails_or_gives_no_grade(round_: Path, monkeypatch:
     def answer(prompt: str) -> Answer:
         if prompt not in seen:
             seen.add(prompt)
-            return 503  # the library asks again
+            return 503  # the library retries
         return second[0] if QUESTIONS["dev"][1] in prompt else knows(prompt)
 
     with chat(answer) as server:
@@ -123,7 +123,7 @@ def test_a_judge_that_is_busy_fails_or_gives_no_grade(round_: Path, monkeypatch:
 
 
 def test_a_re_rankers_scores_are_judgments_of_a_model_and_its_family_is_warned_of(round_: Path) -> None:
-    # Logits of every pair of the pool; 0 where nothing else is said.
+    # Logits of every pair of the pool; the default is 0.
     known = {md5(text): math.log(3) for text in TEXTS} | {md5(TEXTS[4]): 0.0, md5(TEXTS[0]): math.log(1 / 4)}
     hits: dict[str, list[tuple[str, float]]] = {}
     for pair in read_pool(round_.parent / "pool.jsonl"):

@@ -1,4 +1,4 @@
-"""Configs of Section 2.3, and those drawn for interpolation and extrapolation, in the verbs that read them."""
+"""Configs of Section 2.3, and configs for interpolation and extrapolation, in the verbs that read them."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def release(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ranked(tmp_path: Path) -> Path:
-    """The first dev question's answer at rank 1, the second's at rank 2."""
+    """Write a run with the first dev question's answer at rank 1, and the second one's at rank 2."""
     lines = [
         (md5(question), md5(text), rank)
         for question, texts in ((EARLIER, (TEXTS[4], TEXTS[0])), (WET, (TEXTS[1], TEXTS[5])))
@@ -56,7 +56,7 @@ def test_a_run_is_measured_on_some_questions_by_some_judgments(
 
 @pytest.fixture
 def mined(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Negatives of the removed question, from BM25's run of it."""
+    """Mine negatives of the removed question from its BM25 run."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     similar = ("--release", release, "--queries", "train-similar", "--split", "train")
     run("baselines", "bm25", *similar, "--out", tmp_path / "similar.run", "--index", tmp_path / "index")
@@ -68,12 +68,12 @@ def test_bm25_and_mine_take_the_removed_questions_alone(mined: Path, tmp_path: P
     lines = [line.split() for line in (tmp_path / "similar.run").read_text().splitlines()]
     assert {line[0] for line in lines} == {md5(SIMILAR)} and lines[0][2] == md5(TEXTS[5])
     (row,) = map(json.loads, mined.read_text().splitlines())
-    # Judged by its own passages: its positive, which BM25 has first, is no negative.
+    # The question has its own judgments, so its positive, first in the run, is not a negative.
     assert row["query-id"] == md5(SIMILAR) and set(row["negative-ids"]) == {line[2] for line in lines[1:]}
 
 
 def negatives(path: Path) -> Path:
-    """Each training question with one negative."""
+    """Write a file with one negative for each training question."""
     rows = [{"query-id": md5(question), "negative-ids": [md5(TEXTS[5])]} for question in TRAIN]
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     return path

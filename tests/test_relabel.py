@@ -1,4 +1,4 @@
-"""A release judged anew: negatives that re-rankers hold positive, and people's judgments of a round."""
+"""Relabelling a release: negatives that re-rankers find positive, and people's judgments of a round."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from builders.store.runs import write_run
 
 P = [md5(text) for text in TEXTS]
 Q = [md5(question) for question in QUESTIONS["train"]]  # question n is answered by text n
-NINE = math.log(9)  # whose sigmoid is 9/10
+NINE = math.log(9)  # its sigmoid is 9/10
 
 
 @pytest.fixture
@@ -81,11 +81,11 @@ def test_the_list_says_who_moved_it_and_a_second_relabelling_goes_on_from_it(wor
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--threshold", "0.69"], [P[2], P[5]]),  # 0.9 and 0.5: 0.7 on average
+        (["--threshold", "0.69"], [P[2], P[5]]),  # mean of 0.9 and 0.5: 0.7
         (["--threshold", "0.71"], [P[5]]),
         (["--threshold", "0.69", "--agree", "all"], [P[5]]),
         (["--threshold", "0.95"], []),
-        (["--threshold", "1", "--scale", "none"], [P[2], P[5]]),  # ln 9 and 0: 1.1 on average
+        (["--threshold", "1", "--scale", "none"], [P[2], P[5]]),  # mean of ln 9 and 0: 1.1
     ],
 )
 def test_the_threshold_is_of_the_mean_or_each_score(world: Path, words: list[str], expected: list[str]) -> None:
@@ -131,7 +131,7 @@ def test_a_merge_keeps_the_old_qrels_and_joined_rows_follow_in_both_languages(wh
     assert before != first
     out, _ = merged(whole_copy, LABELS)
     assert qrels(out) == [(ONE, P[4], 1), (ONE, P[0], 1), (ONE, P[1], 0), (TWO, P[5], 0), (TWO, P[2], 1)]
-    assert qrels(out, "qrels-before") == first  # a second merge keeps what stood before the first
+    assert qrels(out, "qrels-before") == first  # a second merge retains the qrels from before the first merge
     assert checked(out)["errors"] == 0
     for config, query in (("dev", ONE), ("crosslingual", md5(ENGLISH["高铁票提前几天买"]))):
         row = next(row for row in rows(out, config) if row["query_id"] == query)

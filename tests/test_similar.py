@@ -1,4 +1,4 @@
-"""Similar training questions: which they are, and the release without them (Section 2.3)."""
+"""Similar training questions: detection, and the release without them (Section 2.3)."""
 
 import json
 import random
@@ -25,7 +25,7 @@ TICKETS, PHONE, PARAPHRASE = "高铁票提前几天买", "手机进水怎么办"
 
 
 def _add(rows: Rows, questions: list[str]) -> None:
-    """Training questions that are answered as the first development question is."""
+    """Return rows of training questions with the answer of the first development question."""
     answered = rows["dev", "dev"][0]
     for text in questions:
         rows["queries", "train"].append({"_id": md5(text), "text": text})
@@ -40,7 +40,7 @@ Release = Callable[..., Path]
 
 @pytest.fixture
 def release_with(once: Once) -> Release:
-    """``release_with(question, ...)``: a release with these training questions, too. Read it, never write."""
+    """``release_with(question, ...)``: a release with these additional training questions. Do not change it."""
 
     def made(*questions: str) -> Path:
         name = f"similar-{md5('|'.join(questions))}"
@@ -82,7 +82,7 @@ def test_duplicates_are_removed_without_a_model_and_kept_apart(release_with: Rel
 
 def test_the_new_release_passes_every_test_of_check(release_with: Release, tmp_path: Path) -> None:
     release, out = release_with(PUNCTUATED), tmp_path / "out"
-    scores = _scores(tmp_path / "run", (PHONE, "北京冬天冷吗", 0.9))  # which has a translation, too
+    scores = _scores(tmp_path / "run", (PHONE, "北京冬天冷吗", 0.9))  # the question has a translation, too
     run("builders", "similar", "--release", release, "--scores", scores, "--out", out)
     assert not check(open_release(out)).errors
     assert "北京冬天冷吗" not in [row["query_zh"] for row in _rows(out, "crosslingual", "train")]
@@ -126,11 +126,11 @@ def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> Non
     ]
 
 
-# What likeness is
+# Definition of similarity
 
 
 def test_every_near_duplicate_is_found_and_nothing_else() -> None:
-    """Against every pair compared by itself, n-grams written out here."""
+    """Compare with a direct implementation on every pair."""
     draw = random.Random(7)
     letters = [chr(0x4E00 + number) for number in range(60)]
     texts = ["".join(draw.choices(letters, k=draw.randint(5, 40))) for _ in range(150)]

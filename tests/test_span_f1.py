@@ -1,4 +1,4 @@
-"""Algorithm 1: the scan against a brute force written here, straight from the paper."""
+"""Algorithm 1 compared with a brute-force implementation of the paper's definition."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ THRESHOLDS = [Fraction(1, 2), Fraction(1, 3), Fraction(2, 3), Fraction(9, 10), F
 
 
 def brute_best(paragraph: Sequence[object], answer: Sequence[object]) -> Fraction:
-    """max over all spans s of F1(s, a), as the paper defines it."""
+    """Return the maximum of F1(s, a) over all spans s, as the paper defines it."""
     spans = itertools.combinations(range(len(paragraph) + 1), 2)
     return max((f1(paragraph[start:end], answer) for start, end in spans), default=Fraction(0))
 

@@ -24,7 +24,7 @@ def run(*words: object) -> int:
 
 
 def questions(path: Path, *paragraphs: tuple[str, list[str]], **more: Any) -> Path:
-    """A file in SQuAD's format: a paragraph an article, with fields that nobody reads."""
+    """Write a file in SQuAD's format with one paragraph per article, and with unused fields."""
     data = []
     for context, asked in paragraphs:
         qas = [{"question": question, "id": "x"} | more for question in asked]
@@ -93,7 +93,7 @@ def test_impossible_questions_and_zip_archives(tmp_path: Path, capfd: pytest.Cap
     assert run("squad", "--test", tmp_path / "both.zip", "--out", tmp_path / "out") == 0
     release = open_release(tmp_path / "out")
     assert [row["text"] for row in rows(release, "queries", "test")] == ["答得了吗？"]
-    assert release.rows("corpus", "corpus") == 2  # its paragraph stays, as a distractor
+    assert release.rows("corpus", "corpus") == 2  # its paragraph stays as a distractor
     assert "skipped 1 questions that are marked is_impossible" in capfd.readouterr().err
 
 
@@ -111,4 +111,4 @@ def test_the_real_files_give_their_known_counts(
     assert stats["table3"]["test"]["positive_passages"] == 3_493
     lines = {line for line in gzip.decompress(part.read_bytes()).decode().split("\n") if line.strip()}
     paragraphs = 2_403 + 848 + 1_000
-    assert 0 <= paragraphs + len(lines) - stats["collections"]["corpus"]["passages"] < 10  # equal heads are one
+    assert 0 <= paragraphs + len(lines) - stats["collections"]["corpus"]["passages"] < 10  # equal headings become one

@@ -1,4 +1,4 @@
-"""Annotation rounds for tests: a pool over a tiny release, and annotators with known errors."""
+"""Annotation rounds for tests: a pool over a tiny release, and annotators whose errors are known."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ def annotate(action: str, round_: Path, *words: object, code: int | None = 0) ->
 
 
 def make_pool(folder: Path, passages: int = 12) -> Path:
-    """Write a release with so many passages, and a pool of all passages for each dev question. Return the pool."""
+    """Write a release, and a pool of all its passages for each dev question. Return the path of the pool."""
     texts = [*TEXTS, *(f"第{number}条：{TEXTS[number % 6]}" for number in range(passages - len(TEXTS)))][:passages]
     make_release(folder / "release", tables(texts), rows_per_shard=1_000)
     pairs = [
@@ -34,7 +34,7 @@ def make_pool(folder: Path, passages: int = 12) -> Path:
 
 
 def make_round(folder: Path, *words: object, passages: int = 12, size: int = 12) -> Path:
-    """Create a round of the pool in packages of ``size``, and return its directory."""
+    """Export the pool as a round with packages of ``size`` pairs. Return the round's directory."""
     pool, place = make_pool(folder, passages), folder / "round"
     annotate("export", place, "--pool", pool, "--release", folder / "release", "--package-size", size, *words)
     return place
@@ -46,7 +46,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def fill(sheet: Path, label: Label, out: Path | None = None) -> Path:
-    """Write a sheet with the labels of ``label(row)``, as a spreadsheet saves it, and return its path."""
+    """Fill in a sheet with the labels ``label(row)``, as a spreadsheet saves it. Return its path."""
     rows = read_table(sheet)
     out = out or sheet.with_suffix(".filled.csv")
     with open(out, "w", encoding="utf-8", newline="") as file:
@@ -62,7 +62,7 @@ def judge(round_: Path, who: str, sheet: Path, label: Label) -> Done:
 
 
 def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
-    """Write Label Studio's export of a file of tasks with a judgment for every task, and return its path."""
+    """Write a file of judged tasks as Label Studio exports it. Return its path."""
     rows = json.loads(tasks.read_bytes())
     for row in rows:
         choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label(row["data"]))]}}
@@ -73,13 +73,13 @@ def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
 
 
 def truth(row: dict[str, Any]) -> int:
-    """Return the right label: only the question's own passage is relevant."""
+    """Return the right label: 1 for the question's own passage, otherwise 0."""
     answers = dict(zip(map(md5, QUESTIONS["dev"]), map(md5, TEXTS[4:]), strict=False))
     return int(answers[row["query-id"]] == row["corpus-id"])
 
 
 def wrong_in(wrong: int, rows: Iterable[dict[str, Any]], seed: str, right: Callable[[Any], int] = truth) -> Label:
-    """Return the answers ``right`` with so many rows changed at random."""
+    """Return the answers ``right`` with this number of random errors."""
     chosen = draw((f"{row['query-id']} {row['corpus-id']}" for row in rows), wrong, seed)
     return lambda row: right(row) ^ (f"{row['query-id']} {row['corpus-id']}" in chosen)
 

@@ -67,8 +67,8 @@ def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("one", ["dual-encoder for", "sentence-transformers 6.0.0", "A plain `encode` is `encode_document`"]),
-        ("two", ["two encoders", "sentence-transformers 6.0.1", "A plain `encode` takes the passages' encoder"]),
+        ("one", ["dual-encoder for", "sentence-transformers 6.0.0", "A plain `encode` equals `encode_document`"]),
+        ("two", ["two encoders", "sentence-transformers 6.0.1", "A plain `encode` uses the encoder of passages"]),
         ("prompted", ["before texts (document `文：`, query `问：`)"]),
         ("cross2", ["cross-encoder of two outputs", "probability of the second output"]),
         ("mlm", ["masked language model", "transformers 4.57"]),

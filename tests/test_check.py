@@ -33,7 +33,7 @@ def test_a_whole_release_has_no_error(tmp_path: Path) -> None:
     assert found(report) == {} and not report.of("not-tested")
     sizes = report.of("split-sizes")  # for official data, sizes should equal the paper's
     assert {finding.level for finding in sizes} == {"warning"}
-    assert "4 queries where the paper has 86,395" in [finding.what for finding in sizes]
+    assert "4 queries; the paper has 86,395" in [finding.what for finding in sizes]
 
 
 def _text(rows: Rows, text: str) -> None:

@@ -129,6 +129,6 @@ def test_the_card_of_a_converted_model_says_what_it_is(hub: Hub, call: Command, 
     call("push", "--model", official / "dual", "--repo", "org/official-de", "--create")
     pushed = files(hub, "org/official-de")
     text = pushed["README.md"].decode()
-    assert "the numbers of a folder `dual_params` of Paddle parameters" in text
-    assert "Nothing was trained on the way." in text and "trained with the recipe" not in text
+    assert "from the folder `dual_params` of Paddle" in text
+    assert "conversion trains nothing." in text and "trained with the recipe" not in text
     assert {"recipe.json", "router_config.json", "query_0_Transformer/model.safetensors"} <= set(pushed)

@@ -119,7 +119,7 @@ def test_a_model_whose_numbers_do_not_fit_is_refused(
     model.save_pretrained(str(tmp_path / "large"))
     release = release_of(tmp_path / "release", [])
     assert encode("--release", release, "--model", tmp_path / "large", "--out", tmp_path / "p") == 1
-    assert "numbers that 16 bits cannot" in capsys.readouterr().err
+    assert "numbers that are too large for 16 bits" in capsys.readouterr().err
 
 
 def test_a_fingerprint_changes_with_weights_and_settings_only(tmp_path: Path, models: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--model", "WORLD/other-model"], "is not the model that encoded"),
-        (["--queries", "WORLD/passages"], "holds the passages of corpus/corpus; expected the queries of queries/train"),
+        (["--queries", "WORLD/passages"], "has the passages of corpus/corpus; expected the queries of queries/train"),
         (["--queries", "WORLD/queries", "--passages", "WORLD/p-other-release"], "was encoded from another release"),
         (["--queries", "WORLD/queries", "--passages", "WORLD/none"], "not a directory of embeddings"),
     ],

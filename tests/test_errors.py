@@ -130,4 +130,4 @@ def test_a_models_answers_are_tallied_where_asked_for(round_: Path, monkeypatch:
     assert {key: row["pairs"] for key, row in found["categories"].items() if row["pairs"]} == {
         **{"entity_mismatch": 35, "false_negative": 5}
     }
-    assert "somebody has judged; `annotate import`" in run("baselines", "errors", "--tally", round_, code=1).error
+    assert "add some by `annotate import`" in run("baselines", "errors", "--tally", round_, code=1).error

@@ -139,9 +139,9 @@ def test_text_is_percent_and_a_table_has_every_query(files: tuple[Path, Path], t
     assert "official keys, percent (recall@k here is a hit rate: Success@k)" in done.stdout
     official = next(line for line in done.stdout.splitlines() if line.startswith(str(files[1]))).split()[1:]
     assert official == ["25.00", "0.00", "50.00", "2"]
-    assert "1 queries without a positive passage are left out" in done.stderr
-    assert "lacks 1 of 2 queries; they count 0" in done.stderr
-    assert "1 queries have a passage more than once" in done.stderr
+    assert "1 queries without a positive passage are excluded" in done.stderr
+    assert "lacks 1 of 2 queries; they count as 0" in done.stderr
+    assert "1 queries list a passage more than once" in done.stderr
     assert [path.name for path in target.parent.iterdir()] == ["values.parquet"]
     rows = pq.read_table(target).to_pylist()
     assert [(row["query_id"], row["run"]) for row in rows] == [("q1", str(files[1])), ("q2", str(files[1]))]

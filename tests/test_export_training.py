@@ -75,7 +75,7 @@ def test_negatives_are_dealt_to_the_positives(release: Path, negatives: Path, la
     assert json_lines(out / name) == expected
     names = {"train.jsonl", name}  # dev has no negatives
     assert {path.name for path in out.iterdir()} == {"EXPORT", *names}
-    assert "train.jsonl: 2 queries without a positive or a negative passage are left out" in done.stderr
+    assert "train.jsonl: skipped 2 queries without a positive or negative passage" in done.stderr
     left_out = json.loads((out / "EXPORT").read_text("utf-8"))["queries_without_a_positive_or_a_negative"]
     assert left_out == dict.fromkeys(names, 2)
 
@@ -133,7 +133,7 @@ def test_a_run_without_ties_is_copied_as_it_is(release: Path, tmp_path: Path) ->
     _, out = export(release, "trec", "--run", tmp_path / "mine.trec", "--runs-only")
     assert sorted(path.name for path in out.rglob("*") if path.is_file()) == ["EXPORT", "mine.trec"]
     done, _ = export(release, "trec", "--runs-only", code=1)
-    assert done.error == "--runs-only goes with --run"
+    assert done.error == "--runs-only needs --run"
     (tmp_path / "mine.txt").write_text(TIES)
     done, _ = export(release, "trec", "--run", tmp_path / "mine.trec", tmp_path / "mine.txt", code=1)
-    assert done.error.endswith("a second run 'mine'; give each a name of its own")
+    assert done.error.endswith("another run is also named 'mine'; rename one of the files")

@@ -133,7 +133,7 @@ def test_weights_are_tuned_on_one_split_and_used_on_another(world: Path) -> None
 
 def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path) -> None:
     options = ["--release", world / "release", "--method", "weighted", "--out", world / "a.run", "--tune", "dev"]
-    assert "2 of its queries are in the runs to fuse" in fuse(*of_split(world, "dev"), *options, code=1).error
+    assert "2 queries of this split are in the runs to fuse" in fuse(*of_split(world, "dev"), *options, code=1).error
     fuse(*of_split(world, "dev"), *options, "--tune-runs", *of_split(world, "dev"), code=1)
     assert not list(world.glob("a.run*"))
     fuse(*of_split(world, "dev"), *options, "--tune-on-these")

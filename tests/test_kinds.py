@@ -191,8 +191,8 @@ def test_a_models_own_files_say_its_kind(models: Path, tmp_path: Path) -> None:
     ("said", "message"),
     [
         ({"prompt_name": "s2p"}, "has no prompt 's2p'; its prompts: "),
-        ({"truncate_dim": 64}, "has 32 dimensions; expected at most so many, not 64"),
-        ({"normalize": False, "similarity": "cosine"}, "expected dot"),
+        ({"truncate_dim": 64}, "has 32 dimensions; expected --truncate-dim of at most 32"),
+        ({"normalize": False, "similarity": "cosine"}, "expected --similarity dot"),
     ],
 )
 def test_what_a_model_cannot_do_is_one_error(

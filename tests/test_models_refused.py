@@ -91,7 +91,7 @@ _broken = _weights(
 )
 _renamed = _weights(lambda weights: {f"other.{name}": each for name, each in weights.items()})
 _latin = _words(lambda words: {word if "[" in word else f"word{number}": number for word, number in words.items()})
-_EMPTY, _UNREAD = "special or unknown tokens of a Chinese sentence", "the tokenizer is another model's"
+_EMPTY, _UNREAD = "special or unknown tokens of a Chinese sentence", "expected the tokenizer of this model"
 _LOST = "its files lack 2 of its weights: classifier.bias, classifier.weight)"
 _CROSS, _TRAINED = ["rerank", "train a cross-encoder"], OF_A_BERT[1:]
 _SAVED, _READ = "config_sentence_transformers.json", "sentence_bert_config.json"
@@ -140,7 +140,7 @@ def test_texts_are_never_cut_beyond_a_models_positions(models: Path, tmp_path: P
     long = "北京的冬天很冷" * 500
     assert open_encoder(ModelSettings(str(dual))).encode([long]).shape == (1, 32)
     assert open_cross(ModelSettings(str(cross))).predict([(long, long)]).shape == (1,)
-    with pytest.raises(InputError, match=r"--max-length 600: expected at most 512 tokens, the positions that"):
+    with pytest.raises(InputError, match=r"--max-length 600: expected at most 512 tokens, the number of the model"):
         open_cross(ModelSettings(str(cross), max_length=600))
 
 

@@ -20,8 +20,8 @@ OUTSIDE = {
     "is empty": [""],
     "is absolute": ["/etc/passwd", "C:/Windows/system.ini"],
     "has the part": ["..", "a/../../b", "./a", "a//b", "a/"],
-    "holds a backslash": ["..\\x"],
-    "holds the character": ["a\0b", "a\u2028b", "a\ud800b"],
+    "has a backslash": ["..\\x"],
+    "has the character": ["a\0b", "a\u2028b", "a\ud800b"],
     "a name of 1,001 characters; expected at most 1,000": ["a" * (LONGEST + 1)],
 }
 INSIDE = ["a", "corpus/corpus-00000-of-00001.parquet", "a..b/c.", "语料/第 1 部分.json", "a/" * 499 + "b"]

@@ -1,4 +1,4 @@
-"""Pools: union of runs, best passages of the ensemble, contribution of each run, and adding a new run."""
+"""Test pools: the union of runs, the ensemble's selection, counts by run, and extended pools."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ Rankings = dict[str, list[int]]
 
 
 def ranked(path: Path, rankings: Rankings) -> Path:
-    """Write a run of these passages, best first."""
+    """Write a run of these passages, the best first."""
     write_run(path, [(query, [(P[n], -float(rank)) for rank, n in enumerate(own)]) for query, own in rankings.items()])
     return path
 
@@ -32,11 +32,11 @@ def scored(path: Path, scores: dict[str, dict[int, float]]) -> Path:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """A release, two runs with different passages, and two re-ranked runs of their union at depth 2."""
+    """A release, two runs with different passages, and two re-rankers' scores of their union at depth 2."""
     make_release(tmp_path / "release")
     ranked(tmp_path / "bm25.dev.run.gz", {ONE: [0, 1, 2], TWO: [5, 3]})
     ranked(tmp_path / "dense.dev.run", {ONE: [1, 4], TWO: [5, 2]})
-    third = math.log(3)  # of which the sigmoid is 3/4
+    third = math.log(3)  # its sigmoid is 3/4
     scored(tmp_path / "a", {ONE: {0: third, 1: 0, 4: third, 5: 9}, TWO: {5: third, 3: -third, 2: 0}})
     scored(tmp_path / "b", {ONE: {0: -third, 1: 0, 4: third}, TWO: {5: 0, 3: 0, 2: 0}})
     return tmp_path
@@ -79,7 +79,7 @@ def test_the_pool_holds_the_best_by_the_mean_of_the_probabilities(world: Path) -
     first, *others = rows(world / "pool.jsonl.gz")
     best = {"query-id": ONE, "corpus-id": P[4], "rank": 1, "score": pytest.approx(0.75)}
     assert first == best | {"runs": {"dense": 2}, "judged": 1}
-    # 3/4 and 1/4, or 1/2 and 1/2: equal means, ordered by id.
+    # Means of 3/4 and 1/4, and of 1/2 and 1/2, are equal, so the id decides.
     equal = min(P[0], P[1])
     assert [(row["query-id"], row["corpus-id"], row["rank"], row["score"]) for row in others] == [
         (ONE, equal, 2, pytest.approx(0.5)),

@@ -124,8 +124,8 @@ def test_two_outputs_rank_by_the_probability_of_the_second(world: Path, tmp_path
     [
         ("QUERY Q0 unknown 1 1.0 t", [], "has a passage 'unknown' that the release's corpus lacks"),
         ("who Q0 PASSAGE 1 1.0 t", [], "has a query 'who' that queries/train lacks"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/three"], "gives 3 scores a pair"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/dual"], "holds a SentenceTransformer; expected a CrossEncoder"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/three"], "returns 3 scores per pair"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/dual"], "is a SentenceTransformer; expected a CrossEncoder"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--out", "RUN"], "is both --run and --out"),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_model_of_no_family_is_used_as_its_own_files_say(
 ) -> None:
     done = run_it(unknown, release, tmp_path / "run", "--quiet")
     (line,) = done.stderr.strip().splitlines()
-    assert line.endswith("is of no family in models.toml: options and its own files decide")
+    assert line.endswith("has no family in models.toml; its settings are from options and its files")
     assert [line.split() for line in done.stdout.splitlines() if line.startswith(("query prompt", "pooling"))] == [
         ["query", "prompt", '"问："', "the", "model's", "own", "files"],
         ["pooling", "mean", "the", "model's", "own", "files"],
@@ -177,8 +177,8 @@ def test_what_cannot_be_used_so_is_one_error(unknown: Path, release: Path, tmp_p
     for model, words, said in (
         (unknown, ["--prompt-name", "long"], "has no prompt 'long'; its prompts: 'document', 'query', 'short'"),
         (unknown, ["--family", "bge"], "--family bge: expected none or one of bge-zh"),
-        (write_cross(tmp_path / "cross"), [], "is a re-ranker (cross): `python -m baselines rerank"),
-        ("Alibaba-NLP/gte-multilingual-base", [], "which is not run unless --trust-remote-code is given; alibaba-nlp"),
+        (write_cross(tmp_path / "cross"), [], "is a re-ranker (cross); use `python -m baselines rerank"),
+        ("Alibaba-NLP/gte-multilingual-base", [], "add --trust-remote-code, or use alibaba-nlp"),
     ):
         assert said in run_it(model, release, tmp_path / "run", *words, code=1).error
 
@@ -188,7 +188,7 @@ def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_i
 ) -> None:
     model = with_modules(write_encoder(tmp_path, BGE), "mean")
     done = run_it(model, release, tmp_path / "run", "--quiet")
-    assert "its own files say pooling mean, models.toml (bge-zh) cls; its own files are followed" in done.stderr
+    assert "have pooling mean, but models.toml (bge-zh) has cls" in done.stderr
     assert used(tmp_path / "run")["pooling"] == "mean"
 
 
@@ -203,7 +203,7 @@ def test_a_model_of_another_kind_is_told_by_its_files(kind: str, release: Path, 
 
 def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, release: Path, tmp_path: Path) -> None:
     done = run_it(unknown, release, tmp_path / "run", "--split", "test")
-    assert "the split test is not judged: no figures" in done.stderr and "MRR" not in done.stdout
+    assert "the split test has no judgments" in done.stderr and "MRR" not in done.stdout
     assert list(read_run(tmp_path / "run").hits) == [md5(QUESTIONS["test"][0])]
 
 

@@ -1,4 +1,4 @@
-"""Loops that numba compiles, once in a clone: what it has compiled is kept beside the source, or under ~/.cache."""
+"""Compile loops with numba. The machine code is cached beside the source, or under ~/.cache."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from builders.core.errors import log
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """A decorator: ``function`` in machine code, which runs outside the interpreter's lock."""
+    """Compile ``function`` to machine code that runs without the interpreter's lock. A decorator."""
     try:
         return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder for its cache can be written
+    except RuntimeError:  # no cache folder is writable
         _warn()
         return numba.njit(nogil=True)(function)
 
@@ -23,5 +23,5 @@ def compiled(function: Callable[..., Any]) -> Any:
 @functools.cache
 def _warn() -> None:
     log.warning(
-        "numba's cache cannot be written (no folder is writable): it compiles anew; NUMBA_CACHE_DIR names a folder"
+        "numba cannot write its cache and compiles again in every process; set NUMBA_CACHE_DIR to a writable folder"
     )

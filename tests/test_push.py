@@ -1,4 +1,4 @@
-"""``push`` and ``pull`` with a loopback hub: files in both directions, cards, figures and errors."""
+"""``push`` and ``pull`` over a loopback hub: what goes there and comes back; cards, figures, refusals."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ from builders.store.layout import MANIFEST
 from builders.store.runs import write_run
 
 DATASET = "org/release"
-FIGURES = {"mrr_at_10": 75.0, "recall_at_1": 50.0, "recall_at_50": 100.0}  # SHA-256 of dev_run
+FIGURES = {"mrr_at_10": 75.0, "recall_at_1": 50.0, "recall_at_50": 100.0}  # of dev_run
 LOAD = """
 import json, sys
 from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -45,7 +45,7 @@ def test_models_load_by_name(hub: Hub, call: Command, checkpoints: Path, tmp_pat
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         found.append(json.loads(done.stdout.splitlines()[-1]))
     assert found[0] == pytest.approx(found[1], abs=1e-5)
-    assert len({round(score, 4) for score in found[0]}) > len(TEXTS)  # the scores differ from each other
+    assert len({round(score, 4) for score in found[0]}) > len(TEXTS)  # scores that differ: not all one value
 
 
 def test_what_loading_and_understanding_the_model_needs_is_pushed_and_nothing_else(
@@ -59,8 +59,8 @@ def test_what_loading_and_understanding_the_model_needs_is_pushed_and_nothing_el
     assert {"recipe.json", "training.json", "loss.png", "modules.json"} < set(repo.files)
     left = ("optimizer", "training_args", "trainer_state", "model.py", "lock", "runs/", "checkpoint-")
     assert not [name for name in repo.files if any(part in name for part in left)]
-    assert "not pushed: " in result.stderr and "model.py" in result.stderr
-    # Pushing again changes nothing.
+    assert "skipped, not needed on the hub: " in result.stderr and "model.py" in result.stderr
+    # Pushed again: nothing is new.
     sent = list(hub.uploads)
     push(call, checkpoint)
     assert len(repo.commits) == 2 and hub.uploads == sent
@@ -83,7 +83,7 @@ def test_the_card_holds_recipe_data_and_measures(
     record = json.loads((checkpoint / "training.json").read_text())
     (checkpoint / "training.json").write_text(json.dumps(record | {"builds": ["release", "cmedqa"]}))
     push(call, checkpoint)
-    assert ModelCard(files(hub)["README.md"].decode()).data.license == "other"  # data with other terms
+    assert ModelCard(files(hub)["README.md"].decode()).data.license == "other"  # data of other terms
 
 
 def test_a_new_checkpoint_replaces_the_files_of_the_old_one(
@@ -94,12 +94,12 @@ def test_a_new_checkpoint_replaces_the_files_of_the_old_one(
     before = set(files(hub))
     result = push(call, checkpoints / "cross")
     assert set(files(hub)) == {*whole(checkpoints / "cross"), "README.md", MANIFEST, ".gitattributes", "NOTES.md"}
-    assert before - set(files(hub))  # of the router
+    assert before - set(files(hub))  # the router's
     assert "keeps 1 files that are not ours: NOTES.md" in result.stderr
 
 
 def test_a_file_that_the_repository_ignores_is_an_error(hub: Hub, call: Command, checkpoint: Path) -> None:
-    """The library would skip this file silently."""
+    """The library would leave it out without a word, and end well."""
     repo = hub.create(REPO, "model")
     repo.add("ignore", {".gitignore": Blob(b"recipe.json\n", False)})
     assert f"{REPO} takes no recipe.json: its .gitignore" in error_of(push(call, checkpoint, code=1))
@@ -126,7 +126,7 @@ def test_a_link_in_a_checkpoint_is_not_pushed(checkpoint: Path, tmp_path: Path) 
 
 @pytest.fixture
 def dev_run(tmp_path: Path) -> Path:
-    """Write a run with the first question's passage at rank 2, and the other question's at rank 1."""
+    """The first question's passage is second, the other one's is first."""
     path = tmp_path / "de.dev.run"
     ranked = zip(QUESTIONS["dev"], ((0, 4), (5, 4)), strict=True)
     write_run(path, [(md5(q), [(md5(TEXTS[place]), -rank) for rank, place in enumerate(own)]) for q, own in ranked])
@@ -150,10 +150,10 @@ def test_figures_on_a_published_release_are_entries_of_its_tasks(
     assert {each.task_id: each.value for each in entries} == {f"dev_{name}": value for name, value in FIGURES.items()}
     assert {each.task_id for each in entries} <= tasks
     assert {(each.dataset_id, each.dataset_revision) for each in entries} == {(DATASET, commit)}
-    # The figures are not part of the checkpoint.
+    # They are no part of the checkpoint.
     call("pull", "org/name", "--out", tmp_path / "back")
     assert not (tmp_path / "back" / ".eval_results").exists()
-    # A push without figures removes them. Other people's files stay.
+    # The next push, without figures, takes them away; what others put there stays.
     push(call, checkpoint)
     assert [*results(hub)] == [".eval_results/theirs.yaml"]
 
@@ -168,7 +168,7 @@ def test_figures_on_another_release_are_no_entries(
     assert f"{DATASET}: has no eval.yaml" in push(call, checkpoint, *measured).stderr
     run_at(hub, tmp_path / "home", "builders", "publish", "--release", whole_copy, "--repo", DATASET)
     done = push(call, checkpoint, *measured)
-    assert f"{DATASET}: has other bytes than {other} in corpus/corpus; no .eval_results are written" in done.stderr
+    assert f"{DATASET}: differs from {other} in corpus/corpus; .eval_results is not written" in done.stderr
     assert not results(hub)
 
 
@@ -180,7 +180,7 @@ def test_pull_brings_the_checkpoint_back(hub: Hub, call: Command, checkpoint: Pa
     assert whole(out) == whole(checkpoint)
     assert {p.name for p in out.iterdir()} == {name.split("/")[0] for name in whole(checkpoint)} | {"README.md"}
     assert [p.name for p in out.parent.iterdir()] == ["back"]
-    # Pull a newer version, then the older version by its commit. Each replaces the other.
+    # A newer one, and the older one by its commit; each in the place of the other.
     record = json.loads((checkpoint / "training.json").read_text()) | {"steps": 8}
     (checkpoint / "training.json").write_text(json.dumps(record))
     push(call, checkpoint)
@@ -203,7 +203,7 @@ def test_a_broken_download_leaves_nothing_and_goes_on(
     call("pull", REPO, "--out", out)
     assert whole(out) == whole(checkpoint)
     again = [path for method, path in hub.requests[asked:] if method == "GET" and "/resolve/" in path]
-    assert len(again) < len(whole(checkpoint))  # some files were already there
+    assert len(again) < len(whole(checkpoint))  # some were there
     assert [p.name for p in out.parent.iterdir()] == ["out"]
 
 
@@ -212,9 +212,7 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
 
     def pulled() -> str:
         error = error_of(call("pull", REPO, "--out", out, code=1))
-        assert not list(tmp_path.glob("*out*")) and not list(
-            tmp_path.glob(".out*")
-        )  # refused files leave nothing behind
+        assert not list(tmp_path.glob("*out*")) and not list(tmp_path.glob(".out*"))  # nothing stays of what is refused
         return error
 
     hub.create(REPO, "model")
@@ -225,12 +223,12 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
     held = repo.commits[-1].files
     manifest = json.loads(held[MANIFEST].content)
     repo.add("by another hand", held | {"training.json": Blob(b"{}", False)})
-    assert f"{REPO}: training.json is not what its manifest says" in pulled()
+    assert f"{REPO}: training.json differs from its manifest" in pulled()
     for name in ("../../evil.json", "pytorch_model.bin"):
         entry = {"path": name, "bytes": 1, "sha256": "0" * 64}
         listed = json.dumps(manifest | {"files": [*manifest["files"], entry]}).encode()
         repo.add(name, held | {MANIFEST: Blob(listed, False)})
-        assert f"its manifest names {name}, which no checkpoint of ours holds" in pulled()
+        assert f"its manifest names {name}, which is no file of a checkpoint" in pulled()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
     assert "exists and is not a checkpoint" in error_of(call("pull", REPO, "--out", tmp_path / "mine", code=1))

@@ -100,7 +100,7 @@ def bare(here: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--table", 99), "matrix.toml: no row fits --table 99; known: --table 4 --row bm25"),
+        (("--table", 99), "matrix.toml: no row matches --table 99; known rows: --table 4 --row bm25"),
         (("--table", 7), "RELEASE: bm25, de-zero-shot, de-fine-tuned: has no cmedqa-queries/test to measure on; `pyth"),
         (("--row", "official-de"), "RELEASE: official-de: has no hard negatives that came with the data (`python -m "),
         (("--row", "official-ce", "--scratch"), "RELEASE: official-ce: has no recipe without pretrained weights"),
@@ -116,7 +116,7 @@ def test_what_a_release_lacks_is_one_line(here: Path, words: tuple[object, ...],
 def test_rows_that_were_not_asked_for_are_left_out_and_logged(here: Path) -> None:
     done = reproduce(bare(here), "--dry-run")
     assert "--queries" not in done.stdout and "qrels-before" not in done.stdout and "train ce-de-neg" in done.stdout
-    assert "has no qrels-before; `python -m builders similar` and `annotate merge` make them; left out" in done.stderr
+    assert "has no qrels-before; `python -m builders similar` and `annotate merge` make them; skipped" in done.stderr
     assert "official-de" not in done.stdout and "official-de, official-ce: has no hard negatives" in done.stderr
 
 
@@ -146,7 +146,7 @@ def test_a_step_is_run_again_only_where_it_must_be(here: Path, monkeypatch: pyte
     monkeypatch.setattr("baselines.reproduce.steps.code_of", lambda module: f"another version of {module}")
     assert not ran("--any-code")
     said = reproduce(here, *BM25).stderr
-    assert f"{output}: made by another version of the code, made again (--any-code keeps it" in said
+    assert f"{output}: made by another version of the code; the step runs again (--any-code" in said
     assert "running: " in said and not ran()
 
 

@@ -87,7 +87,7 @@ def test_without_the_hub_and_its_cache_what_is_done_is_done(world: World, first:
     done = world.reproduce("--table", 4, **nothing)
     assert ran(done) == []
     other = world.reproduce("--row", "de-bm25-neg", settings=f"{SETTINGS}train.seed = 5\n", code=1, **nothing)
-    assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR does without")
+    assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR uses a local folder instead")
 
 
 def test_a_branch_that_moved_is_another_start(world: World, loaded: Loaded, first: Done) -> None:
@@ -113,7 +113,7 @@ def test_a_start_that_nobody_has_is_named_before_any_step_runs(world: World) -> 
     done = world.reproduce("--row", "de-bm25-neg", "--out", world.folder / "none", "--quiet", settings=settings, code=1)
     assert done.error == (
         f"the model org/none would come from the hub: there is no model org/none on {world.hub.url} that this token may"
-        " see; --settings FILE with [de-bm25-neg] model.start = DIR does without"
+        " see; --settings FILE with [de-bm25-neg] model.start = DIR uses a local folder instead"
     )
     assert not (world.folder / "none").exists()
 

@@ -134,6 +134,7 @@ class Job:
         self.recipe = recipe = read_recipe(args.recipe, args.set)
         self.start = args.start or recipe.model.start
         self._check(args)
+        recipe.train.loggers()
         self.release = open_release(args.release) if args.release else None
         self.pairs: list[PairFile] = []
         self.dev_pairs: list[PairFile] = []

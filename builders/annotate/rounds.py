@@ -13,7 +13,7 @@ A package that was sent back has a new version, whose files are called PACKAGE.v
 package's present version count. If a person judged a pair twice, the latest judgment counts.
 
 A round asks one question about each pair. The question ``relevance`` leads to qrels (Section 2.3, A.3). The question
-``errors`` asks for the error of a system that ranked a passage high which is not a positive (Section 3.5, Table 10).
+``errors`` asks why a system ranked a passage high that is not labelled positive (Section 3.5, Table 10).
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ class Standing:
 
     @property
     def ties(self) -> list[Pair]:
-        """The pairs with equally many annotators for two labels that no adjudicator decided."""
+        """The judged pairs whose annotators' votes are a tie that no adjudicator decided."""
         return [pair for pair in self.pairs if pair in self.annotations and self.label(pair) is None]
 
     @property

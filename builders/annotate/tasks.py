@@ -53,7 +53,7 @@ from builders.store.reader import Release, open_release
 
 COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "passage", "said", "label", "note")
 _NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
-_FORMULA = tuple("=+-@\t\r")  # a spreadsheet computes cells that begin so
+_FORMULA = tuple("=+-@\t\r")  # first characters of a formula in spreadsheets
 # Chinese words of one character, such as 的, would be highlighted too often. Numbers and Latin words may be short.
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
 # Question words are not highlighted, because they tell nothing about a passage.
@@ -325,7 +325,7 @@ def take_in(args: argparse.Namespace) -> None:
             if row.label is not None:
                 made = _judgment(row, f"{path}:{place}", found.question, packages, row.annotator or args.annotator, now)
                 (timed if row.time else untimed).append(made)
-    # Label Studio's judgments have times, but rows of sheets have no time.
+    # Label Studio records the time of a judgment. Sheets have no times.
     new = add_judgments(args.round, timed) + add_judgments(args.round, untimed, timed=False)
     if old := sum(each.version < packages[each.package][0].version for each in (*timed, *untimed)):
         log.warning("%d judgments are of versions that were sent back; they are stored, but do not count", old)
@@ -352,7 +352,7 @@ def _judgment(
     for is_right, problem in (
         (row.package in packages, f"the round has no package {row.package!r}"),
         (row.pair in pairs, f"the package {row.package} has no pair {row.query_id!r}, {row.corpus_id!r}"),
-        (row.version <= package.version, f"version {row.version} of {row.package} is above {package.version}"),
+        (row.version <= package.version, f"has version {row.version}; {row.package} has version {package.version}"),
         (who, "has no annotator; give --annotator NAME"),
     ):
         if not is_right:

@@ -43,8 +43,8 @@ def build_release(
 ) -> dict[str, Any]:
     """Build the release directory ``out`` from ``sources``, and return the content of its ``stats.json``.
 
-    The same sources and options give the same bytes. The number of workers, kills and resumed builds do not change
-    them. ``engine`` runs the tasks; without an engine, ``workers`` processes of this machine do. Raises
+    The same sources and options give the same bytes, for any number of workers, and also after a resumed build.
+    ``engine`` runs the tasks. Without an engine, ``workers`` processes of this machine run the tasks. Raises
     :class:`InputError` for wrong input, or if ``out`` exists and is not a release.
     """
     before = states_of(sources)

@@ -64,7 +64,7 @@ class Questions(NamedTuple):
     """Paragraphs and answers of many questions, as concatenated tokens.
 
     ``ids`` has the tokens of all paragraphs. ``ends[i]`` is the end of paragraph i in ``ids``. ``question_ends[k]`` is
-    the number of paragraphs of questions 0 to k. The three fields of the answers work alike.
+    the number of paragraphs of questions 0 to k. The three fields of the answers are analogous.
     """
 
     ids: Tokens

@@ -11,8 +11,7 @@ question is removed if it matches in any of these ways, the strongest first:
 
 The new release has no removed question in queries, qrels, train and crosslingual. Three new configs are train-similar
 (the removed questions with their passages), duplicated (development and test questions that are similar to a removed
-question) and others (the other development and test questions). Running it again on its own output removes further
-questions.
+question) and others (the other development and test questions). Running it again removes further questions.
 
 --against FILE reports on other training pairs instead. It searches them for questions and positive passages of dev and
 test. FILE is JSON lines, plain or gzipped, or Parquet. The usual keys and columns are detected; --question and
@@ -60,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     against("--question", nargs="+", metavar="NAME", help="keys or columns with questions")
     against("--positive", nargs="+", metavar="NAME", help="keys or columns with positive passages")
     against("--questions", type=Path, metavar="DIR", help="only write the questions, as a release for `match`")
-    against("--workers", type=whole_number(1), metavar="N", help="worker processes (default: all cores; few pairs: 1)")
+    against(
+        "--workers", type=whole_number(1), metavar="N", help="worker processes (default: all cores, or 1 for few pairs)"
+    )
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 

@@ -1,4 +1,4 @@
-"""Fusion against sums written out here; tuning never sees what it is measured on, unless told."""
+"""Fusion against sums written out here. Tuning refuses the fused queries without --tune-on-these."""
 
 import json
 import random
@@ -79,12 +79,12 @@ def random_runs(seed: int, systems: int) -> tuple[list[Run], Qrels]:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), systems=st.sampled_from([2, 3]))
 def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
-    """Against the fused runs of every mixture, measured by the official measure."""
+    """Compare with the fused runs of every mixture, measured by the official measure."""
     runs, qrels = random_runs(seed, systems)
     parts = [normalised(run) for run in runs]
 
     def measured(weights: list[float]) -> float:
-        # Rounded as in tune: what is equal but for the last bits goes by id.
+        # Rounded as in tune, so scores that differ in the last bits are sorted by id.
         rankings = {}
         for query, hits in fused(parts, weights, 50):
             hits.sort(key=lambda hit: (-round(hit[1], 12), hit[0]))
@@ -98,7 +98,7 @@ def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """A release; one system finds the positives of train and dev, the other does not."""
+    """A release with two systems: only one finds the positives of train and dev."""
     rows = tables()
     make_release(tmp_path / "release", rows)
     for split in ("train", "dev"):

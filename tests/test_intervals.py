@@ -1,4 +1,4 @@
-"""The intervals of means over queries."""
+"""Intervals of means over queries."""
 
 import numpy as np
 import pytest

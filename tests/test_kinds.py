@@ -51,7 +51,7 @@ def found_by(settings: ModelSettings, release: Release, folder: Path, top_k: int
 
 
 def expect(found: list[list[tuple[str, float]]], scores: np.ndarray, atol: float) -> None:
-    """``found`` are the best of ``scores``, shape (queries, passages), falling, within ``atol``."""
+    """Expect ``found`` to be the best of ``scores``, shape (queries, passages), in falling order, within ``atol``."""
     ids = [md5(text) for text in TEXTS]
     assert len(found) == len(scores) == len(ASKED)
     for hits, own in zip(found, scores, strict=True):
@@ -98,7 +98,7 @@ def test_an_inverted_index_finds_what_the_whole_embeddings_say(
     queries, passages = model.encode_query(ASKED).to_dense(), model.encode_document(TEXTS).to_dense()
     expect(found, (queries.double() @ passages.double().T).numpy(), 1e-4)
     retriever = open_retriever(ModelSettings(str(models / kind)), WORK)
-    if kind == "inference-free":  # a query has the dimensions of its own characters alone: none, nothing is found
+    if kind == "inference-free":  # a query without characters finds nothing
         index = retriever.index(release, "corpus", tmp_path / "index")
         assert list(retriever.search(release, "corpus", index, [""], 4)) == [[]]
     monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
@@ -155,7 +155,7 @@ def test_late_interaction_is_the_sum_of_the_best_tokens(
     )
     assert {len(own) for own in queries} == {12} and len({len(own) for own in passages}) > 2
     expect(found, np.array([[(query @ own.T).max(1).sum() for own in passages] for query in queries]), 0.02)
-    # One passage a part, a block a passage: nothing else.
+    # One passage per chunk and per block.
     monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 1)
     monkeypatch.setattr("baselines.retrieve.multi_vector._TOKENS", 1)
     for hits, again in zip(found, found_by(settings, release, tmp_path / "parts"), strict=True):

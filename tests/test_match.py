@@ -1,4 +1,4 @@
-"""Pairs of questions scored: the cross-encoder's probabilities, the candidates, their recall, interruptions."""
+"""The verb ``match``: probabilities of the cross-encoder, candidates and their recall, interruptions."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def match(world: Path, out: Path, *words: object, code: int = 0) -> Done:
 
 
 def _every_pair(world: Path) -> dict[tuple[str, str], float]:
-    """The cross-encoder's own probability of every pair."""
+    """Return the cross-encoder's probability of every pair."""
     pairs = [(md5(text), md5(other)) for texts in ASKED.values() for text in texts for other in TRAIN]
     model = CrossEncoder(str(world / "cross"), device="cpu")
     scores = model.predict([(TEXT[one], TEXT[other]) for one, other in pairs])
@@ -52,7 +52,7 @@ def _scores(path: Path) -> dict[tuple[str, str], float]:
 def test_scores_are_the_probabilities_of_the_cross_encoder(world: Path, tmp_path: Path) -> None:
     match(world, tmp_path / "a.run", "--encoder", world / "dual", "--top-k", 7)
     found, expected = _scores(tmp_path / "a.run"), _every_pair(world)
-    assert set(found) == set(expected)  # so many candidates are all
+    assert set(found) == set(expected)  # enough candidates for all pairs
     assert all(0 <= score <= 1 for score in found.values())
     for pair, score in found.items():
         assert score == pytest.approx(expected[pair], abs=1e-5)
@@ -64,7 +64,7 @@ def test_candidates_are_the_best_by_words_and_by_vectors(world: Path, tmp_path: 
     expected = {("手机进水了怎么办", "手机进水怎么办"), ("哪里可以看雪", "哪里看雪"), ("北京冬天", "北京冬天冷吗")}
     shared = {(TEXT[one], TEXT[other]) for one, other in words}
     assert {pair[0] for pair in shared} >= {pair[0] for pair in expected}
-    assert expected - shared <= {("北京冬天", "北京冬天冷吗")}  # the other one has the same words
+    assert expected - shared <= {("北京冬天", "北京冬天冷吗")}  # the other question has the same words
     match(world, tmp_path / "both.run", "--top-k", 1, "--encoder", world / "dual")
     model = SentenceTransformer(str(world / "dual"), device="cpu")
     asked = [text for texts in ASKED.values() for text in texts]

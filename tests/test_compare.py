@@ -1,6 +1,6 @@
-"""The verb `compare`: tables, and tests against worked examples, scipy, statsmodels and ranx 0.3.21.
+"""The verb `compare`: its tables; its tests against worked examples, scipy, statsmodels and ranx 0.3.21.
 
-``tests/ranx.json`` has the output of ranx for the same files. ``TEST_RANX=1`` runs ranx, which compiles for a minute.
+``tests/ranx.json`` is what ranx printed for the same files. Running it itself compiles for a minute: ``TEST_RANX=1``.
 """
 
 import itertools
@@ -30,7 +30,7 @@ HIT, MISS = "good", "other"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The files of judgments and runs, which tests must not change."""
+    """Files of judgments and runs. Do not change them."""
     folder = tmp_path_factory.mktemp("compared")
     return [write_judgments(folder / "qrels"), *write_runs(folder)]
 
@@ -45,7 +45,7 @@ def result_of(*words: Any) -> dict[str, Any]:
 
 
 def ranked(path: Path, ranks: dict[str, int | None]) -> Path:
-    """Return a run with the positive passage of each query at the given rank of 12."""
+    """Return a run with each query's positive passage at the given rank of 12."""
     lists = {
         query: [HIT if place == rank else f"{MISS}{place}" for place in range(1, 13)] for query, rank in ranks.items()
     }
@@ -76,7 +76,7 @@ def test_queries_that_changed_most_come_first_with_both_ranks(tmp_path: Path) ->
     old = ranked(tmp_path / "old.run", {"q0": 2, "q1": None, "q2": 1, "q3": 2, "q4": 1, "q5": 11})
     (pair,) = result_of(tmp_path / "qrels", old, new, "--changed", 9)["changed"]
     assert (pair["better"], pair["worse"]) == ("b", "a")
-    # By the change, then by the change of rank: from outside the list, by 11, by 10. q3 and q4 did not change.
+    # By the change, then by how far the passage moved: from nowhere, by eleven, by ten. q3 and q4 did not change.
     found = [
         (query["query_id"], query["difference"], query["rank_of_worse"], query["rank"]) for query in pair["queries"]
     ]
@@ -90,14 +90,14 @@ def test_queries_that_changed_most_come_first_with_both_ranks(tmp_path: Path) ->
 
 def test_changed_queries_have_their_texts(tmp_path: Path) -> None:
     ids, asked = [md5(text) for text in TEXTS], [md5(question) for question in QUESTIONS["dev"]]
-    runs = [tmp_path / name for name in ("right.run", "half.run")]  # both answers are first, then only the second
+    runs = [tmp_path / name for name in ("right.run", "half.run")]  # both answers first; only the second's
     for path, firsts in zip(runs, ((4, 5), (0, 5)), strict=True):
         write_run(path, [(q, [(ids[n], 1.0)]) for q, n in zip(asked, firsts, strict=True)])
     words = ["--release", make_release(tmp_path / "release", quality_tables()), "--split", "dev"]
     before = ["--qrels-config", "qrels-before", "--format", "json"]
     result = json.loads(run("baselines", "compare", *words, *before, *reversed(runs)).stdout)
     assert [query["text"] for query in result["changed"][0]["queries"]] == [QUESTIONS["dev"][0]]
-    assert result["changed"][0]["better"] == "a"  # before, text 0 was the answer
+    assert result["changed"][0]["better"] == "a"  # before the correction, text 0 was the answer
 
 
 def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> None:
@@ -134,7 +134,7 @@ def test_what_cannot_be_compared_is_said(world: list[Path], tmp_path: Path) -> N
 
 
 QUERIES = [f"q{number}" for number in range(60)]
-# Probability of the positive passage at ranks 1, 2 and so on.
+# How likely the positive passage stands at each rank from the first on.
 SYSTEMS = {"strong": 0.7, "alike": 0.62, "middling": 0.35, "weak": 0.12}
 DEPTH = 20
 
@@ -199,7 +199,7 @@ def test_means_wins_and_p_values_are_those_of_ranx(ours: dict[str, Any], measure
         assert [row["wins"], row["ties"], row["losses"]] == [counted[key] for key in "WTL"]
         assert row["wins"] + row["ties"] + row["losses"] == len(QUERIES)
         assert row["t"]["p"] == pytest.approx(student["comparisons"][worse][measure])
-        # 10,000 resamples here, 100,000 in ranx: the limit is four standard errors and one resample.
+        # Ours are 10,000 draws, ranx's 100,000: four standard errors, and what one draw is worth.
         assert row["randomisation"]["p"] == pytest.approx(fisher, abs=4 * math.sqrt(fisher / 5_000) + 2e-4)
 
 
@@ -215,7 +215,7 @@ def test_ranx_says_what_is_recorded_of_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["student"] == RECORDED["student"]
-    for name in SYSTEMS:  # ranx's resamples vary, because its seed does not reach its threads
+    for name in SYSTEMS:  # its draws differ between runs, because the seed does not apply to its threads
         for other, found in said["fisher"][name]["comparisons"].items():
             for measure, p_value in found.items():
                 before = RECORDED["fisher"][name]["comparisons"][other][measure]
@@ -233,7 +233,7 @@ def test_student_s_own_example_has_the_values_of_the_textbooks() -> None:
     assert found["t"]["p"] == pytest.approx(0.002833, abs=5e-7)
     assert found["interval"] == pytest.approx([-2.4598858, -0.7001142], abs=5e-8)
     assert (found["wins"], found["ties"], found["losses"]) == (0, 1, 9)
-    # Two of the 512 swaps of nine pairs are as extreme.
+    # Of the 512 ways to swap nine pairs, two are as far out.
     assert found["randomisation"]["p"] == pytest.approx(2 / 512, abs=0.0025)
 
 

@@ -1,4 +1,4 @@
-"""Exact search against brute force: scores, order, ties, devices."""
+"""Exact search compared with brute force: scores, order, ties, devices."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Index:
 
 
 def brute_force(queries: np.ndarray, passages: np.ndarray, ranks: np.ndarray, top_k: int) -> list[Hits]:
-    """Compute every score in 64 bits, round to 32, and sort by score, then by id."""
+    """Return all scores, computed in 64 bits and rounded to 32, sorted by score and then by id."""
     scores = (queries.astype(np.float64) @ passages.astype(np.float64).T).astype(np.float32)
     best = []
     for row in scores:
@@ -50,7 +50,7 @@ def brute_force(queries: np.ndarray, passages: np.ndarray, ranks: np.ndarray, to
 
 
 def ordered(found: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarray, top_k: int) -> list[Hits]:
-    """Sort as the verb does: the last ties are cut by the order of ids."""
+    """Cut ties at the end by the order of ids, as the command does."""
     hits = [list(zip(rows.tolist(), scores.tolist(), strict=True)) for rows, scores in found]
     return [sorted(each, key=lambda hit: (-hit[1], ranks[hit[0]]))[:top_k] for each in hits]
 
@@ -72,7 +72,7 @@ CASES = {
 @settings(max_examples=40, deadline=None)
 @given(case=st.builds(SimpleNamespace, **CASES))
 def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: SimpleNamespace) -> None:
-    """With few levels nearly all scores tie, and ids decide. With 0 levels all embeddings are equal."""
+    """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
     rng = np.random.default_rng(case.seed)
     levels, fetched = case.levels, case.top_k + case.more
     values, queries = (rng.integers(-levels, levels + 1, (n, case.dim)).astype(np.float16) for n in (case.passages, 4))
@@ -90,7 +90,7 @@ def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: S
 def test_search_is_brute_force_on_numbers_that_round(
     tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Real numbers, with passages repeated up to 400 times. Only queries near these passages need a second pass."""
+    """Real numbers, with passages that are there up to 400 times: only these queries take a second pass."""
     rng = np.random.default_rng(3)
     values = rng.standard_normal((5_000, 48)).astype(np.float16)
     values[rng.permutation(5_000)[:400]] = values[0]

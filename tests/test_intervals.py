@@ -1,4 +1,4 @@
-"""Intervals of means over queries."""
+"""Confidence intervals of means over queries."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The verb ``match``: probabilities of the cross-encoder, candidates and their recall, interruptions."""
+"""`match`: probabilities of the cross-encoder, candidates, their recall, and interruptions."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def match(world: Path, out: Path, *words: object, code: int = 0) -> Done:
 
 
 def _every_pair(world: Path) -> dict[tuple[str, str], float]:
-    """Return the cross-encoder's probability of every pair."""
+    """Return the cross-encoder's own probability of every pair."""
     pairs = [(md5(text), md5(other)) for texts in ASKED.values() for text in texts for other in TRAIN]
     model = CrossEncoder(str(world / "cross"), device="cpu")
     scores = model.predict([(TEXT[one], TEXT[other]) for one, other in pairs])
@@ -52,7 +52,7 @@ def _scores(path: Path) -> dict[tuple[str, str], float]:
 def test_scores_are_the_probabilities_of_the_cross_encoder(world: Path, tmp_path: Path) -> None:
     match(world, tmp_path / "a.run", "--encoder", world / "dual", "--top-k", 7)
     found, expected = _scores(tmp_path / "a.run"), _every_pair(world)
-    assert set(found) == set(expected)  # enough candidates for all pairs
+    assert set(found) == set(expected)  # so many candidates are all
     assert all(0 <= score <= 1 for score in found.values())
     for pair, score in found.items():
         assert score == pytest.approx(expected[pair], abs=1e-5)

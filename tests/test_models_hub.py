@@ -1,4 +1,4 @@
-"""Models of the hub in encode, search and rerank: pinned to a commit, with a quick error for an unreachable hub."""
+"""Hub models for encode, search and rerank are pinned to a commit. An unreachable hub is reported at once."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A hub that accepts connections and never answers."""
+    """Replace the hub by a server that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)

@@ -1,4 +1,4 @@
-"""Re-ranking by cross-encoders and language models: scores, order of queries, interruptions."""
+"""Re-ranking by cross-encoders and language models: scores, queries and interruptions."""
 
 import contextlib
 import math
@@ -38,7 +38,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_dual(folder / "dual")
     write_language_model(folder / "llm")
     rng = random.Random(4)
-    questions = [md5(question) for question in reversed(QUESTIONS["train"])]  # differs from the release's order
+    questions = [md5(question) for question in reversed(QUESTIONS["train"])]  # not the release's order
     rankings = [(query, [(md5(text), 1 / n) for n, text in enumerate(rng.sample(TEXTS, 6), 1)]) for query in questions]
     write_run(folder / "first.run", rankings)
     return folder
@@ -81,7 +81,7 @@ def test_batches_windows_and_processes_change_nothing(
 
 @contextlib.contextmanager
 def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
-    """Add the text of every scored query to ``scored``, and raise Ctrl-C after ``most`` queries."""
+    """Add the text of every query that is scored inside to ``scored``; Ctrl-C before one is more than ``most``."""
     score = rerankers.score_groups
 
     def noted(job: Any, device: str, groups: Any) -> Any:
@@ -150,7 +150,7 @@ WEB = "Given a web search query, retrieve relevant passages that answer the quer
 
 
 def log_odds(folder: Path, prompts: list[str]) -> list[float]:
-    """Return the log-odds of yes against no, prompt by prompt, so without padding."""
+    """Return the scores of yes against no after each prompt, one prompt at a time without padding."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     yes, no = tokenizer.convert_tokens_to_ids(["yes", "no"])
     with torch.inference_mode():
@@ -198,12 +198,12 @@ def test_a_model_that_knows_no_system_is_told_in_the_question(world: Path, tmp_p
 
 
 def shown(prompt: str) -> list[str]:
-    """Return the passages of a prompt in their order."""
+    """Return the passages of a question, in order."""
     return re.findall(r"(?m)^\[\d+\] (.*)$", prompt)
 
 
 def by_size(prompt: str) -> str:
-    """Answer as a model that prefers long passages."""
+    """Reply with the passages ordered by length, longest first."""
     passages = shown(prompt)
     order = sorted(range(len(passages)), key=lambda number: (-len(passages[number]), passages[number]))
     return " > ".join(f"[{number + 1}]" for number in order)
@@ -211,7 +211,7 @@ def by_size(prompt: str) -> str:
 
 @pytest.fixture
 def ask(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Re-rank by a model with these answers. Return the texts of each query's passages, best first, and the server."""
+    """Re-rank by a model that answers so; the texts of each query's passages, best first, and the server."""
 
     def call(answer: Callable[[str], str | int], *words: object) -> tuple[list[list[str]], Chat]:
         with chat(answer) as server:

@@ -1,4 +1,4 @@
-"""The verb `run`: a model with the settings of its family in models.toml, and the manifest of the run."""
+"""`run`: any model in one command, with its family's settings from models.toml, and the run's manifest."""
 
 import json
 import re
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 BGE = "BAAI/bge-small-zh-v1.5"
 TASK = "Given a Chinese search query, retrieve web passages that answer the question"
 ASKED = "Given a web search query, retrieve relevant passages that answer the query"
-# By model: the query and the passage as the model receives them, and the pooling.
+# By model: the input of a query and of a passage, and the pooling.
 ENCODED = {
     BGE: ("[CLS]为这个句子生成表示以用于检索相关文章：{}[SEP]", "[CLS]{}[SEP]", "cls"),
     "TencentBAC/Conan-embedding-v1": ("[CLS]{}[SEP]", "[CLS]{}[SEP]", "mean"),
@@ -48,7 +48,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The model's inputs since the last call, as text without padding. A token is a character or a special token."""
+    """The model's input since the last call, as text: each token is a character or a special one, padding left out."""
     found: list[str] = []
 
     def spied(model: Any, texts: list[str], **given: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def used(out: Path) -> dict[str, Any]:
 
 
 def by_hand(folder: Path, queries: list[str], passages: list[str], pooling: str) -> torch.Tensor:
-    """Compute cosines, shape (queries, passages), by transformers, text by text, with special tokens in the text."""
+    """Return cosines, shape (queries, passages), by plain transformers, one text at a time."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     rows = []
     for text in queries + passages:
@@ -91,10 +91,10 @@ def by_hand(folder: Path, queries: list[str], passages: list[str], pooling: str)
 
 
 def expect_as_declared(name: str, model: Path, out: Path, encoded: list[str]) -> None:
-    """Expect the declared strings as inputs, byte for byte, and the scores of transformers pooled by hand."""
+    """The model got the declared strings, byte for byte, and its scores are those of transformers, pooled by hand."""
     query, passage, pooling = ENCODED[name]
     queries, passages = [query.format(text) for text in QUESTIONS["dev"]], [passage.format(text) for text in TEXTS]
-    assert {text for text in encoded if "的 的" not in text} == {*queries, *passages}  # drops the longest input
+    assert {text for text in encoded if "的 的" not in text} == {*queries, *passages}  # (by that the longest is found)
     hits = read_run(out).hits
     found = torch.tensor([[dict(hits[md5(question)])[md5(text)] for text in TEXTS] for question in QUESTIONS["dev"]])
     wrong = {way: (found - by_hand(model, queries, passages, way)).abs().max() for way in ("cls", "mean", "lasttoken")}
@@ -124,7 +124,7 @@ def test_a_name_on_the_hub_alone_is_right(
 
 @pytest.fixture(scope="module")
 def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model without a family, with its own prompts and mean pooling."""
+    """Write a model without a family, with its own prompts and mean pooling."""
     folder = write_encoder(tmp_path_factory.mktemp("unknown"), BGE)
     own = {"query": "问：", "short": "找："}
     return with_modules(folder.rename(folder.with_name("my-model")), "mean", prompts=own, normalize=True)

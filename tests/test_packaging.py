@@ -99,7 +99,9 @@ def test_the_wheel_runs_in_a_clean_environment_from_another_folder(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    output("dureader-retrieval", "bm25", "--release", sample_release, "--out", "a.run")
+    output("dureader-retrieval", "release", "--raw", "builders/sample", "--out", "release")
+    assert files_of(tmp_path / "release") == files_of(sample_release)
+    output("dureader-retrieval", "bm25", "--release", "release", "--out", "a.run")
     words = ["evaluate", "--release", sample_release, "--split", "dev", "a.run", "--format", "json"]
     (result,) = json.loads(output("dureader-retrieval", *words))
     assert result["queries"] == 16 and result["official"]["MRR@10"] > 0.3

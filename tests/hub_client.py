@@ -14,7 +14,7 @@ from huggingface_hub import close_session, constants
 
 
 @contextlib.contextmanager
-def _as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
+def as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
     """Reload ``huggingface_hub``'s environment variables, which it reads on import, before and after the block."""
     with contextlib.ExitStack() as stack:
         stack.callback(importlib.reload, constants)
@@ -29,7 +29,7 @@ def _as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
 
 def run_at(hub: Hub, home: Path, program: str, *words: object, token: str | None = WRITE, code: int | None = 0) -> Done:
     """Like :func:`commands.run`, but with this hub, and with caches under ``home``."""
-    with _as_client(hub, home, token):
+    with as_client(hub, home, token):
         return run(program, *words, code=code)
 
 

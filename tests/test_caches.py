@@ -10,8 +10,8 @@ from small_disks import small_disk
 from baselines.retrieve.passages import Cache
 from builders.core import cache as verified
 from builders.core.cache import fault_once
-from builders.core.compiled import compiled
 from builders.core.errors import InputError
+from builders.core.jobs import compiled
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 

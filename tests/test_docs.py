@@ -92,6 +92,14 @@ def test_the_blocks_of_a_page_run_and_print_what_is_shown(page: Path, place: Pat
         printed = None
 
 
+def test_the_notebook_runs_and_prints_what_it_shows(place: Path) -> None:
+    names: dict[str, object] = {}
+    for cell in json.loads((ROOT / "docs/own_model.ipynb").read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            printed = python("".join(cell["source"]), names)
+            assert printed == "".join(line for each in cell["outputs"] for line in each.get("text", ()))
+
+
 def test_a_block_that_is_not_run_says_why() -> None:
     for page in PAGES:
         for block in blocks(page):

@@ -343,7 +343,7 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
         )
         check_tokenizers(model, name)
     if kind is not CrossEncoder:
-        _set_prompts(model, settings)
+        set_prompts(model, settings)
     return model
 
 
@@ -360,8 +360,8 @@ def prompt_of(model: Any, task: str = "") -> str | None:
     return None if name is None else model.prompts.get(name)
 
 
-def _set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Set the prompts of queries and passages. :class:`InputError` for a name that the model has no prompt of."""
+def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
+    """Set the prompts of queries and passages. Raises :class:`InputError` for an unknown name of a prompt."""
     query, passage = settings.query_prompt, settings.passage_prompt
     if query is None and settings.prompt_name:
         if settings.prompt_name not in model.prompts:

@@ -425,8 +425,8 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
         with pa.OSFile(path) as file:
             content = file.read()
     except OSError:
-        reason = "has no manifest.json" if os.access(folder, os.F_OK) else "does not exist"
-        raise FileNotFoundError(f"{folder}: not a release directory (it {reason}); {_HOW}") from None
+        state = "has no manifest.json" if os.access(folder, os.F_OK) else "does not exist"
+        raise FileNotFoundError(f"{folder}: not a release directory (it {state}); {_HOW}") from None
     numbered: dict[tuple[str, str], dict[int, Shard]] = {}
     totals: dict[tuple[str, str], int] = {}
     try:

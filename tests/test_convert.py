@@ -1,4 +1,4 @@
-"""``convert``: what Paddle computes, plain sentence-transformers and transformers compute after it."""
+"""``convert``: converted models compute the same as Paddle."""
 
 import json
 from pathlib import Path
@@ -21,10 +21,10 @@ CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
 def check_against_paddle(folder: Path) -> None:
-    """The converted ``dual`` and ``cross`` of a folder give what Paddle gave, in batches with padding and alone."""
+    """Check that the converted ``dual`` and ``cross`` give Paddle's outputs, in padded batches and one by one."""
     paddle = expected(folder)
     queries, passages = paddle["queries"], paddle["passages"]
-    assert len({len(text) for text in passages}) > 1  # there is padding
+    assert len({len(text) for text in passages}) > 1  # the batch has padding
     dual = SentenceTransformer(str(folder / "dual"), device="cpu")
     np.testing.assert_allclose(dual.encode_query(queries), paddle["query_"]["cls"], **CLOSE)
     np.testing.assert_allclose(dual.encode_document(passages), paddle["titlepara_"]["cls"], **CLOSE)

@@ -1,4 +1,4 @@
-"""``builders export``: each format, read back by a reader of the test's own, holds what the release holds."""
+"""``builders export``: an independent reader of each format finds the content of the release."""
 
 import json
 from pathlib import Path
@@ -45,14 +45,14 @@ def files(folder: Path) -> set[str]:
 
 
 def content(path: Path) -> list[Any]:
-    """The rows of a file: objects of JSON lines; fields of a line, apart by tabs, or by spaces where there are none."""
+    """Return the rows of a file: objects of JSON lines, or fields separated by tabs, else by spaces."""
     if path.suffix == ".jsonl":
         return json_lines(path)
     return [each if each[1:] else tuple(each[0].split(" ")) for each in tsv(path)]
 
 
 def expected(layout: str, rows: Rows) -> dict[str, list[Any]]:
-    """The rows of every file that an export of ``rows`` has."""
+    """Export ``rows``, and return the rows of every file."""
     corpus, splits = rows["corpus", "corpus"], ("train", "dev", "test")
     in_lines = {split: [(row["_id"], in_a_line(row["text"])) for row in rows["queries", split]] for split in splits}
     judged = {
@@ -93,7 +93,7 @@ LAYOUTS = ["beir", "trec", "msmarco", "tevatron"]
 @example(texts=NASTY)
 def test_an_export_read_back_is_the_release_whatever_its_texts(layout: str, tmp_path: Path, texts: list[str]) -> None:
     rows = tables(texts)
-    rows["queries", "test"].append({"_id": md5(texts[0]), "text": texts[0]})  # a query may hold anything, too
+    rows["queries", "test"].append({"_id": md5(texts[0]), "text": texts[0]})  # a query may have any characters, too
     check(layout, rows, make_release(tmp_path / "release", rows))
 
 

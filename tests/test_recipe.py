@@ -1,4 +1,4 @@
-"""Recipes: the paper's values in the files, overrides, and what is refused."""
+"""Recipes: the paper's values in the files, overrides, and errors."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from baselines.train.recipe import names, read_recipe
 from builders.core.errors import InputError
 
-PAPER = {  # Appendix A.2, and which model starts from which (Figure 1; Sections 3.6 and 3.7)
+PAPER = {  # Appendix A.2, and the starting checkpoint of each model (Figure 1; Sections 3.6 and 3.7)
     "de-bm25-neg": ("dual", 256, 10, 3e-5, 0.1, "nghuyong/ernie-1.0-base-zh", "main"),
     "ce-bm25-neg": ("cross", 64, 3, 1e-5, 0.0, "nghuyong/ernie-1.0-base-zh", "main"),
     "ce-de-neg": ("cross", 64, 3, 1e-5, 0.0, "recipe:ce-bm25-neg", "main"),
@@ -19,7 +19,7 @@ PAPER = {  # Appendix A.2, and which model starts from which (Figure 1; Sections
 }
 
 
-OFFICIAL = {  # what the official code takes: rows of all cards, and what it does otherwise
+OFFICIAL = {  # values of the official code; batches count the rows of all GPUs
     "official-de": ("dual", 512, 10, 3e-5, 0.1, "linear", 0.0, 2, 1, 0.0),
     "official-ce": ("cross", 256, 3, 1e-5, 0.0, "constant", 0.01, 1, 2, 0.01),
 }

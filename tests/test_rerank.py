@@ -1,4 +1,4 @@
-"""Re-ranking by cross-encoders, and by language models: their scores, the run's queries, whatever interrupts it."""
+"""Re-ranking by cross-encoders and language models: scores, queries and interruptions."""
 
 import contextlib
 import math
@@ -150,7 +150,7 @@ WEB = "Given a web search query, retrieve relevant passages that answer the quer
 
 
 def log_odds(folder: Path, prompts: list[str]) -> list[float]:
-    """Of yes against no after each prompt alone: nothing is padded."""
+    """Return the scores of yes against no after each prompt, one prompt at a time without padding."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     yes, no = tokenizer.convert_tokens_to_ids(["yes", "no"])
     with torch.inference_mode():
@@ -198,12 +198,12 @@ def test_a_model_that_knows_no_system_is_told_in_the_question(world: Path, tmp_p
 
 
 def shown(prompt: str) -> list[str]:
-    """The passages of a question, in their order."""
+    """Return the passages of a question, in order."""
     return re.findall(r"(?m)^\[\d+\] (.*)$", prompt)
 
 
 def by_size(prompt: str) -> str:
-    """A model that likes long passages."""
+    """Reply with the passages ordered by length, longest first."""
     passages = shown(prompt)
     order = sorted(range(len(passages)), key=lambda number: (-len(passages[number]), passages[number]))
     return " > ".join(f"[{number + 1}]" for number in order)

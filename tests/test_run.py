@@ -1,4 +1,4 @@
-"""`run`: any model in one command, used as its family is declared in models.toml, and the record of it."""
+"""`run`: any model in one command, with its family's settings from models.toml, and the run's manifest."""
 
 import json
 import re
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 BGE = "BAAI/bge-small-zh-v1.5"
 TASK = "Given a Chinese search query, retrieve web passages that answer the question"
 ASKED = "Given a web search query, retrieve relevant passages that answer the query"
-# By the model: what a query and a passage are when the model gets them, and how it is pooled.
+# By model: the input of a query and of a passage, and the pooling.
 ENCODED = {
     BGE: ("[CLS]为这个句子生成表示以用于检索相关文章：{}[SEP]", "[CLS]{}[SEP]", "cls"),
     "TencentBAC/Conan-embedding-v1": ("[CLS]{}[SEP]", "[CLS]{}[SEP]", "mean"),
@@ -78,7 +78,7 @@ def used(out: Path) -> dict[str, Any]:
 
 
 def by_hand(folder: Path, queries: list[str], passages: list[str], pooling: str) -> torch.Tensor:
-    """Cosines, shape (queries, passages), by transformers alone, a text at a time with its special tokens in it."""
+    """Return cosines, shape (queries, passages), by plain transformers, one text at a time."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     rows = []
     for text in queries + passages:
@@ -124,7 +124,7 @@ def test_a_name_on_the_hub_alone_is_right(
 
 @pytest.fixture(scope="module")
 def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of no family, with prompts of its own, pooled by the mean."""
+    """Write a model without a family, with its own prompts and mean pooling."""
     folder = write_encoder(tmp_path_factory.mktemp("unknown"), BGE)
     own = {"query": "问：", "short": "找："}
     return with_modules(folder.rename(folder.with_name("my-model")), "mean", prompts=own, normalize=True)

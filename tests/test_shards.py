@@ -1,4 +1,4 @@
-"""The shards of a release are what its manifest says, or nothing is made of them."""
+"""Shards that differ from the manifest are refused."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """6 passages in 3 shards."""
+    """A release with 6 passages in 3 shards."""
     return make_release(tmp_path / "release")
 
 
@@ -32,7 +32,7 @@ def texts(release: Release) -> list[str]:
 
 
 def flipped(path: Path, bit: int) -> bytes:
-    """Flip one bit of a file; what it was."""
+    """Flip one bit of a file, and return the original content."""
     before = path.read_bytes()
     content = bytearray(before)
     content[bit // 8] ^= 1 << bit % 8
@@ -68,7 +68,7 @@ def test_verbs_read_an_empty_split(tmp_path: Path) -> None:
 
 
 def entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries of the corpus."""
+    """Return the manifest's entries of the corpus."""
     return [entry for entry in manifest["files"] if entry["path"].startswith("corpus/")]
 
 

@@ -1,4 +1,4 @@
-"""The one reader of JSON from outside: what is damaged, or not as it was asked for, is one line with its place."""
+"""Reading untrusted JSON: damaged or unexpected content gives one error line with its place."""
 
 import json
 from pathlib import Path

@@ -15,12 +15,16 @@ candidates, at 768 dimensions and 100 candidates). It never holds the scores of 
 from __future__ import annotations
 
 import abc
+import copy
+import functools
 import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,7 +35,7 @@ from sentence_transformers import SentenceTransformer
 from baselines.retrieve.devices import dtype_of, moved
 from baselines.retrieve.encoder import Encoder, Floats, Halves, widened
 from baselines.retrieve.index import ROWS_ON_GPU, Arrays, Index, Retriever
-from baselines.retrieve.models import fingerprint, open_encoder
+from baselines.retrieve.models import SENTENCE, fingerprint, open_encoder, set_prompts
 from baselines.retrieve.passages import Passages, Rows
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError, log
@@ -337,3 +341,68 @@ class Static(Dense):
     @property
     def chunk_rows(self) -> int:
         return ROWS_ON_GPU
+
+
+def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, dims: int) -> torch.Tensor:
+    """Call the first of a model's methods ``names``, or the model, on ``size`` inputs at a time; return rows in fp32.
+
+    Raises TypeError for an object that cannot be called, :class:`InputError` unless each call returns an array of
+    ``dims`` dimensions with a row of finite numbers for each input.
+    """
+    name = getattr(model, "__name__", type(model).__name__)
+    call = next(filter(callable, [*(getattr(model, each, None) for each in names), model]), None)
+    if call is None:
+        raise TypeError(f"{name}: expected a function, or an object with {names[-1]}(list)")
+    found = [torch.empty(0, *[0] * (dims - 1))]
+    for start in range(0, len(inputs), size):
+        some = list(inputs[start : start + size])
+        rows = call(some)
+        found.append(torch.as_tensor(rows if torch.is_tensor(rows) else np.asarray(rows)).detach().float().cpu())
+        if found[-1].ndim != dims or len(found[-1]) != len(some) or not found[-1].isfinite().all():
+            shape = tuple(found[-1].shape)
+            raise InputError(f"{name}: expected {len(some)} rows of finite numbers, found an array of shape {shape}")
+    return torch.cat(found[1:] or found)
+
+
+@dataclass(frozen=True, eq=False)
+class Own(Dense):
+    """An encoder that is a Python object.
+
+    A SentenceTransformer runs in this project's batches, so its scores equal those of the same model from a folder.
+    """
+
+    model: Any
+    texts_a_call: int
+    __eq__, __hash__ = object.__eq__, object.__hash__  # settings do not identify an object
+
+    @functools.cached_property
+    def about(self) -> dict[str, Any]:
+        if isinstance(self.model, SentenceTransformer):
+            return super().about
+        # An API repeats a vector only roughly. So the fingerprint is the dimension in which two texts differ most.
+        query, passage = (self._vectors(task, [SENTENCE, "水"]).astype(np.float32) for task in ("query", "document"))
+        if query.shape != passage.shape:
+            raise InputError(f"queries have {query.shape[1]} dimensions, passages {passage.shape[1]}")
+        same = f"{abs(query[0] - query[1]).argmax()} {abs(passage[0] - passage[1]).argmax()}"
+        about = {"name": self.settings.name, "fingerprint": same, "settings": self.settings.overrides()}
+        return {**about, "similarity": self.settings.similarity, "dim": query.shape[1]}
+
+    def open_model(self) -> SentenceTransformer:
+        model = copy.copy(self.model)  # the user's object keeps its prompts
+        set_prompts(model, self.settings)
+        model.similarity_fn_name = self.settings.similarity or model.similarity_fn_name
+        return model.eval()
+
+    def encoder(self, device: str, task: str) -> Any:
+        if isinstance(self.model, SentenceTransformer):
+            return Encoder(self.open_model(), task, self.batch_tokens)
+        return SimpleNamespace(encode=functools.partial(self._vectors, task))
+
+    def _vectors(self, task: str, texts: Sequence[str]) -> Halves:
+        prompt = (self.settings.query_prompt if task == "query" else self.settings.passage_prompt) or ""
+        rows = called(self.model, (f"encode_{task}", "encode"), [prompt + each for each in texts], self.texts_a_call, 2)
+        rows = rows if self.settings.similarity == "dot" else torch.nn.functional.normalize(rows, dim=1)
+        halves: Halves = rows.half().numpy()
+        if not np.isfinite(halves).all():
+            raise InputError(f"{self.settings.name}: vectors hold numbers that 16 bits cannot")
+        return halves

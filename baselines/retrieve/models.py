@@ -343,7 +343,7 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
         )
         check_tokenizers(model, name)
     if kind is not CrossEncoder:
-        _set_prompts(model, settings)
+        set_prompts(model, settings)
     return model
 
 
@@ -360,7 +360,7 @@ def prompt_of(model: Any, task: str = "") -> str | None:
     return None if name is None else model.prompts.get(name)
 
 
-def _set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
+def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
     """Set the prompts of queries and passages. :class:`InputError` for a name that the model has no prompt of."""
     query, passage = settings.query_prompt, settings.passage_prompt
     if query is None and settings.prompt_name:

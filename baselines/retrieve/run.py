@@ -88,18 +88,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def search(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], int, Iterator[tuple[str, list[Hit]]]]:
-    """Search the passages of a set by a model with a name or folder.
+    """Search by a model: return the record of the run, the number of queries, and (query id, best passages) of each.
 
-    Args:
-        args: the options of `run`. ``release``, ``out`` and ``format`` are not used.
-        release: the release directory.
-
-    Returns:
-        The record of the run, the number of queries, and an iterator of (query id, best passages) in the queries'
-        order. Passages are encoded before the function returns. Queries are searched while the iterator is read.
-
-    Raises:
-        InputError: the split has no queries, or the model does not fit the settings.
+    ``args``: the options of `run`, of which ``release``, ``out`` and ``format`` are not read. The passages are encoded
+    before this returns, the queries when the iterator is read.
     """
     from baselines.retrieve import devices, families, index, models
 

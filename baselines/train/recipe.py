@@ -57,9 +57,9 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     - ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (one vector per
       word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME``.
     - ``revision``: a commit, tag or branch of a start on the hub. Default: the main branch.
-    - ``pooling``, ``similarity`` (dual-encoder): the default is the setting of a start that is a SentenceTransformer,
-      otherwise ``mean`` and ``dot``.
-    - ``towers`` (dual-encoder): one encoder for queries and passages, or two encoders that start equal.
+    - ``pooling``, ``similarity`` (dual-encoder): default: the start's own settings if the start is a
+      SentenceTransformer, else ``mean`` and ``dot``.
+    - ``towers`` (dual-encoder): one encoder for queries and passages, or two with equal initial weights.
     - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is their difference).
     - ``inputs``: ``plain`` uses the start's tokenizer. ``official`` follows the official code: spaces are removed, and
       an empty title precedes a passage (:mod:`baselines.retrieve.official_input`).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import multiprocessing
 import os
 import signal
@@ -167,3 +168,21 @@ def local_engine(workers: int) -> Iterator[Engine]:
     """Yield an engine with ``workers`` processes on this machine."""
     with process_pool(workers) as pool:
         yield Engine(workers, pool, 2 * workers)
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile ``function`` to machine code that runs without the interpreter's lock. A decorator."""
+    import numba
+
+    try:
+        return numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # no cache folder is writable
+        _warn_of_numba()
+        return numba.njit(nogil=True)(function)
+
+
+@functools.cache
+def _warn_of_numba() -> None:
+    log.warning(
+        "numba cannot write its cache and compiles again in every process; set NUMBA_CACHE_DIR to a writable folder"
+    )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.compiled import compiled
+from builders.core.jobs import compiled
 
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.compiled import compiled
+from builders.core.jobs import compiled
 from builders.release.options import MIN_CHARS
 from builders.store.layout import text_id
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy import uint64 as at  # numba does not test unsigned indices for < 0, which halves the time of these loops
 
-from builders.core.compiled import compiled
+from builders.core.jobs import compiled
 
 _STEP = 8  # tokens
 

@@ -1,6 +1,6 @@
 """Add cMedQA, the medical out-of-domain set (Section 2.4).
 
-Table 3 has the figures of the set. It is built from the published files of cMedQA2, alone or in a copy of a release.
+Table 3 has the figures of the set. It is built from the files of cMedQA2. --release adds it to a copy of a release.
 question.csv (question_id,content) and answer.csv (ans_id,question_id,content) have the texts. The candidates of dev and
 test have the columns question_id,ans_id,cnt,label, where label 1 is positive. The candidates of train have the same
 columns, or question_id,pos_ans_id,neg_ans_id. The kind of a file is detected from its header. A candidates file also
@@ -8,8 +8,8 @@ needs train, dev or test in its name. Files are UTF-8 or GB18030, plain, .gz or 
 
 The corpus has all answers. cMedQA2's dev candidates become test, and its test candidates become dev, because the sizes
 match: the paper's test split has 3,999 queries and 7,527 passages, and cMedQA2's dev candidates have 4,000 questions
-and 7,527 positive pairs. Questions of equal text are merged. Questions without candidates go to train, with their
-answers in answer.csv. cMedQA2 is for non-commercial research only.
+and 7,527 positive pairs. Equal questions are merged. Questions without candidates go to train, with their answers in
+answer.csv. cMedQA2 is for non-commercial research only.
 
 example:
   python -m builders add cmedqa --source cMedQA2 --out build/cmedqa

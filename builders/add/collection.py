@@ -52,7 +52,9 @@ class SourceTexts:
         if not text.strip():
             self.blank += 1
         elif self.by_source.setdefault(source_id, text) != text:
-            raise InputError(f"a second text for the {self.kind} {source_id!r}", path=source.shown, line=line)
+            raise InputError(
+                f"a second text for the {self.kind} {source_id!r}; expected one", path=source.shown, line=line
+            )
 
 
 @dataclass

@@ -177,9 +177,8 @@ def resttest(args: argparse.Namespace) -> None:
     """Add training and test sets by k-means, with one bucket at a time excluded from training (ReSTTest).
 
     The method is of Zhan et al. (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
-    vectors, which any model can compute. The config of bucket N has three splits. `train` has the training queries of
-    the other buckets, `extrapolation` the test queries of bucket N, and `interpolation` the other test queries. Report
-    the mean over the buckets.
+    vectors, of any model. The config of bucket N has three splits. `train` has the training queries of the other
+    buckets, `extrapolation` the test queries of bucket N, and `interpolation` the other test queries. Report the mean.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
     give the same sets on any number of threads. The command prints, for every set, the test queries' mean cosine with

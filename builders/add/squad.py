@@ -6,9 +6,8 @@ real Chinese retrieval data, small enough to train on one machine. The input is 
 format. Paragraphs are not cut. Equal questions become one query with all their paragraphs. A query in several splits
 stays in the first of test, dev, train. Questions marked is_impossible are skipped. --dev-size draws some dev questions.
 
---passages adds distractors from text files with one article a line. Length control (Section 2.2.2) joins an article's
-sentences until a passage has --min-chars characters. --cut head, the default, uses the first passage of each article.
-Check the licences of all texts.
+--passages adds distractors from text files with one article a line; check their licences. Length control (Section
+2.2.2) joins sentences until a passage has --min-chars characters. --cut head uses an article's first passage.
 
 example:
   python -m builders squad --train cmrc/train.json.gz --dev cmrc/dev.json.gz --passages news/*.gz --out build/cmrc

@@ -209,8 +209,7 @@ def check(args: argparse.Namespace) -> None:
 
     A fully judged package is accepted if the reviewers' mean accuracy is at least 93 % (A.3). It needs at least two
     reviewers with 100 pairs each. A package with a lower accuracy is sent back: its next version is written to
-    packages/ and label-studio/ with its present labels. Annotators revise this version, and reviewers review it again.
-    round.json records every decision.
+    packages/ and label-studio/ with its present labels, for a revision and a new review. round.json has all decisions.
 
     A tie is a pair whose two labels have the same number of annotators. Ties do not count for or against a package
     until an adjudicator decides them. `annotate adjudicate` collects ties before and after the review.

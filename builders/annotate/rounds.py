@@ -260,8 +260,7 @@ class Package(msgspec.Struct, frozen=True):
 class Round(msgspec.Struct, frozen=True):
     """The content of ``round.json``.
 
-    ``fingerprint`` changes if the release's queries or passages change. ``pool`` is the SHA-256 of the pool, or of the
-    run whose errors are judged.
+    ``fingerprint`` changes with the release's queries or passages. ``pool`` is the SHA-256 of the pool or of the run.
     """
 
     format: Literal[1]
@@ -314,7 +313,7 @@ def write_round(path: Path, found: Round) -> None:
 def items_of(path: Path, package: Package) -> list[Item]:
     """Return the pairs of a package with their texts, in order.
 
-    Raises :class:`InputError` if the file is missing, repeats a pair, or differs in size from ``round.json``.
+    Raises :class:`InputError` if the file is missing, repeats a pair, or has another size than in ``round.json``.
     """
     file = path / PACKAGES / f"{package.name}.jsonl"
     found = [item for _, item in json_lines(file, Item)]

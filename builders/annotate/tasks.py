@@ -314,7 +314,7 @@ def take_in(args: argparse.Namespace) -> None:
     FILE is Label Studio's JSON export, a filled-in sheet (CSV, TSV or JSON lines), or a file of judgments from another
     copy of the round. The format is detected from the content. Label Studio's export has no addresses, so people are
     named user-1 and so on. Rows without a label are skipped. If one row is wrong, nothing is imported. Importing a file
-    twice has no further effect.
+    twice changes nothing.
     """
     found, now = open_round(args.round), datetime.now(timezone.utc)
     packages = {each.name: (each, {item.pair for item in items_of(args.round, each)}) for each in found.packages}

@@ -93,8 +93,7 @@ class Passages:
     """The ids of the collection's passages, by row of the release's corpus.
 
     A passage keeps the archive's id, because judgments and predictions use this id. Without an id, the passage gets the
-    MD5 of its text, like official ids. Other ids are counted, but not changed. If several passages have the same id,
-    only the first passage is written.
+    MD5 of its text, like official ids. Other ids are counted, not changed. Only the first passage of an id is written.
     """
 
     def __init__(self) -> None:

@@ -115,7 +115,7 @@ def kind_of(path: Path, *names: str) -> str:
 
 
 class CopyFile(NamedTuple):
-    """A file of a copy: its path, name in the manifest, kind (:func:`kind_of`) and split (dev if the name has none)."""
+    """A file of a copy: its path, name in the manifest, kind (:func:`kind_of`), and split (dev by default)."""
 
     path: Path
     shown: str

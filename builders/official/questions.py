@@ -200,8 +200,7 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
 def write_questions(work: Work, split: Split) -> None:
     """Write a split's ``queries``, ``qrels`` and joined rows, and its column of Table 3.
 
-    If there is a collection, the qrels have only judgments of its passages. Table 3 counts a passage once for every
-    question of which the passage is a positive.
+    If there is a collection, the qrels have only judgments of its passages. Table 3 counts each positive of a question.
     """
     questions = list(split.by_id.values())
     if not questions:

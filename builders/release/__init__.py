@@ -109,5 +109,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
+    if not os.path.exists("builders/sample"):  # the installed package has the embedded sample
+        texts = [str(Path(__file__).parents[1] / "sample") if text == "builders/sample" else text for text in texts]
     # The machines of a cluster may have other working directories.
     return [Path(os.path.abspath(text) if args.engine == "ray" else text) for text in texts]

@@ -123,10 +123,7 @@ def _figures(selection: Selection) -> dict[str, Any]:
 
 
 def _key(states: list[tuple[str, int, list[int]]], sources: list[Source], options: Options) -> str:
-    """Return a hash of everything that finished work depends on: the input, the options, and the code of ``builders``.
-
-    A build does not resume if any file of the package changed.
-    """
+    """Return a hash of all that finished work depends on: the input, the options, and the code of ``builders``."""
     code = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     names = [(str(source.path), source.member, source.split) for source in sources]
     return key_of([states, names, options.as_json(), code])

@@ -118,7 +118,7 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> pa.RecordBatchReader:
-    """Read some columns of one table of all blocks, and the place of each row."""
+    """Return one table's rows from all blocks: the given columns and the place of each row."""
     place = pa.field("place", pa.int64())
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -134,7 +134,7 @@ def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> p
 
 
 def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:
-    """Raise :class:`InputError` for the first question whose id had another text before."""
+    """Raise :class:`InputError` for the first question whose id has another text in an earlier row."""
     places = _column(
         con,
         """

@@ -76,7 +76,7 @@ class Questions(NamedTuple):
 
     @classmethod
     def of(cls, paragraphs: Flat, answers: Flat, counts: Iterable[int], answer_counts: Iterable[int]) -> Questions:
-        """Build from tokens, the number of paragraphs of each question, and the number of its answers."""
+        """Build from tokens. ``counts`` and ``answer_counts`` have each question's number of paragraphs and answers."""
         return cls(*paragraphs, _ends(counts), *answers, _ends(answer_counts))
 
 

@@ -110,7 +110,7 @@ def test_no_checkpoint_is_named_before_the_hub_is_asked(
     hub: Hub, call: Command, checkpoint: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    assert "not a checkpoint (no recipe.json); `python" in error_of(push(call, tmp_path / "empty", code=1))
+    assert "not a checkpoint (no recipe.json); make one by" in error_of(push(call, tmp_path / "empty", code=1))
     for path in [*checkpoint.rglob("*.safetensors")]:
         path.unlink()
     assert "not a checkpoint (no model.safetensors with its config)" in error_of(push(call, checkpoint, code=1))

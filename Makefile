@@ -1,29 +1,29 @@
-# make demo: install, then build, search, train and evaluate on the embedded sample (RAW=path: on raw DuReader files)
-# make test: install, then check style and types and run the quick tests
-# make test-slow: run the slow tests, kill every long command, damage 1,000 files for each reader (CASES=20000)
+# make demo: install; build, search, train and evaluate on the embedded sample (RAW=path: on raw DuReader files)
+# make test: install; check style and types; run the quick tests
+# make test-slow: run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000)
 # make test-space: serve the search page to a browser and to 50 clients, in a separate environment (300 MB)
-# make test-tools: other tools read releases and exports, and train on them (200 MB)
-# make gpu: check and measure the code for GPUs with the Python of the machine (PARTS=train: trainings)
+# make test-tools: let other tools read releases and exports, and train on them (200 MB)
+# make gpu: check and measure the GPU code with the machine's own Python (PARTS=train: run trainings)
 PYTHON ?= python3
 PARTS ?= checks speed
 CASES ?= 1000
 RAW ?= builders/sample
 OUT ?= $(if $(filter builders/sample,$(RAW)),build/sample,build/raw)
 BIN := .venv/bin
-# Models of the sample are trained from scratch on the CPU.
+# On the sample, models are trained from scratch on the CPU.
 REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 --scratch --one-process \
   --settings baselines/settings/sample.toml,--table 4 --row bm25) --out "$(OUT)-runs"
-# With more threads than free cores, these small models take many times as long.
+# Use one thread: with more threads than free cores, the training of these small models takes many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
 .DELETE_ON_ERROR:
-# Compile on all cores. Tests of packages may hold files for other Pythons, which do not compile.
+# Compile on all cores. The tests of some packages have files for other Python versions, which do not compile.
 define install
 $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt $(1)
 $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 endef
 .PHONY: demo test test-slow types pytest test-space test-tools gpu setup setup-test clean
 
-# The mark is written last, so that an interrupted installation is resumed.
+# The file .venv/installed is written last, so that an interrupted installation runs again.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 to 3.14 is needed, this is %d.%d (make PYTHON=python3.12 ...)" % sys.version_info[:2] if not (3, 10) <= sys.version_info < (3, 15) else 0)'
 	$(PYTHON) -m venv .venv
@@ -52,7 +52,7 @@ test: setup-test
 	$(BIN)/ruff format --check .
 	+@$(MAKE) --no-print-directory -j 2 types pytest
 
-# Runs beside pytest, which often waits.
+# Runs in parallel with pytest, which often waits.
 types:
 	$(BIN)/mypy
 

@@ -1,8 +1,8 @@
-"""The card of a checkpoint: the facts in its files, filled into ``model_card.md``.
+"""The card of a checkpoint: the template ``model_card.md`` with facts from the checkpoint's files.
 
-`train` and `convert` leave a card in the checkpoint, in the place of the library's own. `push` writes it anew with the
-measures of the runs that are named. The card's head holds them as the hub's model-index, so that the hub's pages and
-searches show them. A test runs the card's code block.
+`train` and `convert` replace the library's card with this card. `push` writes the card again with the measures of given
+runs. The card's head has these measures as the hub's model-index, which the hub's pages and search show. A test runs
+the card's code block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from builders.core.files import write_text
 from builders.core.tables import as_code, as_text, percent
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
-# Words, the hub's pipeline, library and tags of each kind of model.
+# Description, and the hub's pipeline, library and tags, of each kind of model.
 _KINDS: dict[str, tuple[str, str, str, list[str]]] = {
     "dual": ("dual-encoder", "sentence-similarity", "sentence-transformers", ["sentence-transformers", "dense"]),
     "cross": (
@@ -31,19 +31,19 @@ _KINDS: dict[str, tuple[str, str, str, list[str]]] = {
     "mlm": ("masked language model", "fill-mask", "transformers", []),
     "encoder": ("encoder", "feature-extraction", "transformers", []),
 }
-# What `builders` make of DuReader alone, which is under this licence.
+# Verbs of `builders` whose output has only data of DuReader, and so its licence.
 _OF_DUREADER = {"release", "official", "similar", "pool", "crosslingual"}
 _FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision")
 _QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
 _PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
 _QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
-_MOST = 400  # points of a curve
+_MOST = 400  # points in a curve
 _LOSS, _DEV = "#1f61a0", "#b9541c"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One run's measures and what they were measured on; ``values``: the official keys, as fractions."""
+    """The measures of a run and the data of the measurement. ``values`` has the official keys, as fractions."""
 
     run: str
     set: str
@@ -55,7 +55,7 @@ class Measured:
 
     @property
     def name(self) -> str:
-        """The data in words: never more than was measured."""
+        """A description of the data: set, split, and numbers of queries and passages."""
         shown = "" if self.set == "main" else f"{self.set}, "
         return f"{shown}{self.split}, {self.queries:,} queries, {self.passages:,} passages"
 
@@ -65,7 +65,7 @@ def draw_curve(
 ) -> None:
     """Draw a training into a panel of matplotlib: loss on the left axis from 0, ``measure`` in percent on the right.
 
-    ``losses``: (step, loss); ``dev``: (step, fraction); ``size``: that of the labels, in points.
+    ``losses`` has (step, loss), and ``dev`` (step, fraction). ``size`` is the size of the labels in points.
     """
     shown = losses[:: max(1, len(losses) // _MOST)]
     panel.set_xlabel("step", fontsize=size)
@@ -80,7 +80,7 @@ def draw_curve(
 
 
 def finish_checkpoint(folder: Path, name: str) -> None:
-    """Add requirements, card and checksums to the checkpoint in ``folder``, which will be called ``name``."""
+    """Add requirements, card and checksums to the checkpoint in ``folder``. ``name`` is its final name."""
     write_needs(folder)
     write_text(folder / CARD, model_card(open_checkpoint(folder), name))
     write_hashes(folder)
@@ -96,14 +96,14 @@ def model_card(
     """Return the card as Markdown with a YAML head.
 
     Args:
-        checkpoint: what the card is for.
-        name: what the code block loads: ORG/NAME on the hub, or the folder's name.
-        measured: runs of this model.
-        licence: of the weights, in the hub's words; None: ``apache-2.0``, or ``other`` where the data's terms are not
-            DuReader's.
-        dataset: ORG/NAME of the release that it was trained on, where that is on the hub.
+        checkpoint: the checkpoint.
+        name: the name that the code block loads: ORG/NAME on the hub, or the folder's name.
+        measured: measures of the model's runs.
+        licence: licence of the weights by its name on the hub. None: ``apache-2.0`` if all training data have
+            DuReader's licence, else ``other``.
+        dataset: ORG/NAME of the training data on the hub, if published.
     """
-    import jinja2  # noqa: F401 (from_template needs it; a library that is missing is named where it is imported)
+    import jinja2  # noqa: F401 (from_template needs jinja2; importing it here makes a missing library a clear error)
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     data, record = checkpoint.recipe.get("data", {}), checkpoint.training

@@ -1,7 +1,7 @@
 """A checkpoint directory: a model that sentence-transformers loads, its recipe and the record of its training.
 
 ``recipe.json`` is the resolved recipe. ``training.json`` is the record of the training, with the SHA-256 of every other
-file. :func:`belongs` decides which files of a checkpoint go to the hub, and come back from there.
+file. :func:`belongs` selects the files of a checkpoint that are pushed to the hub and pulled from it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from builders.core.typed import Sha256, problem_of, read_json, read_object
 
 RECIPE, TRAINING, CARD, LOSSES = "recipe.json", "training.json", "README.md", "loss.png"
 SETTINGS = "config_sentence_transformers.json"
-# Weights are safetensors alone: no pickle, which may run code when it is loaded, and no script, leaves or enters.
+# Weights must be safetensors. Pickles and scripts are neither pushed nor pulled, because loading them may run code.
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
-_STATES = ("checkpoint-", "runs")  # folders of the trainer's states and of TensorBoard
+_STATES = ("checkpoint-", "runs")  # folders of the trainer's checkpoints and of TensorBoard
 _STATE_FILES = {"trainer_state.json"}
 _AGAIN = "pull or convert the checkpoint again, or train it again (--no-resume)"
-_HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # a model's name there
+_HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # name of a model on the hub
 _WEIGHTS = (".safetensors", ".bin")
 _LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
 
@@ -42,7 +42,7 @@ class _Model(Struct):
 
 
 class _Recipe(Struct):
-    """The fields of ``recipe.json`` that are read; later versions of the project may write more."""
+    """The fields used of ``recipe.json``. Later versions of the project may write further fields."""
 
     model: _Model
     data: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class _Converted(Struct):
 
 
 class _Training(Struct):
-    """The fields of ``training.json`` that are read."""
+    """The fields used of ``training.json``."""
 
     about: _About | UnsetType = UNSET
     converted: _Converted | UnsetType = UNSET
@@ -70,11 +70,11 @@ class _Training(Struct):
     versions: dict[str, str] = {}
     dev: list[dict[str, float]] | None = None
     dev_run: dict[str, str] | None = None
-    files: dict[str, Sha256] = {}  # of every file but the card; checkpoints of earlier versions have none
+    files: dict[str, Sha256] = {}  # all files except the card; empty in checkpoints of earlier versions
 
 
 class _Settings(Struct):
-    """The fields of the libraries' own files that are read."""
+    """The fields used of the libraries' files."""
 
     prompts: dict[str, str | None] = {}
     id2label: dict[str, str] = field(default_factory=lambda: {"0": "", "1": ""})  # transformers' default
@@ -84,7 +84,7 @@ class _Settings(Struct):
 
 
 def belongs(name: str) -> bool:
-    """True if a file helps to load or understand the model; states, scripts, pickles and hidden files do not."""
+    """True for files that load or describe the model. False for training states, scripts, pickles and hidden files."""
     path = PurePosixPath(name)
     return (
         path.suffix in _SUFFIXES
@@ -100,18 +100,18 @@ class Checkpoint:
     """A checkpoint directory with the contents of its ``recipe.json`` and ``training.json``, and facts for its card.
 
     Attributes:
-        kind: dual, cross, mlm, or encoder: one that `convert` wrote, for a training to start from.
-        start: the starting model: a hub name, the name of a folder, ``scratch`` or ``words``.
-        hub_start: the name of a start on the hub, and its commit where that was recorded; None for any other start.
-        converted: the source of a model that `convert` wrote: its folder, and SHA-256s. Empty for other models.
-        towers: a dual-encoder's encoders: 1, or 2 where queries have one of their own.
-        is_static: it has one vector per word, and no transformer that would truncate texts.
-        needs: the lowest version of sentence-transformers that gives a dual-encoder's results, and the reason.
-        prompts: the prompts of queries and passages by the library's names, without empty ones.
-        plain_length: tokens at which a plain ``encode()`` truncates texts; None if passages are truncated there, too.
-        outputs: a cross-encoder's outputs; its ``config.json`` leaves out transformers' default of two.
-        transformers: the lowest version of transformers that was tried and reads its tokenizer.
-        reads_officially: its tokenizers make the official code's inputs.
+        kind: dual, cross, mlm or encoder (written by `convert`, as a starting checkpoint).
+        start: the starting checkpoint: a hub name, the name of a folder, ``scratch`` or ``words``.
+        hub_start: name and recorded commit of a starting checkpoint on the hub. None for other starting checkpoints.
+        converted: the source of a model that `convert` wrote: its folder and SHA-256s. Empty for other models.
+        towers: number of encoders of a dual-encoder: 1, or 2 with a separate encoder of queries.
+        is_static: True for a static model, which has one vector per token and never truncates texts.
+        needs: the lowest version of sentence-transformers with the same results of a dual-encoder, and the reason.
+        prompts: the non-empty prompts by the library's names.
+        plain_length: tokens at which a plain ``encode()`` truncates texts. None if it equals the length of passages.
+        outputs: number of outputs of a cross-encoder. ``config.json`` omits transformers' default of two.
+        transformers: the lowest tested version of transformers that reads the tokenizer.
+        reads_officially: True if the tokenizers produce the official code's inputs.
     """
 
     path: Path
@@ -131,29 +131,27 @@ class Checkpoint:
     reads_officially: bool
 
     def files(self) -> tuple[list[str], list[str]]:
-        """(what is pushed, what is not): paths in the directory, sorted. Not the card: push writes one.
+        """Return (files to push, other files) as sorted paths in the directory, without the card, which push writes.
 
-        :class:`InputError` where one of them is a link: what it leads to may be no part of the model.
+        Raises :class:`InputError` for a link, because its target may be outside the checkpoint.
         """
         names = sorted(p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file())
         pushed = [name for name in names if belongs(name)]
         for name in pushed:
             if (file := self.path / name).resolve() != self.path.resolve() / name:
-                problem = (
-                    f"is a link to {file.resolve()}; expected a file of the checkpoint itself (`cp -rL` makes one)"
-                )
+                problem = f"is a link to {file.resolve()}; expected a file inside the checkpoint (copy it by `cp -rL`)"
                 raise InputError(problem, path=file)
         return pushed, sorted({*names} - {*pushed} - {CARD})
 
 
 def files_sha256(folder: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
-    """Return the SHA-256 of the files in ``folder`` that are ``wanted``, by their paths in it, sorted."""
+    """Return the SHA-256 of the ``wanted`` files in ``folder``, by sorted relative path."""
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: sha256_of(path) for name, path in found.items() if wanted(name)}
 
 
 def weights_sha256(folder: Path) -> str | None:
-    """Return the SHA-256 of a model's weights; of several files, that of their paths and SHA-256s."""
+    """Return the SHA-256 of a model's file of weights, or of the paths and SHA-256s of several files."""
     found = files_sha256(folder, lambda name: name.endswith(_WEIGHTS) and not name.endswith("training_args.bin"))
     if len(found) < 2:
         return next(iter(found.values()), None)
@@ -161,7 +159,7 @@ def weights_sha256(folder: Path) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that a training's results may depend on."""
+    """Return the versions of Python and of the libraries that affect a training."""
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in _LIBRARIES}}
 
 
@@ -171,10 +169,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_needs(folder: Path) -> None:
-    """Write into a dual-encoder's configuration which version of sentence-transformers it needs.
+    """Write the required version of sentence-transformers into a dual-encoder's configuration.
 
-    The library reads that entry (since 6.0.0) before it opens a model: an environment that is too old says so, in the
-    place of other numbers. A model without a transformer has no lengths, and no need of this.
+    The library checks this entry since 6.0.0 before it opens a model. So an older environment raises an error instead
+    of computing other numbers. A model without a transformer has no lengths and needs no entry.
     """
     checkpoint, path = open_checkpoint(folder), folder / SETTINGS
     if checkpoint.kind == "dual" and (checkpoint.towers == 2 or (folder / "sentence_bert_config.json").is_file()):
@@ -185,21 +183,21 @@ def write_needs(folder: Path) -> None:
 
 
 def write_hashes(folder: Path) -> None:
-    """Add the SHA-256 of every file but the card to the ``training.json`` of a checkpoint that is being written."""
+    """Add the SHA-256 of every file except the card to the ``training.json`` of a new checkpoint."""
     hashes = files_sha256(folder, lambda name: belongs(name) and name != TRAINING)
     write_json(folder / TRAINING, read_object(folder / TRAINING, _Training) | {"files": hashes})
 
 
 def check_hashes(folder: Path) -> None:
-    """Raise :class:`InputError` for the first file that is not as ``training.json`` has it.
+    """Raise :class:`InputError` for the first file that differs from its SHA-256 in ``training.json``.
 
-    Another's model, and a checkpoint of an earlier version, have no hashes: nothing of them is checked.
+    Models of other projects, and checkpoints of earlier versions, have no hashes and are not checked.
     """
     if not ((folder / RECIPE).is_file() and (folder / TRAINING).is_file()):
         return
     for name, sha256 in read_json(folder / TRAINING, _Training).files.items():
         if not belongs(name):
-            raise InputError(f"files: names {name}, which no checkpoint of ours holds", path=folder / TRAINING)
+            raise InputError(f"files: names {name}, which is no file of a checkpoint; {_AGAIN}", path=folder / TRAINING)
         if not (folder / name).is_file():
             raise InputError(f"is missing, but {TRAINING} names it; {_AGAIN}", path=folder / name)
         if wrong_sha256(folder / name, sha256):
@@ -207,30 +205,32 @@ def check_hashes(folder: Path) -> None:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Open a checkpoint directory. Raises :class:`InputError` where it is none, or a file is missing or damaged."""
+    """Open a checkpoint directory. Raises :class:`InputError` for another directory, or missing or damaged files."""
     recipe, training = _read(path, RECIPE, _Recipe), _read(path, TRAINING, _Training)
     check_hashes(path)
     weights = any(belongs(found.relative_to(path).as_posix()) for found in path.rglob("*.safetensors"))
     if not weights or not any((path / name).is_file() for name in ("modules.json", "config.json")):
-        raise InputError("not a checkpoint (no model.safetensors with its config); is it still in training?", path=path)
+        raise InputError(
+            "not a checkpoint (no model.safetensors with its config); is the training unfinished?", path=path
+        )
     kind, about, converted = str(recipe["model"]["kind"]), training.get("about", {}), training.get("converted", {})
     start, commit = str(about.get("start") or ""), about.get("start_commit")
     tokenizer, plain = _settings(path, "tokenizer_config.json"), None
     if _settings(path, "sentence_bert_config.json").document_length not in (None, tokenizer.model_max_length):
         plain = tokenizer.model_max_length
     modules = read_json(path / "modules.json", list[dict[str, Any]]) if (path / "modules.json").is_file() else []
-    needs = "6.0.0", "earlier ones do not know lengths of queries and of passages"
+    needs = "6.0.0", "earlier versions have no separate lengths of queries and passages"
     if is_static := any(".StaticEmbedding" in str(module.get("type")) for module in modules):
-        needs = "6.0.0", "earlier ones were not tried"
+        needs = "6.0.0", "earlier versions were not tested"
     elif (path / "router_config.json").is_file():
-        needs = "6.0.1", "6.0.0 cuts queries at the passages' length"
+        needs = "6.0.1", "6.0.0 truncates queries at the length of passages"
     return Checkpoint(
         path,
         recipe,
         training,
         kind=kind,
         start=start or str(recipe["model"].get("start", "")),
-        # Of a folder, `train` records the name alone: what has a slash was fetched. A recipe may name any path.
+        # `train` records only the last part of a folder's path, so a name with a slash is a name on the hub.
         hub_start=(start, commit) if _HUB.fullmatch(start) and (commit or "/" in start) else None,
         converted=converted,
         towers=1 + (path / "router_config.json").is_file(),
@@ -245,13 +245,13 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def _settings(path: Path, name: str) -> _Settings:
-    """A file of the libraries; the defaults where there is none."""
+    """Read a file of the libraries, or return the defaults if it is missing."""
     return read_json(path / name, _Settings) if (path / name).is_file() else _Settings()
 
 
 def _read(path: Path, name: str, kind: type[Struct]) -> dict[str, Any]:
-    """Everything in a file of the checkpoint; the fields of ``kind`` are checked."""
+    """Return all of a checkpoint's JSON file, and check the types of the fields of ``kind``."""
     try:
         return read_object(path / name, kind)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"not a checkpoint (no {name}); `python -m baselines train` makes one", path=path) from None
+        raise InputError(f"not a checkpoint (no {name}); make one by `python -m baselines train`", path=path) from None

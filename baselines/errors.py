@@ -1,12 +1,13 @@
 """Analyse the errors of a run as the paper does (Table 10).
 
-Queries whose top 5 holds no positive passage are drawn (100, seeded). Each of their 5 passages is an error, and people
-say of which category (Section 3.5): entity, numeral, modifier or syntactic mismatch, typos, mere overlap of terms,
-false negative, other.
+The verb draws 100 queries without a positive passage in their top 5. Each of these passages is an error, and people
+assign its category (Section 3.5): entity, numeral, modifier or syntactic mismatch, typos, mere overlap of terms, false
+negative, other.
 
-With RUN: counts such queries, and with --round writes the pairs as a round for `annotate` (Label Studio or sheets,
+With RUN, the verb counts these queries. --round writes the pairs as a round for `annotate` (Label Studio or sheets,
 prefill, review, quality control).
-With --tally ROUND: counts people's answers beside Table 10; with --model NAME those of a model (`annotate prefill`).
+With --tally ROUND, it prints people's answers next to Table 10. --model NAME counts the answers of a model instead
+(`annotate prefill`).
 
 example:
   python -m baselines errors --release build/sample --split dev --round build/errors build/runs/bm25.dev.run.gz
@@ -37,16 +38,18 @@ QUERIES, DEPTH = 100, 5  # Section 3.5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("run", type=Path, nargs="?", metavar="RUN", help="TREC run or official predictions (JSON)")
-    what.add_argument("--tally", type=Path, metavar="ROUND", help="count the answers of such a round")
-    parser.add_argument("--release", type=Path, metavar="DIR", help="the release that the run searched")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (default: dev)")
-    parser.add_argument("--sample", type=whole_number(1), default=QUERIES, metavar="N", help=f"queries ({QUERIES})")
+    what.add_argument("--tally", type=Path, metavar="ROUND", help="count the answers of a round of errors")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="release that the run searched")
+    parser.add_argument("--split", choices=SPLITS, default="dev", help="split of the queries (default: dev)")
     parser.add_argument(
-        "--top-k", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages without a positive ({DEPTH})"
+        "--sample", type=whole_number(1), default=QUERIES, metavar="N", help=f"draw N queries (default: {QUERIES})"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
+    parser.add_argument(
+        "--top-k", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages per query (default: {DEPTH})"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
     parser.add_argument("--round", type=Path, metavar="ROUND", help="write the pairs as a round for `annotate`")
-    parser.add_argument("--model", metavar="NAME", help="with --tally: count this model's answers, not people's")
+    parser.add_argument("--model", metavar="NAME", help="with --tally: count the answers of this model")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     if args.run and not args.release:
         args.usage_error("RUN needs --release DIR")
     if (args.round and args.tally) or (args.model and args.run):
-        args.usage_error("--round goes with RUN, --model with --tally")
+        args.usage_error("--round needs RUN, and --model needs --tally")
     if args.tally:
         found = tally(args.tally, args.model)
         print_result(found, _tally_text(found), args.format)
@@ -64,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _draw(args: argparse.Namespace) -> None:
-    """Count the queries that failed; with --round write the drawn pairs as a round."""
+    """Count the failed queries. With --round, write the drawn pairs as a round."""
     from builders.annotate.rounds import ERRORS, Rule
     from builders.annotate.tasks import expect_new, make_round
     from builders.store.reader import open_release
@@ -88,14 +91,14 @@ def _draw(args: argparse.Namespace) -> None:
 def draw_errors(
     release: Release, split: str, run: Run, queries: int, top_k: int, seed: int
 ) -> tuple[list[Pair], int, int]:
-    """Draw ``queries`` of those whose first ``top_k`` passages are no positives (all, where there are no more).
+    """Draw ``queries`` failed queries: queries without a positive among their first ``top_k`` passages.
 
     Returns:
-        The drawn queries' first passages as pairs, in the order of the queries and then of the ids; the number of the
-        run's queries that have a positive; the number of those with none of them among the first passages.
+        The first passages of the drawn queries as pairs, in the order of the queries and then of the ids; the number of
+        the run's queries with known positives; the number of failed queries.
 
     Raises:
-        InputError: the split has no judgments, no query fails, or the run has a passage that the release lacks.
+        InputError: the split has no judgments, no query failed, or the release lacks a passage of the run.
     """
     from baselines.measure.qrels import read_queries, release_qrels
     from builders.core.sampling import draw
@@ -105,11 +108,11 @@ def draw_errors(
     measured = {query: list(dict.fromkeys(rankings[query]))[:top_k] for query in answered}
     failed = {query: passages for query, passages in measured.items() if not positives[query].keys() & set(passages)}
     if not failed:
-        what = f"no query of {release.path} {split} has a top {top_k} without a positive: there is no error to analyse"
-        raise InputError(what, path=run.path)
+        problem = f"every query of {release.path} {split} has a positive in its top {top_k}; expected some errors"
+        raise InputError(problem, path=run.path)
     chosen = draw(failed, queries, seed)
     if len(chosen) < queries:
-        log.warning("%d queries have no positive in their top %d: all are taken", len(chosen), top_k)
+        log.warning("only %d queries have no positive in their top %d; all are used", len(chosen), top_k)
     pairs = [(query, passage) for query in failed if query in chosen for passage in sorted(failed[query])]
     known = release.texts(SETS["main"].corpus, "corpus", {passage for _, passage in pairs})
     if unknown := [passage for query in failed if query in chosen for passage in failed[query] if passage not in known]:
@@ -118,18 +121,18 @@ def draw_errors(
 
 
 def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
-    """Count how many pairs of a round fall into each category, as JSON.
+    """Count the pairs of a round by category, as JSON.
 
-    An adjudicator's answer counts before all others, else that of most annotators; a pair of which as many say one as
-    another is undecided. Every package counts, accepted or not: ``accepted`` says how many are. With ``model``, that
-    model's last answers count, and nobody else's.
+    The category of a pair is the adjudicator's answer if there is one, else the answer of most annotators. A tie is
+    undecided. All packages count, and ``accepted`` is the number of accepted packages. With ``model``, only the last
+    answers of this model count.
 
     Returns:
-        ``categories``: by key the pairs, their share of those that are decided, its 95 % interval under another draw of
-        queries, and the paper's share (all from 0 to 1).
+        ``categories``: by key the number of pairs, their share of the decided pairs, the share's 95 % interval over
+        queries, and the paper's share (shares from 0 to 1).
 
     Raises:
-        InputError: not such a round, or nobody has answered.
+        InputError: the directory is not a round of errors, or the round has no answers.
     """
     from builders.annotate.prefill import grades_by
     from builders.annotate.rounds import ERRORS, open_round, standings
@@ -146,7 +149,7 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
         labels = {pair: label for pair, label in decided if label is not None}
         judged, step = pairs - sum(len(standing.missing) for standing in every), "import"
     if not labels:
-        raise InputError(f"has no pair that {model or 'somebody'} has judged; `annotate {step}`", path=round_)
+        raise InputError(f"has no answers of {model or 'annotators'}; add some by `annotate {step}`", path=round_)
     counts, rows = Counter(labels.values()), {}
     for choice, (low, high) in zip(ERRORS.choices, _intervals(labels), strict=True):
         number = counts[choice.label]
@@ -164,7 +167,7 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
 
 
 def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
-    """Of each category's share: queries are drawn again, not pairs, as the passages of a query err alike."""
+    """Return each share's interval by resampling queries, because passages of a query have similar errors."""
     import numpy as np
 
     from baselines.measure.significance import of_means
@@ -174,15 +177,15 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
     places = {choice.label: place for place, choice in enumerate(ERRORS.choices)}
     table = np.zeros((len(queries), len(places)))
     for (query, _), label in labels.items():
-        table[queries[query], places[label]] += len(queries) / len(labels)  # so that a column's mean is the share
+        table[queries[query], places[label]] += len(queries) / len(labels)  # makes a column's mean the share
     return of_means(table)
 
 
 def _tally_text(found: dict[str, Any]) -> str:
-    """A tally as a table; shares in percent."""
+    """Format a tally as a table, with shares in percent."""
     rows = []
     for key, row in found["categories"].items():
-        # Drawn again, no queries have what none of them has: that says nothing of how rare it is.
+        # Resampling gives a category without pairs the interval 0 to 0, which says nothing.
         interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
         rows.append(
             [key.replace("_", " "), f"{row['pairs']:,}", percent(row["share"]), interval, percent(row["paper"])]

@@ -1,12 +1,11 @@
-"""Find training questions that ask what dev or test asks.
+"""Find training questions that ask the same as dev or test.
 
 A question-matching cross-encoder (`train question-matching`) scores pairs of a dev or test question and a training
-question (Section 2.3). Not all pairs: the best --top-k training questions by words (BM25) and, with --encoder, by a
-dual-encoder are candidates, and all of them are scored. --recall-sample N scores N questions against every training
-question, too, and prints how many of the similar pairs the candidates hold. The output is a TREC run: a dev or test
-question, a training question, and the probability that they ask the same, in [0, 1]. `python -m builders similar
---scores RUN` removes the training questions above its threshold. Finished parts are kept, so that an interrupted
-command resumes when it is started again.
+question (Section 2.3). Only candidates are scored: the --top-k best training questions by words (BM25) and, with
+--encoder, by a dual-encoder. --recall-sample N also scores N questions with every training question, and prints the
+share of the similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question,
+and the probability that both ask the same, in [0, 1]. `python -m builders similar --scores RUN` removes the training
+questions above its threshold. Finished parts are retained, so an interrupted command resumes when it is started again.
 
 Example:
 
@@ -38,33 +37,31 @@ from builders.store.runs import probability, write_run
 
 TRAIN = "train"
 _TOGETHER = "together"
-Found = dict[str, list[str]]  # of each question, by its id: ids of training questions, best first
+Found = dict[str, list[str]]  # by question id: ids of training questions, best first
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--release", "--out")
     add_set(parser)
+    parser.add_argument("--split", nargs="+", metavar="S", help="splits to compare with train (default: dev test)")
+    parser.add_argument("--model", required=True, metavar="CE", help="question-matching cross-encoder: hub or folder")
+    parser.add_argument("--encoder", metavar="DE", help="sentence-transformers model that adds candidates")
     parser.add_argument(
-        "--split", nargs="+", metavar="S", help="whose questions are compared with those of train (default: dev test)"
-    )
-    parser.add_argument("--model", required=True, metavar="CE", help="a question-matching cross-encoder: hub or folder")
-    parser.add_argument("--encoder", metavar="DE", help="candidates by this sentence-transformers model, too")
-    parser.add_argument(
-        "--top-k", type=whole_number(1), default=50, metavar="K", help="candidates of each kind (default: 50)"
+        "--top-k", type=whole_number(1), default=50, metavar="K", help="candidates per method (default: 50)"
     )
     parser.add_argument(
         "--recall-sample",
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="measure the candidates on N questions, each against every training question (default: 0, not)",
+        help="score N questions with every training question to measure the candidates (default: 0)",
     )
     parser.add_argument(
         "--threshold",
         type=number_between(0, 1),
         default=THRESHOLD,
         metavar="X",
-        help="above it a pair counts as similar in what is printed; the run has all (default: 0.5, the paper's)",
+        help="count pairs above X as similar; the run has all pairs (default: 0.5, as in the paper)",
     )
     add_options(parser, *PAIRS, *DEVICE)
     add_format(parser)
@@ -92,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
         dual = Dense(settings, job.reranker.work)
     about = {
         "model": job.reranker.about(),
-        # The name of the folder is a key of all its content.
+        # The folder's name is a hash of everything that the index depends on.
         "candidates": [words.folder.name, dual and [dual.about["fingerprint"], job.reranker.work.dtype], args.top_k],
         "questions": [release.fingerprint(config, split) for split in (TRAIN, *splits)],
         "options": [job.reranker.work.dtype, args.max_length, job.reranker.work.batch_tokens],
@@ -100,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     with work_beside(args.out, key_of(about)) as work:
 
         def probabilities(pairs: Found, folder: str, window: int | None = None) -> dict[str, dict[str, float]]:
-            """Of each question and its candidates: the probability that they ask the same."""
+            """Return for each question and candidate the probability that both ask the same."""
             (work / folder).mkdir(exist_ok=True)
             groups = [(asked[question], others) for question, others in pairs.items()]
             logits = rerankers.score_windows(job, groups, work / folder, "match", window)
@@ -110,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
         by_words = search_columns(words, list(asked.items()), args.top_k, usable_cores())
         found = {"words": {question: others for part in by_words for question, others in part.rankings().items()}}
         if dual:
-            # Both sides are questions, and encoded as such.
+            # Both sides are questions, so both are encoded as queries.
             index = dual.index(release, config, work / f"embeddings-{TRAIN}", TRAIN)
             found["vectors"] = {}
             for split, own in questions.items():
@@ -131,29 +128,29 @@ def run(args: argparse.Namespace) -> None:
             "training_questions": len(train),
             "pairs": lines,
             "threshold": args.threshold,
-            "similar_pairs": len(similar),  # the paper: 387 questions like 566 training questions
+            "similar_pairs": len(similar),  # the paper: 387 questions and 566 training questions
             "similar_questions": len({question for question, _ in similar}),
             "similar_training_questions": len({other for _, other in similar}),
         }
         if args.recall_sample:
-            # Of the similar pairs of a sample of questions, of all pairs, the share that the candidates hold.
+            # Recall: the share of the similar pairs of some questions that are candidates.
             drawn = draw(asked, args.recall_sample, seed=0)
             every = dict.fromkeys([question for question in asked if question in drawn], train.ids(range(len(train))))
             similar = _similar(probabilities(every, f"all-{args.recall_sample}", window=1), args.threshold)
-            held = {kind: sum(b in own.get(a, ()) for a, b in similar) for kind, own in found.items()}
-            shares = {kind: count / len(similar) if similar else None for kind, count in held.items()}
+            counts = {kind: sum(b in own.get(a, ()) for a, b in similar) for kind, own in found.items()}
+            shares = {kind: count / len(similar) if similar else None for kind, count in counts.items()}
             result["recall"] = {"questions": len(every), "similar_pairs": len(similar), **shares}
     print(json.dumps(result) if args.format == "json" else _text(result))
 
 
 def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str]:
-    """The splits whose questions are compared, each once; by default those of dev and test that have some.
+    """Return the splits to compare with train. The default is dev and test, without splits that have no questions.
 
-    Raises :class:`InputError` for one that is not there, and for train itself.
+    Raises :class:`InputError` for train and for splits without questions.
     """
     have = [split for name, split in release.splits() if name == config and release.rows(config, split)]
     if TRAIN in (found := list(dict.fromkeys(wanted or [split for split in TESTED if split in have]))):
-        raise InputError("--split train: its questions are those that the others are compared with")
+        raise InputError("--split train: expected other splits, which are compared with train")
     if not found or {*found} - {*have}:
         lacking = " and ".join(sorted({*(found or TESTED)} - {*have}))
         raise InputError(f"has no questions in {config} of {lacking}", path=release.path)
@@ -161,13 +158,13 @@ def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str
 
 
 def _similar(scores: dict[str, dict[str, float]], threshold: float) -> set[tuple[str, str]]:
-    """The pairs that `similar` would take for similar."""
+    """Return the pairs that `similar` would count as similar."""
     pairs = ((question, other, score) for question, own in scores.items() for other, score in own.items())
     return {(question, other) for question, other, score in pairs if is_similar(score, threshold)}
 
 
 def _text(result: dict[str, Any]) -> str:
-    """The result as one or two lines."""
+    """Format the result as one or two lines."""
     lines = [
         f"{result['pairs']:,} pairs of {result['questions']:,} questions of {' and '.join(result['splits'])} with "
         f"{result['training_questions']:,} of train; {result['similar_pairs']:,} above {result['threshold']:g}: "

@@ -161,7 +161,7 @@ def products(model: SentenceTransformer, rows: DualRows, recipe: Recipe) -> floa
             task = "query" if name == "query" else "document"
             tokens = model.preprocess([text], task=task)["input_ids"].shape[1]
             forward = tokens * (2 * weights + 4 * layers * tokens * hidden)
-            total += 4 * forward  # two forward passes, and a backward pass that costs two
+            total += 4 * forward  # two forward passes, and a backward pass that costs as much as two
     return total / 200
 
 

@@ -1,9 +1,9 @@
-"""Write docs/verbs/, a page a verb out of its ``--help``, and the table of them in README.md.
+"""Write a page in docs/verbs/ for each verb from its ``--help``, and the table of verbs in README.md.
 
     python docs/verbs.py
 
-Lines are 100 characters wide. Run it on Python 3.11: each version of Python words and breaks options in its own way,
-and the test that holds the pages equal compares them on that one.
+Lines are 100 characters wide. Run this script on Python 3.11, because each version of Python formats options
+differently. A test compares the pages on Python 3.11.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ INDEX = re.compile(r"(?<=<!-- verbs -->\n).*?(?=<!-- end of verbs -->)", re.DOTA
 
 
 def verbs() -> Iterator[tuple[str, str, str, str]]:
-    """(program, title of the group, verb, module) of every verb, in the order of the overviews."""
+    """Yield (program, title of the group, verb, module) of every verb, in the order of the overviews."""
     for program in PROGRAMS:
         for title, group in importlib.import_module(f"{program}.__main__").GROUPS.items():
             yield from ((program, title, verb, module) for verb, module in group.items())
 
 
 def helps(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """The help of a parser, then of each of its sub-commands."""
+    """Yield the help of a parser, then of each of its sub-commands."""
     yield parser.format_help()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -43,18 +43,18 @@ def helps(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def pages() -> dict[str, str]:
-    """The text of every page, by its path below docs/verbs."""
-    found = {}
+    """Return the text of every page by its file name in docs/verbs."""
+    texts = {}
     with mock.patch.dict(os.environ, COLUMNS="100", NO_COLOR="1"):
         for program, _, verb, module in verbs():
             parser = verb_parser(program, verb, importlib.import_module(module))
             blocks = "\n".join(f"```text\n{text}```\n" for text in helps(parser))
-            found[f"{program}-{verb}.md"] = f"# python -m {program} {verb}\n\n{blocks}"
-    return found
+            texts[f"{program}-{verb}.md"] = f"# python -m {program} {verb}\n\n{blocks}"
+    return texts
 
 
 def index() -> str:
-    """The table of the pages, for README.md."""
+    """Return the table of verbs for README.md, with a link to each page."""
     rows = [
         f"| [`{program} {verb}`](docs/verbs/{program}-{verb}.md) | {summary(module)} |\n"
         for program, _, verb, module in verbs()

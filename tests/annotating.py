@@ -1,4 +1,4 @@
-"""Rounds of annotation for tests: a pool over a tiny release, and annotators whose errors are known."""
+"""Annotation rounds for tests: a pool over a tiny release, and annotators whose errors are known."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ def annotate(action: str, round_: Path, *words: object, code: int | None = 0) ->
 
 
 def make_pool(folder: Path, passages: int = 12) -> Path:
-    """A release with so many passages, and a pool of all of them for each dev question; returns the pool."""
+    """Write a release, and a pool of all its passages for each dev question. Return the path of the pool."""
     texts = [*TEXTS, *(f"第{number}条：{TEXTS[number % 6]}" for number in range(passages - len(TEXTS)))][:passages]
     make_release(folder / "release", tables(texts), rows_per_shard=1_000)
     pairs = [
@@ -34,7 +34,7 @@ def make_pool(folder: Path, passages: int = 12) -> Path:
 
 
 def make_round(folder: Path, *words: object, passages: int = 12, size: int = 12) -> Path:
-    """A round of the pool in packages of ``size``; returns its directory."""
+    """Export the pool as a round with packages of ``size`` pairs. Return the round's directory."""
     pool, place = make_pool(folder, passages), folder / "round"
     annotate("export", place, "--pool", pool, "--release", folder / "release", "--package-size", size, *words)
     return place
@@ -46,7 +46,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def fill(sheet: Path, label: Label, out: Path | None = None) -> Path:
-    """A sheet with the labels that ``label(row)`` gives, as a spreadsheet saves it; returns its path."""
+    """Fill in a sheet with the labels ``label(row)``, as a spreadsheet saves it. Return its path."""
     rows = read_table(sheet)
     out = out or sheet.with_suffix(".filled.csv")
     with open(out, "w", encoding="utf-8", newline="") as file:
@@ -57,12 +57,12 @@ def fill(sheet: Path, label: Label, out: Path | None = None) -> Path:
 
 
 def judge(round_: Path, who: str, sheet: Path, label: Label) -> Done:
-    """A sheet of the round filled in and imported."""
+    """Fill in a sheet of the round, and import it."""
     return annotate("import", round_, "--annotator", who, fill(sheet, label))
 
 
 def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
-    """A file of tasks as Label Studio exports it when somebody has judged all of them; returns its path."""
+    """Write a file of judged tasks as Label Studio exports it. Return its path."""
     rows = json.loads(tasks.read_bytes())
     for row in rows:
         choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label(row["data"]))]}}
@@ -73,13 +73,13 @@ def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
 
 
 def truth(row: dict[str, Any]) -> int:
-    """The question's own passage answers it."""
+    """Return the right label: 1 for the question's own passage, otherwise 0."""
     answers = dict(zip(map(md5, QUESTIONS["dev"]), map(md5, TEXTS[4:]), strict=False))
     return int(answers[row["query-id"]] == row["corpus-id"])
 
 
 def wrong_in(wrong: int, rows: Iterable[dict[str, Any]], seed: str, right: Callable[[Any], int] = truth) -> Label:
-    """The answers ``right`` with so many rows changed, drawn at random."""
+    """Return the answers ``right`` with this number of random errors."""
     chosen = draw((f"{row['query-id']} {row['corpus-id']}" for row in rows), wrong, seed)
     return lambda row: right(row) ^ (f"{row['query-id']} {row['corpus-id']}" in chosen)
 

@@ -1,4 +1,4 @@
-"""A loopback server of the published archive that can misbehave, and a tiny archive to serve."""
+"""A loopback server of the published archive with simulated faults, and a tiny archive to serve."""
 
 import contextlib
 import hashlib
@@ -21,7 +21,7 @@ def json_lines(records: list[Any]) -> bytes:
 
 
 def contents() -> dict[str, bytes]:
-    """The files of a tiny archive, by name, in the published layout; the rows are those of ``releases.tables``."""
+    """Return the files of a tiny archive in the published layout, with the rows of ``releases.tables``."""
     files = {"passage_collection": [{"paragraph_id": md5(text), "paragraph_text": text} for text in TEXTS]}
     for split in ("train", "dev"):
         rows = tables()[split, split]
@@ -39,7 +39,7 @@ def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def member(name: str, content: bytes = b"", **values: Any) -> tuple[tarfile.TarInfo, bytes]:
-    """A member of a tar; ``values`` are those of its header."""
+    """Return a member of a tar. ``values``: fields of its header."""
     found = tarfile.TarInfo(name)
     for key, value in {"size": len(content), **values}.items():
         setattr(found, key, value)
@@ -47,7 +47,7 @@ def member(name: str, content: bytes = b"", **values: Any) -> tuple[tarfile.TarI
 
 
 def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.TarInfo, bytes]] | None = None) -> bytes:
-    """A tar.gz of ``files`` (:func:`contents` where None) after the members ``extra``."""
+    """Return a tar.gz of the members ``extra`` and ``files`` (default: :func:`contents`)."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         listed = [member(name, content) for name, content in (contents() if files is None else files).items()]
@@ -57,18 +57,20 @@ def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.Tar
 
 
 class ArchiveServer(Loopback):
-    """A server of ``content``, the archive's bytes; its ``url`` is the base address."""
+    """A server of the archive's bytes, ``content``. ``url`` is its base address."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(_Handler)
         self.url += "/"
         self.replace(content)
-        self.break_after: list[int | None] = []  # of each request in turn: the bytes after which it is cut; None: whole
-        self.status: list[int | None] = []  # of each request in turn: the HTTP status to fail with
-        self.page: tuple[str, bytes] | None = None  # sent with the status 200 instead
-        self.ignore_range = False  # send the whole with 200 whatever is asked for
-        self.send_length = True  # without it, the body ends where the connection does
-        self.requests: list[int] = []  # of each request so far: the byte from which on it asks
+        self.break_after: list[
+            int | None
+        ] = []  # for each request in turn: cut the response after this number of bytes (None: never)
+        self.status: list[int | None] = []  # for each request in turn: the HTTP status of the failure
+        self.page: tuple[str, bytes] | None = None  # sent with status 200 instead of the archive
+        self.ignore_range = False  # ignore the requested range and send everything with status 200
+        self.send_length = True  # without a length, the end of the connection ends the body
+        self.requests: list[int] = []  # first byte of the range of each request so far
 
     @property
     def size(self) -> int:

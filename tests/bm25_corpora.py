@@ -1,4 +1,4 @@
-"""Made-up corpora, their BM25 index, and Lucene's formula written out: what the tests of BM25 share."""
+"""Helpers for tests of BM25: random corpora, their index, and a direct implementation of Lucene's formula."""
 
 import math
 import random
@@ -16,7 +16,7 @@ WORDS = [f"w{n}" for n in range(30)]
 
 
 def one_byte(length: int) -> int:
-    """A passage length as Lucene stores it (SmallFloat.intToByte4 and back): exact below 40, then 4 bits."""
+    """Return a passage length as Lucene stores it (SmallFloat.intToByte4): exact below 40, then 4 bits."""
     if length < 24:
         return length
     rest = length - 24
@@ -27,12 +27,14 @@ def one_byte(length: int) -> int:
 
 
 def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.2, b: float = 0.75) -> dict[str, float]:
-    """Lucene's BM25 of the passages with a word of the query."""
-    corpus = {corpus_id: words for corpus_id, words in corpus.items() if words}  # Lucene counts those with a word
+    """Return Lucene's BM25 scores of the passages with a word of the query."""
+    corpus = {
+        corpus_id: words for corpus_id, words in corpus.items() if words
+    }  # Lucene counts passages with at least one word
     average = sum(map(len, corpus.values())) / len(corpus)
     counts = {corpus_id: Counter(words) for corpus_id, words in corpus.items()}
     scores: dict[str, float] = {}
-    for word in query:  # a word that comes twice counts twice
+    for word in query:  # a repeated word of the query counts twice
         holders = [corpus_id for corpus_id, found in counts.items() if word in found]
         idf = math.log(1 + (len(corpus) - len(holders) + 0.5) / (len(holders) + 0.5))
         for corpus_id in holders:
@@ -43,7 +45,7 @@ def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.
 
 
 def hits_of(index: Index, queries: list[tuple[str, str]], threads: int) -> dict[str, list[Hit]]:
-    """The ten best passages of each query."""
+    """Return the ten best passages of each query."""
     return {query: hits for part in search_columns(index, queries, 10, threads) for query, hits in part.hits().items()}
 
 

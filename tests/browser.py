@@ -1,4 +1,4 @@
-"""Pages as people see them: a Chromium without a window, and the tags and text of HTML."""
+"""Rendered pages: a headless Chromium, and the tags and text of HTML."""
 
 import shutil
 import subprocess
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def chromium() -> str | None:
-    """The command of a Chromium or Chrome, where there is one."""
+    """Return the command of a Chromium or Chrome, if one is installed."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((found for found in map(shutil.which, names) if found), None)
 
 
 def look(command: str, url: str, profile: Path) -> str:
-    """The HTML of a page when its scripts have run."""
+    """Return the HTML of a page after its scripts have run."""
     words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
     words += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"]
     words += ["--virtual-time-budget=60000", "--dump-dom", url]
@@ -21,7 +21,7 @@ def look(command: str, url: str, profile: Path) -> str:
 
 
 class Seen(HTMLParser):
-    """The tags with their attributes, and the text, of a page."""
+    """Collect the tags, their attributes and the text of a page."""
 
     def __init__(self, content: str) -> None:
         super().__init__()

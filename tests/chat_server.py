@@ -1,4 +1,4 @@
-"""A server on loopback that speaks OpenAI's chat API, as far as a judge needs it."""
+"""A loopback server with the part of OpenAI's chat API that `prefill` uses."""
 
 import json
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from typing import Any
 
 from loopback import Handler, Loopback
 
-Answer = str | int  # what the model says, or an HTTP status
+Answer = str | int  # the model's reply, or an HTTP status
 
 
 class Chat(Loopback):
-    """A server whose model answers a prompt by ``answer``.
+    """A server whose model replies to a prompt with ``answer(prompt)``.
 
-    ``asked``: (what was sent, the Authorization header) of every request.
+    ``asked``: the body and the Authorization header of every request.
     """
 
     def __init__(self, answer: Callable[[str], Answer]) -> None:

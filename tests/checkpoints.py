@@ -1,4 +1,4 @@
-"""Checkpoints of every kind as `train` leaves them, and the command that pushes them to a loopback hub."""
+"""Checkpoints of every kind in the format of `train`, and the command that pushes them to a loopback hub."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ Command = Callable[..., Done]
 
 
 def describe(path: Path, kind: str, start: str = "scratch") -> Path:
-    """Make a saved model a checkpoint, as `train` leaves one: recipe, record, loss curve."""
+    """Add recipe, training record and loss curve to a saved model, as `train` does."""
     recipe = {"name": f"{kind}-tiny", "model": {"kind": kind, "start": start}, "data": {"set": "main"}}
     record: dict[str, Any] = {
         "about": {"recipe": recipe, "start": start, "data": {"corpus/corpus": "c0ffee", "qrels/train": "beef"}},
@@ -38,7 +38,7 @@ def describe(path: Path, kind: str, start: str = "scratch") -> Path:
 
 
 def make_checkpoints(folder: Path) -> None:
-    """Checkpoints of each kind: dual (two weight files), cross, mlm."""
+    """Write a checkpoint of each kind: dual (two weight files), cross, mlm."""
     folder.mkdir()
     describe(write_dual(folder / "dual", router=True), "dual", "org/base")
     describe(write_cross(folder / "cross"), "cross")
@@ -51,7 +51,7 @@ def make_checkpoints(folder: Path) -> None:
 
 
 def with_what_stays(checkpoint: Path, other: Path, path: Path) -> Path:
-    """A copy of a checkpoint with everything that must not be pushed; a state of ``other`` among it."""
+    """Copy a checkpoint, and add all kinds of files that must not be pushed, such as a state of ``other``."""
     shutil.copytree(checkpoint, path)
     for name in ("optimizer.pt", "training_args.bin", "trainer_state.json", "model.py", ".lock", "runs/events.out"):
         (path / name).parent.mkdir(exist_ok=True)
@@ -69,6 +69,6 @@ def files(hub: Hub, name: str = REPO) -> dict[str, bytes]:
 
 
 def whole(path: Path) -> dict[str, bytes]:
-    """Every file of a checkpoint that a pull must bring back."""
+    """Return every file of a checkpoint that `pull` must download."""
     found = {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
     return {name: content for name, content in found.items() if belongs(name)}

@@ -1,4 +1,4 @@
-"""The project's commands, as tests give them: in this process, or in one of their own where a process is tested."""
+"""Run the project's commands in this process, or in a new process."""
 
 import contextlib
 import importlib
@@ -18,7 +18,7 @@ SAMPLE = ROOT / "builders" / "sample"
 
 
 class Done(NamedTuple):
-    """A finished command: its exit code and its output."""
+    """The exit code and output of a finished command."""
 
     code: int
     stdout: str
@@ -26,14 +26,14 @@ class Done(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The one line of a failed command."""
+        """The single error line of a failed command."""
         lines = self.stderr.strip().split("\n")
         assert self.code == 1 and len(lines) == 1 and lines[0].startswith("error: "), self.stderr
         return lines[0].removeprefix("error: ")
 
 
 def run(program: str, *words: object, code: int | None = 0) -> Done:
-    """``python -m PROGRAM WORDS...`` without a new process; fails where it exits with another ``code`` (None: any)."""
+    """Run ``python -m PROGRAM WORDS...`` in this process. Fail if the exit code is not ``code`` (None: accept any)."""
     verbs: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _logging_as_it_was():
@@ -48,7 +48,7 @@ def run(program: str, *words: object, code: int | None = 0) -> Done:
 
 @contextlib.contextmanager
 def _logging_as_it_was() -> Iterator[None]:
-    """A command sets logging up for itself; pytest's handlers come back after it."""
+    """Restore pytest's log handlers after a command, which configures logging itself."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
@@ -59,17 +59,17 @@ def _logging_as_it_was() -> Iterator[None]:
 
 
 def names(folder: Path) -> list[str]:
-    """The names in a folder."""
+    """Return the names in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def command(program: str, *words: object) -> list[str]:
-    """The words of ``python -m PROGRAM WORDS...``, for a process to be started or killed by hand."""
+    """Return the words of ``python -m PROGRAM WORDS...``, to start the process explicitly."""
     return [sys.executable, "-m", program, *map(str, words)]
 
 
 def process(program: str, *words: object, code: int | None = 0, timeout: float = 300, **environment: str) -> Done:
-    """As :func:`run`, in a process of its own, with the variables of ``environment`` beside the present ones."""
+    """Like :func:`run`, but in a new process. ``environment``: additional variables."""
     done = subprocess.run(
         command(program, *words),
         cwd=ROOT,

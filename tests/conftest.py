@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share."""
+"""Fixtures and settings for all tests."""
 
 import importlib
 import os
@@ -13,10 +13,10 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-# A process a core runs the tests: more threads than cores would wait for each other. Read when torch is loaded.
+# Each core already runs a test process, so more threads would only wait. torch reads the variable when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-if "CPU_UNITS" in os.environ:  # the units that the CPU is said to have, here and in every process that tests start
+if "CPU_UNITS" in os.environ:  # simulate a CPU with these units, here and in every process that tests start
     sys.path.insert(0, str(Path(__file__).parent / "cpu_units"))
     os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])])
     importlib.import_module("sitecustomize")
@@ -30,17 +30,17 @@ from whole_release import make_whole
 
 from builders.core.jobs import can_start_processes
 
-settings.register_profile("any machine", deadline=None)  # an example may take long where all cores are busy
+settings.register_profile("any machine", deadline=None)  # an example may take long if all cores are busy
 settings.load_profile("any machine")
 
-# Files that take half a minute and more begin first: at the end, one worker would be at such a file while others wait.
+# Test files of half a minute or more start first. Otherwise the last worker would run such a file while others wait.
 _LONG = (
     *("test_pipeline", "test_gpu", "test_peers", "test_ray", "test_fuzz_hub", "test_train_processes", "test_train"),
     *("test_reproduce_models", "test_fuzz_releases", "test_publish", "test_dataset36"),
     *("test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
 )
 
-# Files and tests that `make test` leaves to `make test-slow`: many seconds each, of paths that other tests also take.
+# Files and tests that only `make test-slow` runs. Each takes many seconds, and quicker tests cover the same code.
 _SLOW = (
     *("test_dataset36.py", "test_peers.py", "test_pipeline.py", "test_ray.py"),
     *("test_reproduce_models.py", "test_train_processes.py"),
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than cores: tests wait for servers, and for processes that they kill."""
+    """Use one more worker than cores, because tests often wait for servers and processes."""
     return (os.cpu_count() or 1) + 1
 
 
@@ -85,13 +85,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _processes() -> None:
-    """Have multiprocessing keep its sockets in a folder that stays: a test may have a TMPDIR that goes with it."""
+    """Let multiprocessing create its socket folder now, because a test's own TMPDIR is removed after the test."""
     can_start_processes()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _signals() -> Iterator[None]:
-    """A library that takes SIGTERM for itself, as Ray's nodes do, has it for the tests of one file."""
+    """Restore signal handlers after each test file, because libraries such as Ray replace the handler of SIGTERM."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -100,7 +100,7 @@ def _signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data beside the project: read, never copied. Skips where it is missing."""
+    """The folder of real data beside the project, read-only. Skips the test if the folder is missing."""
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("needs the real data files in ../shared/data")
@@ -112,7 +112,7 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:
-    """``once(name, make)``: the folder that ``make(folder)`` wrote, made once for all workers. Read it, never write."""
+    """``once(name, make)`` returns the folder that ``make(folder)`` wrote, once for all workers. Do not change it."""
     base = tmp_path_factory.getbasetemp()
     shared = base if worker_id == "master" else base.parent
 
@@ -122,7 +122,7 @@ def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:
         with FileLock(f"{folder}.lock"):
             if not folder.exists():
                 part = folder.with_name(f"{name}.part")
-                shutil.rmtree(part, ignore_errors=True)  # of a worker that failed
+                shutil.rmtree(part, ignore_errors=True)  # another worker may have failed
                 make(part)
                 part.rename(folder)
         return folder
@@ -132,64 +132,64 @@ def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:
 
 @pytest.fixture(scope="session")
 def whole_release(once: Once) -> Path:
-    """A tiny release with every kind of config (:mod:`whole_release`). Read it, never write; see ``whole_copy``."""
+    """A tiny release with every kind of config (:mod:`whole_release`). Do not change it, use ``whole_copy``."""
     return once("whole", make_whole)
 
 
 @pytest.fixture
 def whole_copy(whole_release: Path, tmp_path: Path) -> Path:
-    """The test's own copy of ``whole_release``, to change."""
+    """A copy of ``whole_release`` that the test may change."""
     return Path(shutil.copytree(whole_release, tmp_path / "release"))
 
 
 @pytest.fixture(scope="session")
 def everything(once: Once) -> Path:
-    """A release of :func:`releases.all_tables`: configs of every kind. Read it, never write."""
+    """A release of :func:`releases.all_tables` with configs of every kind. Do not change it."""
     return once("everything", draft_everything)
 
 
 @pytest.fixture(scope="session")
 def sample_release(once: Once) -> Path:
-    """The release that the first command of README builds from the embedded sample. Read it, never write."""
+    """The release that the first command of README builds from the embedded sample. Do not change it."""
     return once("sample", lambda folder: run("builders", "release", "--quiet", "--raw", SAMPLE, "--out", folder))
 
 
 @pytest.fixture(scope="session")
 def demo_release(shared_data: Path, once: Once) -> Path:
-    """The release of the rows that DuReader shows of itself: 89 dev questions. Read it, never write."""
+    """A release of DuReader's published demo rows, with 89 dev questions. Do not change it."""
     raw = shared_data / "dureader-2.0-demo"
     return once("demo", lambda folder: run("builders", "release", "--quiet", "--raw", raw, "--out", folder))
 
 
 @pytest.fixture(scope="session")
 def datasets36() -> Path:
-    """The interpreter of an environment with ``datasets`` 3.6, the last that runs scripts; see :func:`environment`."""
+    """The interpreter of an environment with ``datasets`` 3.6, the last version that runs loading scripts."""
     requirements = ROOT / "tests" / "datasets36-requirements.txt"
     return environment("datasets-3.6", requirements, "DUREADER_RETRIEVAL_VENV36") / "python"
 
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the test a cache of its own, empty at its start."""
+    """Give the test an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trust a file as soon as it is verified: none of this process changes twice within a tick of the disk's clock."""
+    """Trust a file as soon as it is verified. No test changes a file twice within a tick of the disk's clock."""
     monkeypatch.setattr("builders.core.cache._SETTLED", -1)
 
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """A hub on loopback."""
+    """A test server of the hub on loopback."""
     with Hub() as server:
         yield server
 
 
 @pytest.fixture
 def call(hub: Hub, tmp_path: Path) -> Callable[..., Done]:
-    """``call(verb, *options)``: run a verb of baselines against ``hub``; it must exit with ``code``."""
+    """``call(verb, *options)`` runs a verb of baselines against ``hub``, and checks the exit code ``code``."""
     from hub_client import run_at
 
     return lambda *words, **given: run_at(hub, tmp_path / "home", "baselines", *words, **given)
@@ -197,14 +197,14 @@ def call(hub: Hub, tmp_path: Path) -> Callable[..., Done]:
 
 @pytest.fixture(scope="session")
 def loaded() -> Iterator[Loaded]:
-    """A process that has loaded what trainings load: commands in forks of it begin at once."""
+    """A process that has imported the libraries of trainings. Its forks run commands without delay."""
     with Loaded(HF_ENDPOINT="http://127.0.0.1:9") as process:
         yield process
 
 
 @pytest.fixture(scope="session")
 def checkpoints(once: Once) -> Path:
-    """A checkpoint of each kind: dual (two weight files), cross, mlm. Read them, never write."""
+    """A checkpoint of each kind: dual (two weight files), cross, mlm. Do not change them."""
     from checkpoints import make_checkpoints
 
     return once("checkpoints", make_checkpoints)
@@ -212,7 +212,7 @@ def checkpoints(once: Once) -> Path:
 
 @pytest.fixture
 def checkpoint(checkpoints: Path, tmp_path: Path) -> Path:
-    """A dual-encoder of the test's own, with everything that must not be pushed."""
+    """A dual-encoder that the test may change, with all the files that must not be pushed."""
     from checkpoints import with_what_stays
 
     return with_what_stays(checkpoints / "dual", checkpoints / "cross", tmp_path / "checkpoint")

@@ -1,4 +1,4 @@
-"""An Elasticsearch on loopback: the endpoints that the engine uses, as strict as the server, with faults on demand."""
+"""A loopback Elasticsearch with the endpoints that the engine uses, strict validation, and faults on demand."""
 
 import json
 import re
@@ -12,8 +12,10 @@ from loopback import Handler, Loopback
 
 @dataclass
 class Fault:
-    pattern: str  # of "METHOD /path"
-    action: int | str  # a status, "lose" (done, no answer), or "items" (each second item turned down with 429)
+    pattern: str  # by "METHOD /path"
+    action: (
+        int | str
+    )  # an HTTP status, "lose" (request done, response lost), or "items" (every second item rejected with 429)
     times: int = 1
 
 
@@ -29,7 +31,7 @@ class Elasticsearch(Loopback):
     def __init__(self, about: Any = None, product: bool = True) -> None:
         super().__init__(_Handler)
         self.about = {"version": {"number": "9.1.0"}} if about is None else about
-        self.product = product  # what the official client looks for in every answer
+        self.product = product  # the official client requires this header in every response
         self.indexes: dict[str, Stored] = {}
         self.requests: list[str] = []
         self.faults: list[Fault] = []
@@ -44,7 +46,7 @@ class Elasticsearch(Loopback):
 
 
 def _scores(index: Stored, words: list[str]) -> dict[str, float]:
-    """The score of every passage, by its ``_id``, that holds a word."""
+    """Return the scores of the passages that contain a word, by ``_id``."""
     similarity = index.settings["index"]["similarity"][index.mappings["properties"]["text"]["similarity"]]
     assert similarity["type"] == "BM25"
     corpus = {row: document["text"].split() for row, document in index.shown.items()}
@@ -79,7 +81,7 @@ class _Handler(Handler):
         what = (self.command, rest[0] if rest else "")
         if what == ("PUT", ""):
             state.indexes[name] = Stored(**json.loads(body))
-        elif what == ("DELETE", ""):  # of ignore_unavailable
+        elif what == ("DELETE", ""):  # because of ignore_unavailable
             state.indexes.pop(name, None)
         elif (index := state.indexes.get(name)) is None:
             return 404, {"error": {"reason": f"no such index [{name}]"}, "status": 404}

@@ -1,4 +1,4 @@
-"""Virtual environments for packages that cannot live beside the project's own, made once and kept in ``.venvs``."""
+"""Virtual environments for packages that conflict with the project's own, created once in ``.venvs``."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ import pytest
 from commands import ROOT
 from filelock import FileLock
 
-# How pip words a registry that it cannot reach; anything else that goes wrong is a failure.
+# pip's messages for an unreachable registry. Any other error is a failure.
 UNREACHABLE = re.compile(r"connection broken by|NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError")
 
 
@@ -30,13 +30,13 @@ def environment(name: str, requirements: Path, variable: str, borrow: bool = Fal
     lent = [path for path in sys.path if Path(path).name == "site-packages"] if borrow else []
     wanted = hashlib.sha256("\n".join([sys.version, *lent, requirements.read_text("utf-8")]).encode()).hexdigest()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):  # parallel test processes share it
+    with FileLock(f"{folder}.lock"):  # parallel test processes share the environment
         if not stamp.is_file() or stamp.read_text() != wanted:
             shutil.rmtree(folder, ignore_errors=True)
             venv.create(folder)
             (own,) = folder.rglob("site-packages")
             (own / "lent.pth").write_text("".join(f"{path}\n" for path in lent), encoding="utf-8")
-            # Not compiled: most of the modules are never imported, and compiling takes as long as unpacking.
+            # Do not compile: most modules are never imported, and compilation takes as long as unpacking.
             pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "install", "--quiet"]
             pip += ["--retries", "1", "--no-compile", "-r", str(requirements)]
             pip += ["--no-deps"] * alone

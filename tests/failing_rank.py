@@ -1,4 +1,4 @@
-"""`train` under torchrun, where one process alone fails at its second step."""
+"""Run `train` under torchrun with one process that fails at its second step."""
 
 import os
 import sys

@@ -19,7 +19,7 @@ from releases import TEXTS, make_release, tables
 
 @dataclass
 class World:
-    """Outputs that the groups share: releases, runs of BM25 and negatives, each made once."""
+    """Outputs that the groups share (releases, runs of BM25 and negatives), each created once."""
 
     once: Once
     get: Callable[[str], Path]
@@ -30,7 +30,7 @@ class World:
         return self.get("sample_release")
 
     def runs(self, of: str = "sample_release") -> Path:
-        """A folder of runs of dev (words, bigrams) and train, and the negatives mined from the last."""
+        """Write runs of dev (words, bigrams) and of train, and negatives mined from the train run."""
 
         def make(folder: Path) -> None:
             folder.mkdir()
@@ -45,11 +45,11 @@ class World:
         return self.once(f"golden-{of}", make)
 
     def dev(self) -> tuple[object, ...]:
-        """The options of a verb that reads both runs of dev."""
+        """Return the options of a verb that reads both runs of dev."""
         return ("--release", self.sample, self.runs() / "dev.run.gz", self.runs() / "bigrams.run.gz")
 
     def made(self, *words: object) -> tuple[Path, Outputs]:
-        """The release that a verb of builders writes, with its rows and what the verb prints."""
+        """Run a verb of builders, and return the rows of its release and its printed output."""
         out = self.out / f"release-{len(list(self.out.iterdir()))}"
         return out, {"printed": printed("builders", *words, "--out", out)} | release(out)
 
@@ -109,7 +109,7 @@ def mine(world: World) -> Outputs:
 
 
 def measured(world: World) -> Outputs:
-    """The verbs that read runs: measures, tests, fusions, errors, tables."""
+    """Outputs of the verbs that read runs: measures, tests, fusions, errors, tables."""
     found: Outputs = {}
     for name, words in {
         "evaluate": ["evaluate", *world.dev()],
@@ -149,7 +149,7 @@ def exports(world: World) -> Outputs:
 
 
 def sets(world: World) -> Outputs:
-    """Sets beside the main one, each added to the release before."""
+    """Outputs of adding sets, each to the previous release."""
     source = world.out / "source"
     source.mkdir()
     for name, text in {
@@ -186,7 +186,7 @@ def sets(world: World) -> Outputs:
 
 
 def translated(world: World) -> Outputs:
-    """Packages of translations, reviewed and accepted."""
+    """Outputs of reviewing and accepting packages of translations."""
     step = ("annotate", "translations")
     sheet, reviews = world.out / "packages.tsv", world.out / "reviews.tsv"
     at = ("--release", world.sample, "--split", "dev")
@@ -209,7 +209,7 @@ def translated(world: World) -> Outputs:
 
 
 def comprehension(world: World) -> Outputs:
-    """SQuAD's format, with training questions that are nearly a dev question; training pairs that hold dev's."""
+    """Outputs of `squad` and `similar`, with near-duplicates of a dev question and contaminated training pairs."""
 
     def source(name: str, asked: list[str]) -> Path:
         paragraphs = [{"context": f"第{n // 2}段：{q}的答案。", "qas": [{"question": q}]} for n, q in enumerate(asked)]
@@ -233,7 +233,7 @@ def comprehension(world: World) -> Outputs:
 
 
 def drawn(world: World) -> Outputs:
-    """Samples of the collection; training and test sets by embeddings."""
+    """Outputs of sampling the collection, and of training and test sets by embeddings."""
     hard = ("--hard", world.runs() / "dev.run.gz")
     path, found = world.made("add", "samples", "--release", world.sample, "--sizes", 40, 100, "--seed", 3, *hard)
     found = within("samples", found)
@@ -256,7 +256,7 @@ def drawn(world: World) -> Outputs:
 
 
 def pooled(world: World) -> Outputs:
-    """A pool, judged by people in packages, and the release of what they say."""
+    """Outputs of a pool, of judgments in packages, and of the release with these judgments."""
     union, pool, round_ = world.out / "union.run", world.out / "pool.jsonl", world.out / "round"
     step = ("builders", "annotate", "pool")
     words = ("--release", world.sample, "--split", "dev", "--runs", *world.dev()[2:], "--depth", 10)

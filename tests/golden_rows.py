@@ -1,4 +1,4 @@
-"""Outputs of the verbs as rows to be hashed: read without the project's own readers, floats rounded."""
+"""Read outputs of the verbs as rows to hash, without the project's readers, with rounded floats."""
 
 import csv
 import gzip
@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow.parquet as pq
 from commands import run
 
-Outputs = dict[str, list[Any]]  # the rows of each output, by its name
+Outputs = dict[str, list[Any]]  # rows by the name of the output
 
 
 def rounded(value: Any, digits: int = 6) -> Any:
-    """The JSON value with every float rounded."""
+    """Return the JSON value with rounded floats."""
     if isinstance(value, dict):
         return {key: rounded(each, digits) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -25,7 +25,7 @@ def rounded(value: Any, digits: int = 6) -> Any:
 
 
 def lines(path: Path) -> list[str]:
-    """The lines of a file, gzipped or not, with their ends; a line feed alone ends one."""
+    """Return the lines of a file, gzipped or not, with their ends. Only a line feed ends a line."""
     data = path.read_bytes()
     return list(io.StringIO((gzip.decompress(data) if path.suffix == ".gz" else data).decode(), newline="\n"))
 
@@ -45,7 +45,7 @@ def trec(path: Path) -> list[Any]:
 
 
 def release(path: Path) -> Outputs:
-    """The rows of every split of every config, the figures, and the files beside them."""
+    """Return the rows of all configs and splits, the figures, and the other files of a release."""
     found: Outputs = {"stats.json": [rounded(json.loads((path / "stats.json").read_text("utf-8")))]}
     for shard in sorted(path.glob("*/*.parquet")):
         rows = pq.read_table(shard).to_pylist()
@@ -55,7 +55,7 @@ def release(path: Path) -> Outputs:
 
 
 def export(path: Path) -> Outputs:
-    """The lines of every file as they are; of runs, the hits with rounded scores."""
+    """Return the lines of every file. For runs, return the hits with rounded scores."""
     found: Outputs = {}
     for file in sorted(each for each in path.rglob("*") if each.is_file() and each.name != "EXPORT"):
         name = file.relative_to(path).as_posix()
@@ -79,12 +79,12 @@ def printed(program: str, *words: object) -> list[Any]:
 
 
 def chance(*words: object) -> float:
-    """A number from 0 to 1 that the words alone decide."""
+    """Return a number from 0 to 1 that depends only on the words."""
     return hashlib.md5(" ".join(map(str, words)).encode()).digest()[0] / 255
 
 
 def scored(candidates: Path, out: Path) -> Path:
-    """A re-ranker's run of the candidates: logits by chance, of which no two of a query are equal."""
+    """Write a re-ranker's run of the candidates with random logits, distinct for each query."""
     logits: dict[str, dict[str, float]] = {}
     for query, passage, rank, *_ in trec(candidates):
         logits.setdefault(query, {})[passage] = 8 * chance(out.name, query, passage) - 4 + rank / 4096

@@ -1,4 +1,4 @@
-"""The project's commands as clients of the loopback hub, in this process."""
+"""Run the project's commands in this process as clients of the loopback hub."""
 
 import contextlib
 import importlib
@@ -14,25 +14,27 @@ from huggingface_hub import close_session, constants
 
 
 @contextlib.contextmanager
-def _as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
-    """``huggingface_hub`` reads its variables when it is imported: here it reads them again, and once more after."""
+def as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
+    """Reload ``huggingface_hub``'s environment variables, which it reads on import, before and after the block."""
     with contextlib.ExitStack() as stack:
         stack.callback(importlib.reload, constants)
         stack.enter_context(mock.patch.dict(os.environ, hub.environment(home, token), clear=True))
         importlib.reload(constants)
-        stack.enter_context(mock.patch("time.sleep"))  # the library waits 1, 2, 4, 8 and 8 seconds between its tries
+        stack.enter_context(
+            mock.patch("time.sleep")
+        )  # otherwise the library waits 1, 2, 4, 8 and 8 seconds between retries
         stack.callback(close_session)
         yield
 
 
 def run_at(hub: Hub, home: Path, program: str, *words: object, token: str | None = WRITE, code: int | None = 0) -> Done:
-    """As :func:`commands.run`, with the hub as the only one, and with caches under ``home``."""
-    with _as_client(hub, home, token):
+    """Like :func:`commands.run`, but with this hub, and with caches under ``home``."""
+    with as_client(hub, home, token):
         return run(program, *words, code=code)
 
 
 def error_of(done: Done) -> str:
-    """The error of a failed command: one line, the last."""
+    """Return the error of a failed command, which is the last line of stderr."""
     assert done.code == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.stderr.splitlines()[-1] == line

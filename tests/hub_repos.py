@@ -4,7 +4,10 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-WRITE, READ = "hf_write", "hf_read"  # tokens: of an account that may write to the organisation, and of one that may not
+WRITE, READ = (
+    "hf_write",
+    "hf_read",
+)  # tokens of an account with write access to the organisation, and of an account without
 ORG = "org"
 
 
@@ -15,7 +18,7 @@ class Blob:
 
     @property
     def oid(self) -> str:
-        """The id of the Git object: of the content, or of the pointer that stands for it."""
+        """Return the id of the Git object, which is the content or an LFS pointer."""
         data = self.content
         if self.lfs:
             data = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {len(data)}\n".encode()
@@ -58,7 +61,7 @@ class Repo:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The files of the newest commit."""
+        """Return the files of the newest commit."""
         return {path: blob.content for path, blob in self.commits[-1].files.items()}
 
 
@@ -68,7 +71,7 @@ class Refused(Exception):
 
 
 def entry_of(path: str, blob: Blob) -> dict[str, Any]:
-    """A file as the hub lists it."""
+    """Return a file's entry in the hub's listing."""
     entry: dict[str, Any] = {"type": "file", "oid": blob.oid, "size": len(blob.content), "path": path}
     if blob.lfs:
         entry["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": 134}

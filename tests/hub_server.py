@@ -1,4 +1,4 @@
-"""A hub on loopback, in memory: what huggingface_hub and datasets need of one, with faults on demand."""
+"""An in-memory hub on loopback with the API that huggingface_hub and datasets use, and faults on demand."""
 
 import base64
 import contextlib
@@ -24,7 +24,9 @@ Answer = tuple[int, bytes, dict[str, str]]  # status, content, headers
 class Fault:
     method: str
     path: re.Pattern[str]
-    action: int | str  # a status; break: the connection, before anything is done; lose: the answer, after all is done
+    action: (
+        int | str
+    )  # an HTTP status, "break" (close the connection first), or "lose" (do the request, lose the response)
     skip: int
     times: int
 
@@ -37,20 +39,20 @@ class Hub(Loopback):
         self.repos: dict[tuple[str, str], Repo] = {}
         self.lfs: dict[str, bytes] = {}
         self.requests: list[tuple[str, str]] = []  # method, path with query
-        self.uploads: list[str] = []  # the SHA-256 of every LFS object that was received
+        self.uploads: list[str] = []  # SHA-256 of every LFS object received
         self.faults: list[Fault] = []
-        self.answer: Callable[[str, str, Answer], Answer] | None = None  # (method, path, what it would answer)
+        self.answer: Callable[[str, str, Answer], Answer] | None = None  # method, path, response
 
     def create(self, name: str, kind: str = "dataset", private: bool = False) -> Repo:
         repo = self.repos[kind, name] = Repo(kind, name, private)
         return repo
 
     def fail(self, method: str, path: str, action: int | str, *, skip: int = 0, times: int = 10**9) -> None:
-        """Let requests fail: after ``skip`` ones that match, for ``times`` ones."""
+        """Let ``times`` matching requests fail, after the first ``skip`` of them."""
         self.faults.append(Fault(method, re.compile(path), action, skip, times))
 
     def environment(self, home: Path, token: str | None = WRITE) -> dict[str, str]:
-        """The environment of a client: this hub, no other, and caches of its own under ``home``."""
+        """Return the environment of a client that uses only this hub, with its caches under ``home``."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING_FACE_"))}
         for key in ("http_proxy", "https_proxy", "all_proxy"):
             environment.pop(key, None)
@@ -58,7 +60,7 @@ class Hub(Loopback):
         environment |= {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
         environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         environment.pop("SSL_CERT_FILE", None)  # which goes before the folder
-        environment["SSL_CERT_DIR"] = str(home)  # no certificates: the system's take 0.1 s a client
+        environment["SSL_CERT_DIR"] = str(home)  # no certificates, because loading the system's takes 0.1 s per client
         return environment | ({"HF_TOKEN": token} if token else {})
 
     def fault(self, method: str, path: str) -> int | str | None:
@@ -94,7 +96,7 @@ ROUTES = [
 
 
 class _Handler(Handler):
-    """One method a route of ``ROUTES``: it gives status, content and headers."""
+    """Handler with one method for each route of ``ROUTES``, which returns status, content and headers."""
 
     def serve(self) -> None:
         address = urllib.parse.urlsplit(self.path)
@@ -124,11 +126,11 @@ class _Handler(Handler):
             return
         if self.server.answer:
             status, content, headers = self.server.answer(self.command, path, (status, content, headers))
-            headers = {**headers, "Connection": "close"}  # no client waits for what does not come
+            headers = {**headers, "Connection": "close"}  # so that no client waits for missing data
         self.reply(status, content, headers)
 
     def _break(self) -> None:
-        """Reset the connection: the client sees an error, not an end."""
+        """Reset the connection, so that the client sees an error instead of a normal end."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         with contextlib.suppress(OSError):
             self.connection.close()

@@ -1,4 +1,4 @@
-"""Rounds that people have judged, made without the steps that lead there."""
+"""Judged annotation rounds, written directly instead of by the steps of `annotate`."""
 
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -21,7 +21,7 @@ def judgment(pair: tuple[str, str], label: int, package: str, kind: rounds.Kind 
 def make_round(
     path: Path, release: Path, packages: Mapping[str, tuple[rounds.State, Labels]], split: str = "dev"
 ) -> Path:
-    """A round of these packages, each in its state, with Anna's labels of its pairs."""
+    """Write a round with these packages and states, and Anna's labels of the pairs."""
     (path / "packages").mkdir(parents=True)
     found = []
     for name, (state, labels) in packages.items():

@@ -1,4 +1,4 @@
-"""Ways to load a release that need the module: fixtures of the tests of ``dureader_retrieval``."""
+"""Fixtures that load a release through the module ``dureader_retrieval``."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def release(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["by name", "public API"])
 def load(request: pytest.FixtureRequest, tmp_path: Path) -> Load:
-    """``load(config, split, data_dir=..., ...)`` in both ways that need the module, with a cache of the test's own."""
+    """``load(config, split, data_dir=..., ...)`` through the module, in both ways, with an empty cache."""
     cache = str(tmp_path / "cache")
     if request.param == "by name":
         return lambda *args, **kwargs: datasets.load_dataset(

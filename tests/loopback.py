@@ -1,4 +1,4 @@
-"""An HTTP server on loopback: what the hub, the archive, the chat and the Elasticsearch of tests share."""
+"""An HTTP server on loopback, the base of the test servers for hub, archive, chat and Elasticsearch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Own = TypeVar("Own", bound="Loopback")
 
 
 class Loopback(ThreadingHTTPServer):
-    """``with`` it, ``url`` is served by ``handler``, whose ``server`` it is."""
+    """A server for a ``with`` block that serves ``url`` by ``handler``."""
 
     daemon_threads = True
 
@@ -29,7 +29,7 @@ class Loopback(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection. A handler overrides ``serve``."""
+    """Handler of one connection. Subclasses override ``serve``."""
 
     server: Any
     protocol_version = "HTTP/1.1"
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_HEAD = do_DELETE = do_GET
 
     def read(self) -> bytes:
-        """The body of the request."""
+        """Return the body of the request."""
         if self.headers.get("Transfer-Encoding") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = []
@@ -55,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def reply(self, status: int, content: bytes, headers: dict[str, str]) -> None:
-        """Send an answer: JSON, where ``headers`` do not say otherwise."""
+        """Send a response, as JSON unless ``headers`` set another type."""
         self.send_response(status)
         for key, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **headers}.items():
             self.send_header(key, value)

@@ -1,4 +1,4 @@
-"""Made-up official archives in the layouts of both releases."""
+"""Made-up official archives in the layouts of both releases, for tests."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ PASSAGES = [
 TRAIN = {"绿萝应该放在哪里": [0], "清蒸鱼要蒸几分钟": [1], "电动车冬天为什么跑不远": [2], "怎么办居住证": [3]}
 DEV = {"孩子发烧怎么办": [4, 9], "毛衣缩水了怎么恢复": [5]}
 TEST1, TEST2 = ["骑行头盔多久换一次"], ["茶渍怎么去掉", "猫不吃东西怎么办"]
-# (question, positive, negative) of dual.train.tsv, in its order: questions and negatives come back.
+# (question, positive, negative) of dual.train.tsv, in order. Questions and negatives are repeated.
 DUAL = [(0, 0, 7), (1, 1, 8), (0, 0, 9), (2, 2, 10), (3, 3, 0), (1, 1, 11), (0, 0, 7)]
 
 
@@ -46,7 +46,7 @@ def lines(rows: list[Any], **style: Any) -> str:
 
 
 def original_files(**style: Any) -> dict[str, str]:
-    """The original release, with the test questions that came apart: path inside the archive -> content."""
+    """Return the original release and its separate test questions: path inside the archive -> content."""
     passages = [{"paragraph_id": md5(p), "paragraph_text": p} for p in PASSAGES]
     return {
         f"{ORIGINAL}/passage_collection.json": lines(passages, **style),
@@ -58,7 +58,7 @@ def original_files(**style: Any) -> dict[str, str]:
 
 
 def preprocessed_files() -> dict[str, str]:
-    """The pre-processed release: path inside the archive -> content."""
+    """Return the pre-processed release: path inside the archive -> content."""
     train = list(TRAIN)
     parts = [PASSAGES[n : n + 3] for n in range(0, len(PASSAGES), 3)]
     dual = [f"{train[q]}\t\t{PASSAGES[p]}\t\t{PASSAGES[n]}\t0\n" for q, p, n in DUAL]
@@ -95,7 +95,7 @@ def write_files(folder: Path, files: dict[str, str]) -> Path:
 
 
 def write_tar(path: Path, files: dict[str, str], folder: Path, mode: str = "w:gz") -> Path:
-    """The files as one archive; ``folder`` is scratch."""
+    """Write the files as one archive. ``folder`` is for temporary files."""
     write_files(folder, files)
     with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
         for name in files:
@@ -105,7 +105,7 @@ def write_tar(path: Path, files: dict[str, str], folder: Path, mode: str = "w:gz
 
 
 def tables(release: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """All rows of a release."""
+    """Return all rows of a release."""
     from builders.store.reader import open_release  # not where this file is the program
 
     opened = open_release(release)

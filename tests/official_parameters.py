@@ -1,4 +1,4 @@
-"""The tiny ERNIE that Paddle wrote, and the command that converts it.
+"""A tiny ERNIE saved by Paddle, and the command that converts it.
 
 ``paddle_fixture.tar.xz`` was written by Paddle 2.6.2: the parameters of two tiny ERNIEs with random numbers, saved by
 ``paddle.static.save_vars``, and what Paddle computes with them. The script is ``tests/paddle_fixture.py`` of the commit
@@ -19,14 +19,14 @@ FIXTURE = Path(__file__).with_name("paddle_fixture.tar.xz")
 
 
 def unpack(folder: Path) -> Path:
-    """Write what Paddle wrote: dual_params, cross_params, half, ernie_config.json, vocab.txt, expected.json."""
+    """Unpack Paddle's files: dual_params, cross_params, half, ernie_config.json, vocab.txt, expected.json."""
     with tarfile.open(FIXTURE) as archive:
         archive.extractall(folder, filter="data")
     return folder
 
 
 def expected(folder: Path) -> dict[str, Any]:
-    """Texts, and what Paddle computes for them."""
+    """Return texts, and Paddle's outputs for them."""
     content: dict[str, Any] = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     return content
 
@@ -39,7 +39,7 @@ def convert(folder: Path, params: str, out: Path, *more: object, code: int = 0) 
 
 @pytest.fixture(scope="session")
 def official(once: Once) -> Path:
-    """Parameters that Paddle wrote, and both models converted: ``dual`` and ``cross``. Read it, never write."""
+    """Paddle's parameters, and both converted models ``dual`` and ``cross``. Do not change them."""
 
     def make(folder: Path) -> None:
         unpack(folder)
@@ -51,5 +51,5 @@ def official(once: Once) -> Path:
 
 @pytest.fixture
 def parameters(official: Path, tmp_path: Path) -> Path:
-    """The test's own copy of what Paddle wrote, to damage."""
+    """A copy of Paddle's files that the test may damage."""
     return Path(shutil.copytree(official, tmp_path / "official"))

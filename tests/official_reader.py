@@ -1,8 +1,8 @@
-"""BERT's tokenisation and the official reader's inputs in plain Python, after their descriptions: for comparison."""
+"""BERT's tokenisation and the official reader's inputs in plain Python, for comparison in tests."""
 
 import unicodedata
 
-# The Chinese characters of BERT's description: the CJK blocks, without kana and hangul.
+# Chinese characters as BERT defines them: the CJK blocks, without kana and hangul.
 CHINESE = [
     *[(0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)],
     *[(0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)],
@@ -12,7 +12,7 @@ Input = tuple[list[str], list[int]]  # pieces, types
 
 
 def words(text: str) -> list[str]:
-    """The words of a text whose spaces are removed before: lower case, no accents; punctuation and Chinese apart."""
+    """Split a text without spaces into words: lower case, no accents, punctuation and Chinese characters apart."""
     spaced = ""
     for character in text.replace(" ", ""):
         kind = unicodedata.category(character)
@@ -36,7 +36,7 @@ def words(text: str) -> list[str]:
 
 
 def pieces(text: str, vocabulary: set[str]) -> list[str]:
-    """The text in greedy WordPiece: the longest piece first; [UNK] for a word that has none, or is too long."""
+    """Split a text by greedy WordPiece, the longest piece first. A word without pieces, or too long, is [UNK]."""
     found: list[str] = []
     for word in words(text):
         parts: list[str] = []

@@ -1,4 +1,4 @@
-"""The code blocks of README and docs/, and a shell for them that runs the project's commands in this process."""
+"""The code blocks of README and docs/, and a shell that runs their commands in this process."""
 
 import contextlib
 import glob
@@ -21,7 +21,7 @@ NOT_RUN = re.compile(r"\(not run: .+\)")
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, what else stands on the fence, its text."""
+    """A fenced block: its language, the rest of the fence line, and its text."""
 
     language: str
     note: str
@@ -38,7 +38,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def lines(text: str) -> Iterator[list[str]]:
-    """The words of each command of a bash block: comments gone, lines joined, ``$NAME`` as ``NAME=value`` set it."""
+    """Return the words of each command of a bash block, without comments, with joined lines and expanded ``$NAME``."""
     values: dict[str, str] = {}
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(string.Template(line).safe_substitute(values), comments=True)
@@ -53,7 +53,7 @@ def is_ours(words: list[str]) -> bool:
 
 
 def shell(text: str) -> str:
-    """Run a bash block; returns what it printed on stdout."""
+    """Run a bash block, and return its stdout."""
     printed = ""
     for words in lines(text):
         words = [each for word in words for each in (sorted(glob.glob(word)) or [word])]
@@ -65,7 +65,7 @@ def shell(text: str) -> str:
 
 
 def python(text: str, names: dict[str, object]) -> str:
-    """Run a Python block with the names of the page's blocks before it; returns what it printed."""
+    """Run a Python block with the names of the page's earlier blocks, and return its output."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(text, "block", "exec"), names)
@@ -73,7 +73,7 @@ def python(text: str, names: dict[str, object]) -> str:
 
 
 def shows(block: str, printed: str) -> bool:
-    """True if a ``text`` block is what was printed; ``...`` stands for whole lines, or for the rest of a line."""
+    """True if a ``text`` block equals the output. ``...`` matches whole lines, or the rest of a line."""
     pattern = ""
     for line in block.splitlines():
         if line == "...":

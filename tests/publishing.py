@@ -1,4 +1,4 @@
-"""`publish` into a loopback hub, and a reader of it: fixtures of the tests of publications."""
+"""Fixtures for tests of `publish`: publish to a loopback hub, and read the published release."""
 
 import json
 import pickle
@@ -37,7 +37,7 @@ _DRAWN: dict[bytes, dict[str, bytes]] = {}
 
 @pytest.fixture(autouse=True)
 def _equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of the time of a publication this small."""
+    """Skip drawing, which takes most of the time of such a small publication."""
 
     def drawn(*counted: dict[str, LengthCounter]) -> dict[str, bytes]:
         key = pickle.dumps(counted)
@@ -50,7 +50,7 @@ def _equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def publish(hub: Hub, release: Path, tmp_path: Path) -> Publish:
-    """``publish(*options)``: run the command, which must exit with ``code``."""
+    """``publish(*options)`` runs the command, and checks the exit code ``code``."""
 
     def run(*more: str, token: str | None = WRITE, path: Path = release, code: int = 0) -> Done:
         words = ["publish", "--release", path, "--repo", REPO, *more]
@@ -64,7 +64,7 @@ def listed(hub: Hub) -> dict[str, bytes]:
 
 
 def load(hub: Hub, home: Path, how: str, interpreter: Path | str = sys.executable) -> Any:
-    """Every config of the published release, as rows, by another process that has only ``datasets``."""
+    """Load the rows of every published config in another process that has only ``datasets``."""
     code = f"""
 import datasets, json, os, sys
 names = datasets.get_dataset_config_names({REPO!r})

@@ -1,4 +1,4 @@
-"""A tiny release directory, made with the project's own writer: what tests of a release's readers start from."""
+"""A tiny release directory, created with the project's own writer."""
 
 import hashlib
 import json
@@ -43,7 +43,7 @@ def passage(text: str) -> dict[str, str]:
 
 
 def tables(texts: list[str] = TEXTS) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The rows of every (config, split): question number n of train and dev together is answered by text n."""
+    """Return the rows of every (config, split). Question n of train and dev together is answered by text n."""
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
     rows["corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
     answers = iter(texts)
@@ -67,7 +67,7 @@ def tables(texts: list[str] = TEXTS) -> dict[tuple[str, str], list[dict[str, Any
 BUILD: dict[str, Any] = {"verb": "test", "options": {}, "sources": []}
 
 
-SIMILAR = "手机进了水怎么办"  # removed from the training questions, for it asks what the second dev question asks
+SIMILAR = "手机进了水怎么办"  # removed from the training questions, because it asks the same as the second dev question
 
 
 def quality_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -85,7 +85,7 @@ def quality_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Rows of every (config, split) of every kind: beside those of :func:`tables`, the sets that other builders add."""
+    """Return rows for configs of every kind: those of :func:`tables`, and the sets that `add` adds."""
     rows = tables()
     for name in ("cmedqa", "ccovid"):
         texts = [f"{name} {text}" for text in TEXTS[:3]]
@@ -118,20 +118,20 @@ def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def draft_everything(path: Path) -> Path:
-    """A release of :func:`all_tables`, made as a builder makes one."""
+    """Write a release of :func:`all_tables`, as a builder does."""
     with draft_release(path, BUILD) as draft:
         for (config, split), rows in all_tables().items():
             draft.write(config, split, [pa.Table.from_pylist(rows, schema_of(config))])
     return path
 
 
-# Two strings, of which the second is no UTF-8: Arrow makes none of Python's texts.
+# Two strings; the second is not UTF-8, which Arrow cannot create from Python texts.
 _ENDS = np.array([0, 1, 2], np.int32)
 NO_UTF8 = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(_ENDS), pa.py_buffer(b"a\xff")])
 
 
 def release_of(path: Path, table: pa.Table, config: str = "corpus", split: str = "corpus") -> Path:
-    """A release of one shard of just this table, whatever its columns are; the manifest says of it what is true."""
+    """Write a release of one shard with this table, with any columns. The manifest describes the shard correctly."""
     shard = path / config / f"{split}-00000-of-00001.parquet"
     shard.parent.mkdir(parents=True)
     pq.write_table(table, shard)
@@ -151,7 +151,7 @@ def make_release(
     ``extra_column`` adds a column of that name to every config, as a newer version might.
     """
     rows = tables() if rows is None else rows
-    shutil.rmtree(path, ignore_errors=True)  # an older release may have more shards
+    shutil.rmtree(path, ignore_errors=True)  # an earlier release may have more shards
     path.mkdir(parents=True)
     entries: list[FileEntry] = []
     sizes = {"ROWS_PER_GROUP": rows_per_shard, "ROWS_PER_SHARD": rows_per_shard, "_PASSAGES_PER_ROW": 1}
@@ -172,6 +172,6 @@ def make_release(
 
 
 def put_stats(release: Path, **figures: Any) -> None:
-    """Put figures into a release's stats.json, as a builder does."""
+    """Add figures to a release's stats.json, as a builder does."""
     path = release / "stats.json"
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | figures), encoding="utf-8")

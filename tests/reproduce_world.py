@@ -1,4 +1,4 @@
-"""A world that runs the paper's rows from end to end: a tiny official release with every set, tiny starts on a hub."""
+"""Data to run the paper's rows end to end: a tiny official release with every set, and tiny models on a hub."""
 
 import json
 from functools import partial
@@ -30,11 +30,11 @@ data.passage_length = 32
 data.dev_passages = 4
 """
 ENGLISH = {question: f"Question {number} in English" for number, question in enumerate([*TRAIN, *DEV])}
-TEXTS = [*PASSAGES, *TRAIN, *DEV, *ENGLISH.values()]  # all characters that the tiny models know
+TEXTS = [*PASSAGES, *TRAIN, *DEV, *ENGLISH.values()]  # the vocabulary of the tiny models
 
 
 def make_paper_release(path: Path) -> None:
-    """The made-up official archives as `builders official` imports them, with the sets that other builders add."""
+    """Import the tiny official archives by `builders official`, and add the other sets."""
     build_official([write_files(path.with_name(f"{path.name}-archives"), BOTH)], path)
     with draft_release(path, BUILD, open_release(path)) as draft:
         for (config, split), rows in _other_sets().items():
@@ -60,7 +60,7 @@ def _other_sets() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def _quality() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """A removed training question, which asks what the first of dev asks; a judgment that was corrected."""
+    """Add a removed training question that asks the same as the first dev question, and a corrected judgment."""
     first, *rest = DEV
     row = {"query_id": md5(f"{first}？"), "query": f"{first}？", "negative_passages": []}
     good = {"docid": md5(PASSAGES[DEV[first][0]]), "title": "", "text": PASSAGES[DEV[first][0]]}
@@ -76,25 +76,25 @@ def _quality() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def reproduce(folder: Path, *words: object, code: int = 0) -> Done:
-    """`reproduce` in this process, of the release in a folder, its output beside it."""
+    """Run `reproduce` in this process on the release in a folder, with its output in the same folder."""
     where = ["--release", folder / "release", "--out", folder / "out", "--one-process"]
     return run_verb("baselines", "reproduce", *where, *words, code=code)
 
 
 def reported(folder: Path, *words: object) -> dict[str, Any]:
-    """The report of a run as JSON."""
+    """Return the report of a run as JSON."""
     found: dict[str, Any] = json.loads(reproduce(folder, *words, "--format", "json").stdout)
     return found
 
 
 def planned(folder: Path, *words: object) -> list[list[str]]:
-    """The commands of a dry run."""
+    """Return the commands of a dry run."""
     found: list[list[str]] = json.loads(reproduce(folder, "--dry-run", "--format", "json", *words).stdout)
     return found
 
 
 class World:
-    """A hub's client: ``reproduce`` in a process of its own, with the hub as the only one and caches of its own."""
+    """A client of a hub: runs ``reproduce`` in a new process with only this hub and separate caches."""
 
     def __init__(self, hub: Hub, folder: Path, release: Path) -> None:
         self.hub, self.folder, self.release, self.out = hub, folder, release, folder / "out"
@@ -121,16 +121,16 @@ class World:
         return wanted | {"XDG_CACHE_HOME": str(self.folder / "cache"), "HF_HUB_OFFLINE": "", "HF_TOKEN": ""}
 
     def commit(self, name: str) -> str:
-        """The newest commit of a model on the hub."""
+        """Return the newest commit of a model on the hub."""
         return self.hub.repos["model", name].commits[-1].oid
 
     def training(self, recipe: str) -> dict[str, Any]:
-        """The ``training.json`` that a recipe's training left."""
+        """Return the ``training.json`` of a recipe's checkpoint."""
         content: dict[str, Any] = json.loads((self.out / "models" / recipe / "training.json").read_text("utf-8"))
         return content
 
 
 def ran(done: Done) -> list[str]:
-    """The verbs of the steps that a run did not find done, in their order."""
+    """Return the verbs of the steps that a run executed, in order."""
     lines = [line for line in done.stderr.splitlines() if "running: python -m baselines " in line]
     return [line.split("python -m baselines ")[1].split()[0] for line in lines]

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def row(number: int, question: str, documents: list[list[str]], answers: list[str] | None = None) -> dict[str, Any]:
-    """A raw row of the given paragraphs, a list for each document; no ``answers`` at all where None."""
+    """Return a raw row with the given paragraphs, a list for each document. ``answers`` is omitted if None."""
     content: dict[str, Any] = {
         "question_id": number,
         "question": question,

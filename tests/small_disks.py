@@ -1,4 +1,4 @@
-"""Disks that are full, or read-only: one of its own for a test, where the system lets us mount it."""
+"""Full or read-only disks for a test, if the system allows mounting."""
 
 import contextlib
 import subprocess
@@ -10,9 +10,9 @@ import pytest
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: int = 1 << 20, mode: str = "rw") -> Iterator[Path]:
-    """``folder`` as a disk of ``size`` bytes for the block; ``mode``: rw or ro.
+    """Mount a disk of ``size`` bytes at ``folder`` for the block. ``mode``: rw or ro.
 
-    Skips the test where none may be mounted.
+    Skips the test if mounting is not allowed.
     """
     folder.mkdir()
     mounted = subprocess.run(

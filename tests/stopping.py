@@ -1,4 +1,4 @@
-"""Signals in tests: as a terminal's command finds them, and where Python drops what their handlers raise."""
+"""Signals in tests: handlers as in a terminal, and exceptions of handlers that Python discards."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def heeded() -> Iterator[None]:
-    """Signals as a terminal's command finds them: one that a script puts into the background ignores Ctrl-C."""
+    """Set signal handlers as in a terminal, because a background process of a script ignores Ctrl-C."""
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
@@ -19,7 +19,7 @@ def heeded() -> Iterator[None]:
 
 
 class InDestructor:
-    """A signal that comes while this is freed; Python drops what its handler raises there."""
+    """An object that sends a signal on deletion, when Python discards exceptions of the handler."""
 
     def __init__(self, number: int = signal.SIGTERM) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""A made-up world in which matching words does not help: an answer says what was asked in other words.
+"""Data in which word matching fails, because an answer uses synonyms of the question's words.
 
 Every question word has one synonym, known from the training questions alone. A passage that answers a question has the
 synonyms of its words, and question words that were not asked; a passage with the question's own words answers nothing.
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def words(first: str, count: int) -> list[str]:
-    """``count`` different made-up words of two syllables."""
+    """Return ``count`` distinct random words of two syllables."""
     syllables = [first + vowel for vowel in "aeiou"], [c + v for c in "bdfgklmnp" for v in "aeiou"]
     return ["".join(pair) for pair in itertools.product(*syllables)][:count]
 

@@ -1,4 +1,4 @@
-"""Rounds of annotation: packages out, judgments in, nothing lost; quality control by annotators of known errors."""
+"""Test annotation rounds: export, import, and quality control with annotators whose errors are known."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ from builders.core.files import alone
 
 @pytest.fixture
 def round_(tmp_path: Path) -> Path:
-    """Two packages of twelve pairs."""
+    """A round with two packages of 12 pairs."""
     return make_round(tmp_path)
 
 
@@ -66,7 +66,7 @@ def test_terms_in_common_are_marked_and_texts_are_no_markup() -> None:
     terms = common_terms(query, passage)
     assert marked(passage, terms) == "&lt;b&gt;<mark>高铁</mark>票&lt;/b&gt;可以<mark>提前</mark>买 &amp; 退，怎么都行"
     assert marked(query, terms) == "<mark>高铁</mark>票怎么<mark>提前</mark>几天买？"
-    # In any case, and never within an escape.
+    # Terms match in upper and lower case, but never inside an HTML entity.
     assert common_terms("amp 是什么 GT500", "AMP & gt500") == ["gt500", "amp"]
     assert marked("AMP & gt500 <", ["gt500", "amp"]) == "<mark>AMP</mark> &amp; <mark>gt500</mark> &lt;"
 
@@ -81,7 +81,7 @@ def test_a_cell_that_a_spreadsheet_would_compute_is_shown_as_text(tmp_path: Path
 
 def test_judgments_are_added_once_and_none_is_taken_back(round_: Path, tmp_path: Path) -> None:
     sheet, folder = round_ / "packages" / "dev-001.csv", round_ / "judgments"
-    # What is not judged yet is passed over.
+    # Rows without a label are skipped.
     assert judge(round_, ANNA, sheet, lambda row: 1 if truth(row) else "").stdout.startswith("1 new judgments of 1:")
     assert judge(round_, ANNA, sheet, truth).stdout.startswith("11 new judgments of 12")
     found = judgments(round_)
@@ -92,10 +92,10 @@ def test_judgments_are_added_once_and_none_is_taken_back(round_: Path, tmp_path:
     assert all(path.stem == hashlib.sha256(content).hexdigest() for path, content in before.items())
     assert judge(round_, ANNA, sheet, truth).stdout.startswith("0 new judgments of 12")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    # Whoever changes their mind adds a judgment.
+    # A changed label adds a judgment.
     assert judge(round_, ANNA, sheet, lambda row: 0).stdout.startswith("1 new judgments of 12")
     assert all(path.read_bytes() == content for path, content in before.items())
-    # Another copy of the round takes the files as they are.
+    # Another copy of the round can import the files of judgments unchanged.
     other = make_round(tmp_path / "other")
     annotate("import", other, *folder.iterdir())
     assert sorted(map(str, judgments(other))) == sorted(map(str, judgments(round_)))
@@ -117,7 +117,7 @@ def test_a_sheet_comes_back_in_every_form(round_: Path, tmp_path: Path, form: st
 
 
 def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path) -> None:
-    """People are numbers there; a choice is its alias or its name; who skips a pair judges nothing."""
+    """People are numbers, a choice is its alias or its name, and a skipped pair has no judgment."""
     tasks = json.loads((round_ / "label-studio" / "dev-001.json").read_bytes())
 
     def done(who: object, choice: str, **more: object) -> dict[str, object]:
@@ -146,7 +146,7 @@ def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path)
 @pytest.mark.parametrize(("people", "new"), [((ANNA, BEN), [b"12", b"12"]), ((ANNA, ANNA), [b"0", b"12"])])
 def test_two_imports_at_once_lose_nothing(round_: Path, people: tuple[str, str], new: list[bytes]) -> None:
     running = []
-    with alone(round_ / "judgments", round_):  # both are about to write before either may
+    with alone(round_ / "judgments", round_):  # both processes wait for the lock
         for who in people:
             file = export_of(round_ / "label-studio" / "dev-001.json", who, truth, round_ / f"{who}.json")
             words = command("builders", "annotate", "import", "--round", round_, file)
@@ -158,30 +158,30 @@ def test_two_imports_at_once_lose_nothing(round_: Path, people: tuple[str, str],
     assert len(found) == len(judgments(round_)) == 12 * len(set(people))
 
 
-SIZE = 100  # pairs a package; two packages
+SIZE = 100  # pairs of a package
 SHEET = "packages/dev-001.csv"
 
 
 @pytest.fixture
 def hundred(tmp_path: Path) -> Path:
-    """Two packages of a hundred pairs; reviewers judge fifty of each."""
+    """A round with two packages of 100 pairs. Reviewers judge 50 pairs of each package."""
     return make_round(tmp_path, "--review-pairs", 50, passages=SIZE, size=SIZE)
 
 
 def annotated(hundred: Path, wrong: int, sheet: str = SHEET) -> None:
-    """Anna judges a package, with so many errors."""
+    """Let Anna judge a package, with this number of errors."""
     judge(hundred, ANNA, hundred / sheet, wrong_in(wrong, read_table(hundred / sheet), "dev-001"))
 
 
 def reviewed(hundred: Path, label: Label = truth, package: str = "dev-001") -> None:
-    """Both reviewers judge what they are given of a package."""
+    """Let both reviewers judge their pairs of a package."""
     annotate("review", hundred, "--reviewers", BEN, CARL)
     for reviewer in (BEN, CARL):
         judge(hundred, reviewer, hundred / "reviews" / reviewer / f"{package}.csv", label)
 
 
 def first(hundred: Path) -> dict[str, Any]:
-    """The verdict of check on the first package."""
+    """Return the verdict of `check` on the first package."""
     found: dict[str, Any] = check(hundred)["packages"][0]
     return found
 
@@ -217,7 +217,7 @@ def test_a_package_below_93_percent_is_sent_back_with_its_labels_and_accepted_wh
     tasks = json.loads((hundred / "label-studio" / "dev-001.v2.json").read_text())
     shown = [task["predictions"][0]["result"][0]["value"]["choices"][0] for task in tasks]
     assert shown == [row["label"] for row in read_table(again)]
-    # Given twice, a check decides once; a late sheet of the earlier version is kept, and does not count.
+    # A second check decides nothing new. A late sheet of the earlier version is stored, but does not count.
     before = (hundred / "round.json").read_bytes()
     late = annotate("import", hundred, "--annotator", "eve", fill(hundred / SHEET, lambda row: 0, hundred / "late.csv"))
     assert late.stdout.startswith("100 new judgments of 100") and "are of versions that were sent back" in late.stderr
@@ -231,7 +231,7 @@ def test_a_package_below_93_percent_is_sent_back_with_its_labels_and_accepted_wh
 
 @pytest.mark.parametrize(("wrong", "expected"), [(7, "accepted"), (8, "sent back as version 2")])
 def test_the_bound_is_93_percent_and_disputes_are_decided(tmp_path: Path, wrong: int, expected: str) -> None:
-    hundred = make_round(tmp_path, passages=SIZE, size=SIZE)  # both reviewers see all hundred
+    hundred = make_round(tmp_path, passages=SIZE, size=SIZE)  # both reviewers see all 100 pairs
     annotated(hundred, wrong)
     reviewed(hundred)
     assert first(hundred)["state"] == expected
@@ -248,7 +248,7 @@ def test_the_bound_is_93_percent_and_disputes_are_decided(tmp_path: Path, wrong:
 
 def test_each_reviewer_is_given_a_draw_of_their_own_and_judges_that(hundred: Path) -> None:
     judge(hundred, ANNA, hundred / SHEET, lambda row: truth(row) if row["corpus-id"] > "8" else "")
-    assert annotate("review", hundred, "--reviewers", BEN, CARL).stdout == ""  # all of it is not judged yet
+    assert annotate("review", hundred, "--reviewers", BEN, CARL).stdout == ""  # the package is not fully judged
     annotated(hundred, wrong=0)
     annotate("review", hundred, "--reviewers", ANNA, BEN, CARL)
     sheets = {name: hundred / "reviews" / name / "dev-001.csv" for name in (ANNA, BEN, CARL)}
@@ -268,12 +268,12 @@ def test_a_sheet_that_somebody_fills_in_is_never_written_over(hundred: Path) -> 
         said = f"{sheet}: the existing file has another text, so it was renamed to {sheet.name}.{number}"
         assert said in done.stderr and sheet.read_bytes() == empty
         assert sheet.with_name(f"{sheet.name}.{number}").read_bytes() == filled
-    annotate("review", hundred, "--reviewers", BEN)  # the same again is no other text
+    annotate("review", hundred, "--reviewers", BEN)  # the same text causes no renaming
     assert len([*sheet.parent.iterdir()]) == 5
 
 
 def test_a_tie_between_annotators_is_nobodys_error(tmp_path: Path) -> None:
-    """A second annotator, who is right where the first errs, makes no package worse."""
+    """A second annotator who is right in the first annotator's errors does not lower the accuracy."""
     hundred = make_round(tmp_path, "--review-pairs", 80, passages=80, size=80)
     errors = [f"{row['query-id']} {row['corpus-id']}" for row in read_table(hundred / SHEET)][:7]
 
@@ -281,7 +281,7 @@ def test_a_tie_between_annotators_is_nobodys_error(tmp_path: Path) -> None:
         return lambda row: truth(row) ^ (f"{row['query-id']} {row['corpus-id']}" in wrong)
 
     def outcome(name: str) -> tuple[object, ...]:
-        found = first(Path(shutil.copytree(hundred, tmp_path / name)))  # a package that is accepted once stays so
+        found = first(Path(shutil.copytree(hundred, tmp_path / name)))  # accepted packages would stay accepted
         return found["accuracy"], found["state"], found["ties"], found["reviews"][BEN]
 
     judge(hundred, ANNA, hundred / SHEET, but(errors[:4]))
@@ -303,7 +303,7 @@ def test_a_package_is_accepted_by_the_rule_in_other_words(reviews: list[list[boo
 def test_kappa_is_that_of_the_textbooks() -> None:
     # Cohen: 20 + 15 of 50 agree, 25 and 30 say yes: (0.7 - 0.5) / (1 - 0.5).
     assert cohen([1] * 25 + [0] * 25, [1] * 20 + [0] * 5 + [1] * 10 + [0] * 15) == pytest.approx(0.4)
-    # Where everybody gives one label, kappa says nothing.
+    # Kappa is undefined if all labels are equal.
     assert cohen([1, 1], [1, 1]) is None and fleiss([[1, 1], [1, 1]]) is None
     votes = {"p1": {"a": 1, "b": 1}, "p2": {"a": 0, "b": 0}, "p3": {"a": 1, "c": 0}, "p4": {"c": 1}}
     assert cohen_of(votes) == {"a, b": {"kappa": 1.0, "pairs": 2}, "a, c": {"kappa": 0.0, "pairs": 1}}

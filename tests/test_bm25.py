@@ -1,4 +1,4 @@
-"""BM25's scores, order and ties against Lucene's formula written out."""
+"""BM25's scores, order and ties, compared with a direct implementation of Lucene's formula."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ from baselines.bm25.engine_numba import write_index as write_postings
 def check_against_lucene(
     index: NumbaIndex, corpus: dict[str, list[str]], query: list[str], top_k: int, k1: float = 1.2, b: float = 0.75
 ) -> None:
-    """Right scores, right order, nothing better left out; scores that are equal on paper go by id."""
+    """Check scores, order and completeness of the hits. Equal scores must be sorted by id."""
     hits = index.search(query, top_k)
     scores = lucene_scores(corpus, query, k1, b)
     assert len(hits) == min(top_k, len(scores))
@@ -27,12 +27,12 @@ def check_against_lucene(
     expected = [scores[corpus_id] for corpus_id, _ in hits]
     assert [score for _, score in hits] == pytest.approx(expected, rel=1e-5, abs=tolerance)
     rounded = sorted(((-float(f"{score:.5e}"), corpus_id) for corpus_id, score in scores.items()))
-    if len({score for score, _ in rounded}) == _distinct(scores):  # no two scores that only rounding tells apart
+    if len({score for score, _ in rounded}) == _distinct(scores):  # rounding does not merge distinct scores
         assert [corpus_id for corpus_id, _ in hits] == [corpus_id for _, corpus_id in rounded[:top_k]]
 
 
 def _distinct(scores: dict[str, float]) -> int:
-    """Scores are the same where they differ by less than what sums of 64-bit floats lose."""
+    """Count distinct scores. Differences within the rounding error of 64-bit sums are ignored."""
     falling = sorted(scores.values(), reverse=True)
     return sum(
         not place or above - score > 1e-12 * above
@@ -66,7 +66,7 @@ def test_any_k1_and_b_from_one_index(tmp_path: Path, k1: float, b: float) -> Non
 
 @functools.cache
 def zipf_corpus(passages: int) -> dict[str, list[str]]:
-    """Frequent words in most passages, thousands of rare ones, empty passages, words that come hundreds of times."""
+    """A corpus with frequent words, thousands of rare words, empty passages, and words repeated hundreds of times."""
     rng = random.Random(passages)
     corpus = {f"d{n:05d}": [f"z{int(rng.paretovariate(0.4)) % 5_000}" for _ in range(n % 40)] for n in range(passages)}
     corpus["many"] = ["z1"] * 300 + ["z2"] * 255 + ["z3"] * 254 + ["z4"] * 70_000
@@ -124,7 +124,7 @@ def test_passages_without_a_token_are_never_found(tmp_path: Path) -> None:
 
 
 def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
-    """500 passages with one score, written in a random order, far more than are fetched at first."""
+    """500 passages with the same score are written in random order. This is far more than the first fetch."""
     ids = [f"{n:03d}" for n in range(500)]
     random.Random(1).shuffle(ids)
     index = build(tmp_path, {**{i: ["same", "words"] for i in ids}, "best": ["same", "same"], "z": ["rare", "x"]})
@@ -142,7 +142,7 @@ def test_passages_of_the_same_words_tie_whatever_the_order_of_their_words(tmp_pa
         for _ in range(4):
             rng.shuffle(words)
             corpus[f"{rng.getrandbits(40):010x}-{group}"] = words[:]
-    # Written apart: some engine versions add a query's words in an order that depends on the passages just before.
+    # Shuffle the groups, because some engine versions add a query's words in an order set by the preceding passages.
     index = build(tmp_path, dict(rng.sample(list(corpus.items()), len(corpus))))
     for _ in range(100):
         hits = index.search([rng.choice(WORDS) for _ in range(12)], 100)

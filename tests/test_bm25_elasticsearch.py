@@ -1,4 +1,4 @@
-"""The Elasticsearch engine against a loopback server: the hits of the engines in this process, and every failure."""
+"""The Elasticsearch engine with a test server on loopback: the same hits as the numba engine, and every failure."""
 
 import logging
 import random
@@ -83,7 +83,7 @@ def test_an_index_that_is_not_whole_is_built_again(release: Release, caplog: pyt
         server.faults = [Fault("PUT .*_bulk", 400)]
         with pytest.raises(InputError, match="HTTP 400: asked for"):
             open_remote(Texts(release), server.url, 1)
-        for _ in range(2):  # of an index half written, and of one that has lost a passage
+        for _ in range(2):  # first an incomplete index, then an index that has lost a passage
             caplog.clear()
             index = open_remote(Texts(release), server.url, 1)
             assert "is incomplete; rebuilding the index" in caplog.text

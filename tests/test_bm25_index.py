@@ -1,4 +1,4 @@
-"""The verb ``bm25``: its analyzers, the index that it keeps, the run that it writes, k1 and b found on questions."""
+"""The verb ``bm25``: analyzers, cached index, run, and tuning of k1 and b."""
 
 import json
 import logging
@@ -38,7 +38,7 @@ def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path)
 
 
 def _flip(path: Path) -> None:
-    """Change a byte of a file; what is mapped into memory stays."""
+    """Change a byte of a file in a new file, so that existing memory maps stay intact."""
     data = bytearray(path.read_bytes())
     data[len(data) // 3] ^= 1
     path.unlink()
@@ -72,7 +72,7 @@ def test_the_index_is_kept_until_the_corpus_changes_or_it_is_damaged(
 
 
 def bm25(release: Path, *words: object, code: int = 0) -> Done:
-    """The run of a release's dev questions beside it, from an index beside it."""
+    """Search the dev questions of a release. The run and the index are written beside the release."""
     folder = release.parent
     first = ("bm25", "--release", release, "--out", folder / "r.run.gz", "--index", folder / "indexes")
     return run("baselines", *first, "--threads", 2, *words, code=code)
@@ -129,7 +129,7 @@ def test_every_analyzer_has_an_index_of_its_own_and_asks_as_it_was_built(tmp_pat
     release = open_release(make_release(tmp_path / "release"))
     analyzers = [Analyzer(name, drop) for name in WANTED for drop in (False, True)]
     assert len({json.dumps(Texts(release, analyzer=each).key("e")) for each in analyzers}) == len(analyzers)
-    # That of words is what it was before there were others: indexes that are kept go on being used.
+    # The version of words must not change, so that cached indexes of earlier versions remain valid.
     assert Texts(release).key("e")["segmenter"] == f"{segmenter_version()} tokens 1"
     index = engine_numba.open_index(Texts(release, analyzer=Analyzer("characters")), tmp_path / "indexes", 1)
     assert index.analyzer == Analyzer("characters")
@@ -139,7 +139,7 @@ def test_every_analyzer_has_an_index_of_its_own_and_asks_as_it_was_built(tmp_pat
 def test_values_are_moved_one_at_a_time_until_neither_gets_better() -> None:
     assert descend(lambda k1, b: -abs(k1 - 0.6) - abs(b - 0.3)) == (0.6, 0.3)
     assert descend(lambda k1, b: -((k1 - 1.5) ** 2) - (b - k1 / 3) ** 2) == (1.5, 0.5)  # b 0.4, k1 1.5, b 0.5
-    assert descend(lambda k1, b: 0.5) == (1.2, 0.75)  # nothing is better: the defaults stay
+    assert descend(lambda k1, b: 0.5) == (1.2, 0.75)  # all values are equally good, so the defaults stay
 
 
 def test_values_are_not_tuned_on_the_questions_that_are_searched(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Caches: what was found in a file holds until the file is another one; a cache that cannot be written is named."""
+"""Caches: entries are valid until the file changes. An error names a cache that cannot be written."""
 
 import os
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from small_disks import small_disk
 from baselines.retrieve.passages import Cache
 from builders.core import cache as verified
 from builders.core.cache import fault_once
-from builders.core.compiled import compiled
 from builders.core.errors import InputError
+from builders.core.jobs import compiled
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 
 
 class Look:
-    """Counts how often it is asked."""
+    """Counts its calls."""
 
     def __init__(self, fault: str = "") -> None:
         self.times, self.fault = 0, fault
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("own_cache", "settled")
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "file"
     path.write_bytes(b"content")
-    os.utime(path, LONG_AGO)  # by the mtime alone, nothing ever changes here
+    os.utime(path, LONG_AGO)  # the mtime never changes here
     return path
 
 
@@ -50,7 +50,7 @@ def test_a_file_is_looked_at_once_for_each_claim(file: Path) -> None:
 
 def _written_again_with_the_old_mtime(file: Path) -> None:
     before = file.stat()
-    while file.stat().st_ctime_ns == before.st_ctime_ns:  # until the clock of the disk has ticked
+    while file.stat().st_ctime_ns == before.st_ctime_ns:  # wait for the next tick of the disk's clock
         file.write_bytes(b"CONTENT")
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
@@ -71,7 +71,7 @@ def test_a_file_that_has_changed_is_looked_at_again(file: Path, change: Callable
 
 
 def test_a_file_that_has_only_just_changed_is_not_trusted_yet(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be written to again within one tick of the clock that its times are taken from."""
+    """A new file may change again within the same tick of the disk's clock."""
     monkeypatch.setattr(verified, "_SETTLED", 10**18)
     look = Look()
     fault_once(file, "x", look)
@@ -86,7 +86,7 @@ def test_where_the_cache_cannot_be_written_a_process_looks_once(file: Path, tmp_
     assert look.times == 1
 
 
-# Folders that are kept
+# Cached folders
 
 
 def build(folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
     with small_disk(tmp_path / "disk", mode="ro") as disk:
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
         for keep in (None, disk / "given"):
-            with pytest.raises(InputError, match=f"^{disk}: nothing can be written there$"):
+            with pytest.raises(InputError, match=f"^{disk}: is not writable"):
                 cache.folder(keep, {}, build)
 
 
@@ -111,4 +111,4 @@ def test_loops_are_compiled_where_nothing_can_be_kept(
 
     monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
     assert compiled(lambda number: number + 1)(1) == 2
-    assert "NUMBA_CACHE_DIR names a folder" in caplog.text
+    assert "set NUMBA_CACHE_DIR to a writable folder" in caplog.text

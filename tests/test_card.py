@@ -1,4 +1,4 @@
-"""The card of a checkpoint: true to its files, with code that runs, beside every local checkpoint, too."""
+"""The card of a checkpoint agrees with the files, and its code runs."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "dual").rename(folder / "two")
     describe(write_dual(folder / "one"), "dual")
     model = SentenceTransformer(str(folder / "one"), device="cpu")
-    model.max_seq_length = 384  # as training leaves it
+    model.max_seq_length = 384  # as written by a training
     model.save_pretrained(str(folder / "one"))
     describe(write_dual(folder / "prompted", prompts={"query": "问：", "document": "文："}), "dual")
     describe(write_cross(folder / "cross2", labels=2), "cross")
@@ -39,13 +39,13 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def head_of(text: str) -> dict[str, Any]:
-    """The card's YAML head."""
+    """Return the card's YAML metadata."""
     found: dict[str, Any] = ModelCard(text).data.to_dict()
     return found
 
 
 def started(folder: Path, **about: Any) -> str:
-    """The card of a checkpoint whose record says this of its start."""
+    """Return the card of a checkpoint whose record has this start."""
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     (folder / "training.json").write_text(json.dumps(record | {"about": record["about"] | about}), encoding="utf-8")
     return model_card(open_checkpoint(folder), "org/name")
@@ -53,20 +53,22 @@ def started(folder: Path, **about: Any) -> str:
 
 def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> None:
     folder = describe(write_dual(tmp_path / "dual"), "dual")
-    for start in ("scratch", "mlm-scratch"):  # of a folder, `train` records the name alone
+    for start in ("scratch", "mlm-scratch"):  # for a folder, `train` records only the name
         card = started(folder, start=start, start_commit=None)
         assert "base_model" not in head_of(card)
     card = started(folder, start="bert-base-chinese", start_commit="c" * 40)
     assert head_of(card)["base_model"] == "bert-base-chinese"
-    assert head_of(started(folder, start="org/base", start_commit=None))["base_model"] == "org/base"  # an older record
+    assert (
+        head_of(started(folder, start="org/base", start_commit=None))["base_model"] == "org/base"
+    )  # a record of an earlier version
     assert "base_model" not in head_of(started(folder, start="../models/mine", start_commit=None))
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("one", ["dual-encoder for", "sentence-transformers 6.0.0", "A plain `encode` is `encode_document`"]),
-        ("two", ["two encoders", "sentence-transformers 6.0.1", "A plain `encode` takes the passages' encoder"]),
+        ("one", ["dual-encoder for", "sentence-transformers 6.0.0", "A plain `encode` equals `encode_document`"]),
+        ("two", ["two encoders", "sentence-transformers 6.0.1", "A plain `encode` uses the encoder of passages"]),
         ("prompted", ["before texts (document `文：`, query `问：`)"]),
         ("cross2", ["cross-encoder of two outputs", "probability of the second output"]),
         ("mlm", ["masked language model", "transformers 4.57"]),

@@ -1,4 +1,4 @@
-"""``check``: each test finds what was put there, and nothing in a release that is whole."""
+"""``check``: each test finds the planted fault, and nothing in an intact release."""
 
 import json
 import os
@@ -19,7 +19,7 @@ Found = dict[str, dict[str, int]]
 
 
 def found(report: Report) -> Found:
-    """Findings of `check`: test -> where -> count, of the tests that found something; sizes apart."""
+    """Return the findings of `check` by test and place, without sizes."""
     tests: Found = {}
     for finding in report.findings:
         if finding.test not in ("split-sizes", "not-tested"):
@@ -31,9 +31,9 @@ def found(report: Report) -> Found:
 def test_a_whole_release_has_no_error(tmp_path: Path) -> None:
     report = check(open_release(make_whole(tmp_path / "release", verb="official")))
     assert found(report) == {} and not report.of("not-tested")
-    sizes = report.of("split-sizes")  # of the official data they should be the paper's
+    sizes = report.of("split-sizes")  # for official data, sizes should equal the paper's
     assert {finding.level for finding in sizes} == {"warning"}
-    assert "4 queries where the paper has 86,395" in [finding.what for finding in sizes]
+    assert "4 queries; the paper has 86,395" in [finding.what for finding in sizes]
 
 
 def _text(rows: Rows, text: str) -> None:
@@ -41,7 +41,7 @@ def _text(rows: Rows, text: str) -> None:
 
 
 def _same_train_and_dev(rows: Rows) -> None:
-    """The dev question is asked in train, too."""
+    """Add the dev question to train."""
     row = rows["dev", "dev"][1]
     rows["queries", "train"].append({"_id": row["query_id"], "text": row["query"]})
     rows["train", "train"].append({**row, "positive_passages": row["positive_passages"]})
@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Change, Found]] = {
 
 
 def _translate_again(rows: Rows) -> None:
-    """The other dev query has the first one's translation, too."""
+    """Give both dev queries the same translation."""
     chinese, english = rows["dev", "dev"][1], rows["crosslingual-queries", "dev"][0]["text"]
     new = md5(f"{english}\n{chinese['query_id']}")
     rows["crosslingual-queries", "dev"].append({"_id": new, "text": english, "zh_id": chinese["query_id"]})
@@ -176,14 +176,14 @@ def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Pa
     assert run(*verb, tmp_path / "nowhere", code=1).error
 
 
-# The files themselves: the manifest names what is there, and nothing else.
+# Files: the manifest names every file and nothing else.
 
 SHARD = "dev/dev-00000-of-00001.parquet"
 
 
 @pytest.mark.usefixtures("own_cache")
 def test_every_byte_is_read_again_whatever_is_known_of_a_file(whole_copy: Path) -> None:
-    """A disk that forgets changes a file and neither its inode nor its times."""
+    """Simulate a failing disk that changes a file's content, but neither its inode nor its times."""
     shard = whole_copy / SHARD
     os.utime(shard, (1, 1))
     assert not found(check(open_release(whole_copy)))

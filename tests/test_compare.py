@@ -30,7 +30,7 @@ HIT, MISS = "good", "other"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The judgments, then the runs. Read them, never write."""
+    """Files of judgments and runs. Do not change them."""
     folder = tmp_path_factory.mktemp("compared")
     return [write_judgments(folder / "qrels"), *write_runs(folder)]
 
@@ -45,7 +45,7 @@ def result_of(*words: Any) -> dict[str, Any]:
 
 
 def ranked(path: Path, ranks: dict[str, int | None]) -> Path:
-    """A run with the positive passage of each query at this rank of 12."""
+    """Return a run with each query's positive passage at the given rank of 12."""
     lists = {
         query: [HIT if place == rank else f"{MISS}{place}" for place in range(1, 13)] for query, rank in ranks.items()
     }
@@ -84,7 +84,7 @@ def test_queries_that_changed_most_come_first_with_both_ranks(tmp_path: Path) ->
     (pair,) = result_of(tmp_path / "qrels", old, new, "--changed", 1)["changed"]
     assert [query["query_id"] for query in pair["queries"]] == ["q1"]
     lines = compare(tmp_path / "qrels", old, new).stdout.splitlines()
-    assert "q1     +100.00  - → 1" in lines  # of a file of judgments no texts are known
+    assert "q1     +100.00  - → 1" in lines  # a file of judgments has no texts
     assert compare(tmp_path / "qrels", old, new, "--changed", 0).stdout.splitlines()[-1].startswith("Recall@50")
 
 
@@ -97,7 +97,7 @@ def test_changed_queries_have_their_texts(tmp_path: Path) -> None:
     before = ["--qrels-config", "qrels-before", "--format", "json"]
     result = json.loads(run("baselines", "compare", *words, *before, *reversed(runs)).stdout)
     assert [query["text"] for query in result["changed"][0]["queries"]] == [QUESTIONS["dev"][0]]
-    assert result["changed"][0]["better"] == "a"  # before, text 0 was the answer
+    assert result["changed"][0]["better"] == "a"  # before the correction, text 0 was the answer
 
 
 def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> None:
@@ -107,7 +107,7 @@ def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> N
     for system, of in zip(result["systems"], evaluated, strict=True):
         assert system["means"] == {name: of["ir_measures"][name] for name in ("nDCG@10", "Success@5")}
     error = compare(*world, "--measure", "MRR", code=1).error
-    assert error.startswith("no measure 'MRR'") and "recall@50" in error and "nDCG@10" in error
+    assert error.startswith("unknown measure 'MRR'") and "recall@50" in error and "nDCG@10" in error
 
 
 def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: list[Path]) -> None:
@@ -130,7 +130,7 @@ def test_what_cannot_be_compared_is_said(world: list[Path], tmp_path: Path) -> N
     printed = compare(qrels, runs[0], runs[0]).stdout
     assert "a - b: MRR@10 is the same on every query" in printed and "nan" not in printed
     done = compare(*world, "--test", "randomisation", "--resamples", 99)
-    assert "no pair can be told apart" in done.stderr and "ᵈ" not in done.stdout
+    assert "no difference can be significant" in done.stderr and "ᵈ" not in done.stdout
 
 
 QUERIES = [f"q{number}" for number in range(60)]
@@ -140,13 +140,13 @@ DEPTH = 20
 
 
 def write_judgments(path: Path) -> Path:
-    """TREC qrels: one positive passage a query."""
+    """Write TREC qrels with one positive passage per query."""
     path.write_text("".join(f"{query} 0 good 1\n" for query in QUERIES))
     return path
 
 
 def write_runs(folder: Path) -> list[Path]:
-    """A TREC run of each of ``SYSTEMS``; the same at every call."""
+    """Write a TREC run of each of ``SYSTEMS``, the same at every call."""
     draw = random.Random(11)
     paths = []
     for name, quality in SYSTEMS.items():
@@ -215,7 +215,7 @@ def test_ranx_says_what_is_recorded_of_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["student"] == RECORDED["student"]
-    for name in SYSTEMS:  # its draws differ from one time to another: the seed is not that of its threads
+    for name in SYSTEMS:  # its draws differ between runs, because the seed does not apply to its threads
         for other, found in said["fisher"][name]["comparisons"].items():
             for measure, p_value in found.items():
                 before = RECORDED["fisher"][name]["comparisons"][other][measure]

@@ -1,4 +1,4 @@
-"""Training pairs compared with the benchmark: what of it they hold."""
+"""Test the comparison of training pairs with the benchmark."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ TICKETS, PHONE = QUESTIONS["dev"]  # answered by TEXTS[4] and TEXTS[5]
 NEAR = TEXTS[5].replace("急着", "急于")
 OTHER = "完全不同的一段文字，讲的是怎样种树。"
 
-# A row that asks TICKETS and answers it, as each library's files have it.
+# A row with TICKETS and its answer, in the format of each library.
 ROWS: dict[str, Any] = {
     "FlagEmbedding": {"query": TICKETS, "pos": [TEXTS[4]], "neg": [TEXTS[5]], "prompt": "x"},
     "Tevatron": {
@@ -50,14 +50,14 @@ def _report(tmp_path: Path, *words: object) -> dict[str, Any]:
 
 
 def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
-    """Of the dev split: questions, positive passages, questions with one of these that were found."""
+    """Return the dev split's counts: found questions, positive passages, and questions with a positive."""
     found = report["all"]["splits"]["dev"]
     return tuple(found[kind]["found"] for kind in ("questions", "positives", "questions with a positive"))  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_pairs_of_every_library_are_read(tmp_path: Path, name: str) -> None:
-    """The negative passage is a positive of the benchmark: it does not count."""
+    """A row's negative passage does not count, even if it is a positive of the benchmark."""
     assert _dev(_report(tmp_path, "--against", _lines(tmp_path / "pairs.jsonl.gz", ROWS[name]))) == (1, 1, 1)
     if name in ("FlagEmbedding", "Tevatron", "triplet"):
         pq.write_table(pa.Table.from_pylist([ROWS[name]]), tmp_path / "pairs.parquet")
@@ -91,7 +91,7 @@ def test_each_text_counts_once_by_its_strongest_way(tmp_path: Path) -> None:
 
 
 def test_a_model_s_scores_find_paraphrases(tmp_path: Path) -> None:
-    """By way of the questions as a release, from which the scores are made."""
+    """Write the questions as a release, and use scores of this release."""
     pairs = _lines(
         tmp_path / "pairs.jsonl", {"query": "火车票早多久可以订", "pos": [OTHER]}, {"query": OTHER, "pos": []}
     )

@@ -1,4 +1,4 @@
-"""``convert``: what Paddle computes, plain sentence-transformers and transformers compute after it."""
+"""``convert``: converted models compute the same as Paddle."""
 
 import json
 from pathlib import Path
@@ -21,10 +21,10 @@ CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
 def check_against_paddle(folder: Path) -> None:
-    """The converted ``dual`` and ``cross`` of a folder give what Paddle gave, in batches with padding and alone."""
+    """Check that the converted ``dual`` and ``cross`` give Paddle's outputs, in padded batches and one by one."""
     paddle = expected(folder)
     queries, passages = paddle["queries"], paddle["passages"]
-    assert len({len(text) for text in passages}) > 1  # there is padding
+    assert len({len(text) for text in passages}) > 1  # the batch has padding
     dual = SentenceTransformer(str(folder / "dual"), device="cpu")
     np.testing.assert_allclose(dual.encode_query(queries), paddle["query_"]["cls"], **CLOSE)
     np.testing.assert_allclose(dual.encode_document(passages), paddle["titlepara_"]["cls"], **CLOSE)
@@ -129,6 +129,6 @@ def test_the_card_of_a_converted_model_says_what_it_is(hub: Hub, call: Command, 
     call("push", "--model", official / "dual", "--repo", "org/official-de", "--create")
     pushed = files(hub, "org/official-de")
     text = pushed["README.md"].decode()
-    assert "the numbers of a folder `dual_params` of Paddle parameters" in text
-    assert "Nothing was trained on the way." in text and "trained with the recipe" not in text
+    assert "from the folder `dual_params` of Paddle" in text
+    assert "conversion trains nothing." in text and "trained with the recipe" not in text
     assert {"recipe.json", "router_config.json", "query_0_Transformer/model.safetensors"} <= set(pushed)

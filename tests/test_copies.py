@@ -1,4 +1,4 @@
-"""``builders official --copy``: copies on a hub become releases."""
+"""Test ``builders official --copy``: releases from copies on a hub."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def parquet(path: Path, **columns: list[Any]) -> None:
 
 
 def c_mteb(folder: Path) -> list[Path]:
-    """Five passages, both dev queries, and all judgments but one; as C-MTEB has them, judgments in a folder apart."""
+    """Write five passages, both dev queries, and most judgments in C-MTEB's format, with a separate folder of qrels."""
     parquet(folder / "DuRetrieval/data/corpus-00000-of-00001-19b9.parquet", id=IDS[1:], text=TEXTS[1:])
     parquet(folder / "DuRetrieval/data/queries-00000-of-00001-7c7e.parquet", id=[*map(md5, DEV)], text=DEV)
     judged = folder / "DuRetrieval-qrels/data/dev-00000-of-00001-d3c3.parquet"
@@ -43,7 +43,7 @@ def c_mteb(folder: Path) -> list[Path]:
 
 
 def mteb(folder: Path, queries: dict[str, str], judged: list[tuple[str, int, float]]) -> list[Path]:
-    """The same as mteb has it: a config a folder. ``judged``: query, number of the passage, score."""
+    """Write the data in mteb's format, with one folder a config. ``judged``: query, number of the passage, score."""
     parquet(folder / "corpus/dev-00000-of-00001.parquet", _id=IDS[1:], text=TEXTS[1:], title=[""] * 5)
     parquet(folder / "queries/dev-00000-of-00001.parquet", _id=[*queries], text=[*queries.values()])
     asked, passages, scores = zip(*judged, strict=True)
@@ -52,7 +52,7 @@ def mteb(folder: Path, queries: dict[str, str], judged: list[tuple[str, int, flo
     return [folder]
 
 
-ODD = ({"q1": DEV[0], md5(DEV[1]): DEV[1]}, [("q1", 4, 1.0), ("q1", 5, 0.0)])  # an id of its own, a score of 0
+ODD = ({"q1": DEV[0], md5(DEV[1]): DEV[1]}, [("q1", 4, 1.0), ("q1", 5, 0.0)])  # a foreign id, and a score of 0
 
 
 def build(out: Path, *words: object, code: int = 0) -> Done:
@@ -62,7 +62,7 @@ def build(out: Path, *words: object, code: int = 0) -> Done:
 def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:
     given = tables()
     for split in ("train", "dev"):
-        bare = json.loads(json.dumps(given[split, split]).replace('"title": "", ', ""))  # as that copy has them
+        bare = json.loads(json.dumps(given[split, split]).replace('"title": "", ', ""))  # the copy has no titles
         lines(tmp_path / "copy" / f"{split}.jsonl.gz", bare)
     done = build(tmp_path / "out", tmp_path / "copy")
     rows = rows_of(tmp_path / "out")
@@ -76,7 +76,7 @@ def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_question_are_united(tmp_path: Path) -> None:
-    """As everywhere (CONTRIBUTING, The rules): no positive is lost, and none is also a negative."""
+    """No positive is lost, and no positive is also a negative (CONTRIBUTING, The rules)."""
     given = [(0, [4], [0, 2]), (1, [5], []), (0, [5], [1]), (0, [4, 3], [2, 5])]  # question, positives, negatives
     rows: list[dict[str, Any]] = []
     for number, *both in given:

@@ -1,4 +1,4 @@
-"""English queries over Chinese passages: the configs, ids, packages, and the quality control of Appendix A.3."""
+"""Test the cross-lingual set: configs, ids, packages, and the quality control of Appendix A.3."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ CHINESE = {
 
 
 def release_of(path: Path, content: dict[str, dict[str, list[str]]]) -> Path:
-    """A release by the project's own draft: split, question, its passages."""
+    """Write a release from (split, question, passages)."""
     texts = dict.fromkeys(text for split in content.values() for found in split.values() for text in found)
     tables: dict[tuple[str, str], list[dict[str, Any]]] = {}
     tables["corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
@@ -109,7 +109,7 @@ def fill(path: Path, rows: list[dict[str, str]]) -> Path:
 
 @pytest.fixture
 def translated(tmp_path: Path) -> tuple[Path, Path]:
-    """A release with 250 dev queries, and its packages of 120, translated."""
+    """A release with 250 dev queries, and translated packages of 120 queries."""
     base = release_of(tmp_path / "many", {"dev": {f'第"{n}"个\t问题': ["答案。"] for n in range(250)}})
     packages = tmp_path / "packages.tsv"
     assert run("export", "--release", base, "--out", packages, "--package-size", 120) == 0
@@ -120,7 +120,7 @@ def translated(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def reviewed(tmp_path: Path, base: Path, packages: Path, wrong: tuple[int, int]) -> list[Path]:
-    """Both reviewers' sheets, with so many wrong pairs in package dev-002."""
+    """Write both reviewers' sheets, with this number of wrong pairs in package dev-002."""
     assert run("review", "--source", packages, "--release", base, "--out", tmp_path / "r.tsv") == 0
     sheets = []
     for reviewer in (1, 2):

@@ -23,7 +23,7 @@ def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Lo
     assert load("restrain-3-interpolation", "train", data_dir=str(everything)).num_rows == 3
     with pytest.raises(ValueError, match=r"no rows of config 'restrain-4-interpolation'; it has .*restrain-3-inter"):
         load("restrain-4-interpolation", data_dir=str(everything))
-    # The builder's own names: the paper's sizes are those that are listed.
+    # The builder's own configs are the paper's sizes.
     assert [f"restrain-{size_name(n)}-interpolation" in dureader_retrieval.CONFIGS for n in (14_000, 45_000, 200_000)]
     for name in ("restrain-0-interpolation", "restrain-03-interpolation", "restrain-3", "resttest-bucket0"):
         with pytest.raises(ValueError, match=f"'{name}' not found"):
@@ -31,7 +31,7 @@ def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Lo
 
 
 def test_splits_are_those_of_the_release_that_have_rows(everything: Path, tmp_path: Path, load: Load) -> None:
-    """In the order that is declared, not in that of the alphabet."""
+    """Splits are in the declared order, not in alphabetical order."""
     release = make_release(tmp_path / "some", {**tables(), ("queries", "test"): [], ("test", "test"): []})
     for config, path, splits in (
         ("queries", release, ["queries", "train", "dev"]),
@@ -42,7 +42,7 @@ def test_splits_are_those_of_the_release_that_have_rows(everything: Path, tmp_pa
         assert list(load(config, data_dir=str(path))) == splits
         assert list(load(config, data_dir=str(path), streaming=True)) == splits
     assert dureader_retrieval.splits_of("queries", data_dir=release) == {"queries": 6, "train": 4, "dev": 2}
-    assert dureader_retrieval.splits_of("qrels") == {"train": None, "dev": None}  # the archive is not asked
+    assert dureader_retrieval.splits_of("qrels") == {"train": None, "dev": None}  # the archive is not requested
     with pytest.raises(ValueError, match="test"):
         load("qrels", "test", data_dir=str(release))
     with pytest.raises(ValueError, match="no rows of config 'test'"):
@@ -68,7 +68,7 @@ def test_columns_of_a_newer_release_are_left_out(tmp_path: Path, load: Load) -> 
 
 def test_own_features_choose_and_cast_columns(release: Path, load: Load) -> None:
     features = datasets.Features({"score": datasets.Value("float32"), "query-id": datasets.Value("string")})
-    load("qrels", "dev", data_dir=str(release))  # a prepared copy with other features is not taken for this one
+    load("qrels", "dev", data_dir=str(release))  # a prepared copy with other features is not reused
     row = load("qrels", "dev", data_dir=str(release), features=features)[0]
     assert row == {"score": 1.0, "query-id": md5(QUESTIONS["dev"][0])}
 
@@ -120,7 +120,7 @@ def test_a_rebuilt_release_gives_its_new_rows_and_an_unchanged_one_is_prepared_o
     before = prepared.stat().st_mtime_ns
     assert load("corpus", "corpus", data_dir=str(release)).cache_files == first.cache_files
     assert first["text"][:] == TEXTS and prepared.stat().st_mtime_ns == before
-    texts = [TEXTS[0].replace("四", "五"), *TEXTS[1:]]  # as long as before
+    texts = [TEXTS[0].replace("四", "五"), *TEXTS[1:]]  # the length is unchanged
     make_release(release, tables(texts))
     for streaming in (False, True):
         rows = load("corpus", "corpus", data_dir=str(release), streaming=streaming)

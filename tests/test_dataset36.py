@@ -1,4 +1,4 @@
-"""``dureader_retrieval.py`` as a loading script of ``datasets`` 3.6, and a release by its path there."""
+"""Load ``dureader_retrieval.py`` as a script of ``datasets`` 3.6, and a release by its path."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ Load = Callable[..., Any]
 
 @pytest.fixture
 def run36(datasets36: Path, tmp_path: Path) -> Load:
-    """``run36(code)``: what the code prints as its last line, as JSON; run in a folder without the project."""
+    """``run36(code)`` runs code in a folder without the project, and returns its last line as JSON."""
 
     def run(code: str, **variables: str) -> Any:
         cwd = tmp_path / "elsewhere"
@@ -50,7 +50,7 @@ def release(tmp_path: Path) -> Path:
 
 def test_the_script_gives_the_rows_that_were_written(run36: Load, everything: Path) -> None:
     names = list(dict.fromkeys(config for config, _ in all_tables()))
-    some = ["corpus", "dev", "crosslingual"]  # two processes are started for each
+    some = ["corpus", "dev", "crosslingual"]  # each starts two processes
     found = run36(f"""
 arguments = dict(data_dir={str(everything)!r}, trust_remote_code=True)
 assert "cmedqa-qrels" in datasets.get_dataset_config_names({str(SCRIPT)!r}, trust_remote_code=True)

@@ -1,4 +1,4 @@
-"""Data that cannot be loaded is one clear error that says what to do."""
+"""Data that cannot be loaded gives one clear error with advice."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_an_unknown_or_missing_config_says_what_there_is(tmp_path: Path, load: L
 
 
 def flip_a_byte(path: Path) -> None:
-    """Change one byte and set the time of change back, as a careless copy would."""
+    """Change one byte, and restore the mtime, as a careless copy does."""
     before = path.stat()
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -66,7 +66,7 @@ def test_a_damaged_shard_is_named(
             list(load("corpus", "corpus", data_dir=str(release), **how))
         assert str(error.value).startswith(f"{shard}: ")
         assert "\n" not in str(error.value)
-    assert list(load("dev", "dev", data_dir=str(release))) == tables()["dev", "dev"]  # the other configs are whole
+    assert list(load("dev", "dev", data_dir=str(release))) == tables()["dev", "dev"]  # the other configs are intact
 
 
 def without_a_shard(manifest: dict[str, Any]) -> str:

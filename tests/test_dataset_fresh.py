@@ -1,4 +1,4 @@
-"""Loading a release in a fresh interpreter: by its path alone, from any working directory, without a network."""
+"""Load a release in a fresh interpreter by its path, from any working directory, without a network."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from releases import all_tables, make_release, tables
 
 
 def python(code: str, cwd: Path, home: Path, **environment: str) -> Any:
-    """Run ``code`` by a fresh interpreter in ``cwd``; returns the last line that it prints, JSON."""
+    """Run ``code`` in a fresh interpreter in ``cwd``, and return its last line of JSON."""
     # Left at once when done: the library's own Parquet reader, stopped while streaming, can abort an interpreter that
     # shuts down (apache/arrow issue 45214), after all rows were read.
     code = f"{code}\nimport os, sys\nsys.stdout.flush()\nos._exit(0)"
@@ -52,7 +52,7 @@ def test_the_working_directory_does_not_matter(release: Path, tmp_path: Path, wh
     cwd = ROOT if where == "repository" else tmp_path / where
     cwd.mkdir(exist_ok=True)
     if where == "full":
-        make_release(cwd / "dureader_retrieval")  # a folder of the dataset's own name
+        make_release(cwd / "dureader_retrieval")  # a folder with the dataset's name
         (cwd / "train.csv").write_text("a\n1\n", encoding="utf-8")
         (cwd / "dureader_retrieval.json").write_text("{}", encoding="utf-8")
     code = f"""

@@ -1,4 +1,4 @@
-"""README and docs/ are true: their commands run, print what is shown, and link to what is there."""
+"""README and docs/: commands run, outputs are as shown, and links work."""
 
 import importlib
 import json
@@ -30,7 +30,7 @@ def name_of(page: Path) -> str:
 
 
 def write_sources(folder: Path, sample: Path) -> None:
-    """Small files of the kinds that the pages name, in a folder."""
+    """Write small files with the names used on the pages."""
     release = open_release(sample)
     questions = {split: release.table("queries", split).to_pylist() for split in ("train", "dev", "test")}
     asked = "".join(f"{number}\td{number % 10}\t问题{number}？\t略\n" for number in range(960))
@@ -69,7 +69,7 @@ def write_sources(folder: Path, sample: Path) -> None:
 def place(
     tmp_path: Path, sample_release: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """The folder where a page's blocks run: the sample built, sources beside it, caches of the session's own."""
+    """The folder in which a page's blocks run, with the built sample, sources and separate caches."""
     shutil.copytree(sample_release, tmp_path / "build/sample")
     for name in ("builders", "baselines"):  # the sample, the settings
         (tmp_path / name).symlink_to(ROOT / name)
@@ -92,6 +92,14 @@ def test_the_blocks_of_a_page_run_and_print_what_is_shown(page: Path, place: Pat
         printed = None
 
 
+def test_the_notebook_runs_and_prints_what_it_shows(place: Path) -> None:
+    names: dict[str, object] = {}
+    for cell in json.loads((ROOT / "docs/own_model.ipynb").read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            printed = python("".join(cell["source"]), names)
+            assert printed == "".join(line for each in cell["outputs"] for line in each.get("text", ()))
+
+
 def test_a_block_that_is_not_run_says_why() -> None:
     for page in PAGES:
         for block in blocks(page):
@@ -101,7 +109,7 @@ def test_a_block_that_is_not_run_says_why() -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, *TOOLS, *VERBS], ids=name_of)
 def test_every_command_that_is_shown_has_options_that_exist(page: Path) -> None:
-    """The commands of blocks that are not run, and the examples of every ``--help``."""
+    """Return the commands of blocks that are not run, and the examples of every ``--help``."""
     shown = [block.text for block in blocks(page) if not block.is_run]
     # Of a help text, the example's commands and the lines that go on behind a backslash.
     shown = ["".join(re.findall(r"^ *python -m (?:.*\\\n)*.*\n", text, re.MULTILINE)) for text in shown]

@@ -1,4 +1,4 @@
-"""Embeddings: those of sentence-transformers, row by row, searched as the model ranks; what does not fit is refused."""
+"""Embeddings equal sentence-transformers' row by row, search has the model's order, and wrong inputs are refused."""
 
 import random
 import subprocess
@@ -42,7 +42,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def texts_of_all_lengths(count: int) -> list[str]:
-    """Different texts, from one character to longer than the models read."""
+    """Different texts, from one character to more than the models' limit."""
     rng = random.Random(count)
     characters = "".join(TEXTS)
     texts = {"".join(rng.choices(characters, k=rng.choice([1, 8, 60, 200, 600]))) for _ in range(2 * count)}
@@ -74,7 +74,7 @@ def test_rows_are_what_sentence_transformers_gives(tmp_path: Path, models: Path,
     np.testing.assert_allclose(open_vectors(tmp_path / "q").all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
     content = (tmp_path / "p" / "manifest.json").read_text()
     assert str(tmp_path) not in content and str(models) not in content
-    # By two processes: files do not depend on who encodes them.
+    # Two processes write the same files as one.
     options += ["--shard-rows", "64", "--batch-tokens", "2000", "--device", "cpu,cpu"]
     assert encode(*options, "--out", tmp_path / "two") == 0
     for path in (tmp_path / "two").iterdir():
@@ -119,7 +119,7 @@ def test_a_model_whose_numbers_do_not_fit_is_refused(
     model.save_pretrained(str(tmp_path / "large"))
     release = release_of(tmp_path / "release", [])
     assert encode("--release", release, "--model", tmp_path / "large", "--out", tmp_path / "p") == 1
-    assert "numbers that 16 bits cannot" in capsys.readouterr().err
+    assert "numbers that are too large for 16 bits" in capsys.readouterr().err
 
 
 def test_a_fingerprint_changes_with_weights_and_settings_only(tmp_path: Path, models: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--model", "WORLD/other-model"], "is not the model that encoded"),
-        (["--queries", "WORLD/passages"], "holds the passages of corpus/corpus; expected the queries of queries/train"),
+        (["--queries", "WORLD/passages"], "has the passages of corpus/corpus; expected the queries of queries/train"),
         (["--queries", "WORLD/queries", "--passages", "WORLD/p-other-release"], "was encoded from another release"),
         (["--queries", "WORLD/queries", "--passages", "WORLD/none"], "not a directory of embeddings"),
     ],

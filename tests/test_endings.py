@@ -165,7 +165,11 @@ def test_too_little_memory_is_one_line(error: Exception, capfd: pytest.CaptureFi
     [
         ("-v 2097152", "builders release --quiet --raw {sample} --out {out}/release", ""),
         ("-v 2097152", "baselines bm25 --quiet --release {release} --index {out}/index --out {out}/run", ""),
-        ("-f 20", "builders release --quiet --raw {sample} --out {out}/release", ": file too large; make room there"),
+        (
+            "-f 20",
+            "builders release --quiet --raw {sample} --out {out}/release",
+            ": file too large; free some space there",
+        ),
     ],
 )
 def test_2_gb_of_addresses_are_enough(sample_release: Path, tmp_path: Path, limit: str, words: str, said: str) -> None:
@@ -195,7 +199,7 @@ def test_a_full_disk_is_named_whatever_a_library_says(tmp_path: Path, error: Exc
         with pytest.raises(DiskFull) as caught, writing(disk / "runs"), writing(tmp_path):
             raise error
     words = "disk quota exceeded" if error.args[0] == errno.EDQUOT else "no space left on device"
-    assert str(caught.value) == f"{disk / 'runs'}: {words}; make room there, and run the same command again"
+    assert str(caught.value) == f"{disk / 'runs'}: {words}; free some space there, and run the same command again"
 
 
 _MANY = 400_000  # bytes that each library writes at least, which are no shorter when they are compressed
@@ -218,7 +222,7 @@ def test_whatever_library_fills_a_disk_the_disk_is_named(write: Callable[[Path],
     for number, size in enumerate((4 << 10, 20 << 10, 100 << 10, 300 << 10)):
         with (
             small_disk(tmp_path / str(number), size) as disk,
-            pytest.raises(DiskFull, match=f"^{disk}: no space left on device; make room"),
+            pytest.raises(DiskFull, match=f"^{disk}: no space left on device; free some space"),
             writing(disk),
         ):
             write(disk)
@@ -239,7 +243,7 @@ def test_a_pull_that_fills_the_disk(hub: Hub, call: Callable[..., Done], checkpo
     call("push", "--quiet", "--model", checkpoint, "--repo", "org/name", "--create")
     with small_disk(tmp_path / "disk", 40 << 10) as disk:
         said = error_of(call("pull", "--quiet", "org/name", "--out", disk / "out", code=1))
-        assert said.startswith(f"error: {disk}/") and ": no space left on device; make room" in said
+        assert said.startswith(f"error: {disk}/") and ": no space left on device; free some space" in said
         enlarge(disk)
         call("pull", "--quiet", "org/name", "--out", disk / "out")
         assert [path.name for path in disk.iterdir()] == ["out"]

@@ -1,4 +1,4 @@
-"""Exact search against brute force: scores, order, ties, devices."""
+"""Exact search compared with brute force: scores, order, ties, devices."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Index:
 
 
 def brute_force(queries: np.ndarray, passages: np.ndarray, ranks: np.ndarray, top_k: int) -> list[Hits]:
-    """Every score in 64 bits, rounded to 32; sorted by score, then by the ids' order."""
+    """Return all scores, computed in 64 bits and rounded to 32, sorted by score and then by id."""
     scores = (queries.astype(np.float64) @ passages.astype(np.float64).T).astype(np.float32)
     best = []
     for row in scores:
@@ -50,7 +50,7 @@ def brute_force(queries: np.ndarray, passages: np.ndarray, ranks: np.ndarray, to
 
 
 def ordered(found: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarray, top_k: int) -> list[Hits]:
-    """As the command does: what tied at the end is cut by the ids' order."""
+    """Cut ties at the end by the order of ids, as the command does."""
     hits = [list(zip(rows.tolist(), scores.tolist(), strict=True)) for rows, scores in found]
     return [sorted(each, key=lambda hit: (-hit[1], ranks[hit[0]]))[:top_k] for each in hits]
 

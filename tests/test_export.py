@@ -1,4 +1,4 @@
-"""``builders export``: each format, read back by a reader of the test's own, holds what the release holds."""
+"""``builders export``: an independent reader of each format finds the content of the release."""
 
 import json
 from pathlib import Path
@@ -45,14 +45,14 @@ def files(folder: Path) -> set[str]:
 
 
 def content(path: Path) -> list[Any]:
-    """The rows of a file: objects of JSON lines; fields of a line, apart by tabs, or by spaces where there are none."""
+    """Return the rows of a file: objects of JSON lines, or fields separated by tabs, else by spaces."""
     if path.suffix == ".jsonl":
         return json_lines(path)
     return [each if each[1:] else tuple(each[0].split(" ")) for each in tsv(path)]
 
 
 def expected(layout: str, rows: Rows) -> dict[str, list[Any]]:
-    """The rows of every file that an export of ``rows`` has."""
+    """Export ``rows``, and return the rows of every file."""
     corpus, splits = rows["corpus", "corpus"], ("train", "dev", "test")
     in_lines = {split: [(row["_id"], in_a_line(row["text"])) for row in rows["queries", split]] for split in splits}
     judged = {
@@ -93,7 +93,7 @@ LAYOUTS = ["beir", "trec", "msmarco", "tevatron"]
 @example(texts=NASTY)
 def test_an_export_read_back_is_the_release_whatever_its_texts(layout: str, tmp_path: Path, texts: list[str]) -> None:
     rows = tables(texts)
-    rows["queries", "test"].append({"_id": md5(texts[0]), "text": texts[0]})  # a query may hold anything, too
+    rows["queries", "test"].append({"_id": md5(texts[0]), "text": texts[0]})  # a query may have any characters, too
     check(layout, rows, make_release(tmp_path / "release", rows))
 
 
@@ -101,7 +101,8 @@ def test_what_a_tsv_cannot_hold_is_reported(tmp_path: Path, caplog: pytest.LogCa
     release = open_release(make_release(tmp_path / "release", tables(NASTY)))
     export(release, "msmarco", tmp_path / "out")
     changed = sum(text != in_a_line(text) for text in NASTY)
-    assert f"collection.tsv: in {changed} of {len(NASTY)} lines, tabs and line ends were" in caplog.text
+    words = f"collection.tsv: replaced tabs and line ends by spaces in {changed} of {len(NASTY)} lines"
+    assert words in caplog.text
     marker = json.loads((tmp_path / "out" / "EXPORT").read_text(encoding="utf-8"))
     assert marker["texts_with_spaces_for_tabs_and_line_ends"] == {"collection.tsv": changed}
 
@@ -137,9 +138,11 @@ def test_an_out_of_domain_set_is_joined_from_queries_judgments_and_corpus(tmp_pa
 
 def test_a_set_that_the_release_lacks_is_named(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    with pytest.raises(InputError, match=r"lacks 'cmedqa-corpus', .*; `python -m builders add cmedqa` makes it"):
+    with pytest.raises(
+        InputError, match=r"lacks the config 'cmedqa-corpus' .*; `python -m builders add cmedqa` makes this"
+    ):
         write(release, "beir", "cmedqa")
-    with pytest.raises(InputError, match="main set only"):
+    with pytest.raises(InputError, match="has only the main set"):
         write(release, "official", "cmedqa")
     assert {path.name for path in tmp_path.iterdir()} == {"release"}
 
@@ -166,4 +169,4 @@ def test_an_id_with_blanks_is_refused(layout: str, bad: str, tmp_path: Path) -> 
     release = make_release(tmp_path / "release", rows)
     with pytest.raises(InputError) as error:
         export(open_release(release), layout, tmp_path / "out")
-    assert str(error.value).startswith(f"{release}: has the id {bad!r}, which is empty or holds blanks; expected ids")
+    assert str(error.value).startswith(f"{release}: has the id {bad!r}, but ")

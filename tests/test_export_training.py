@@ -1,4 +1,4 @@
-"""``builders export`` for training elsewhere, with mined negatives; runs whose scores no tool orders otherwise."""
+"""``builders export`` of training data with mined negatives, and of runs with unambiguous order."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """A release without negatives; train question n is answered by text n, the first one by text 4, too."""
+    """A release without negatives. Text n answers train question n; text 4 also answers the first question."""
     rows = tables()
     for split in ("train", "dev"):
         for row in rows[split, split]:
@@ -31,7 +31,7 @@ def release(tmp_path: Path) -> Path:
 
 
 def mined(path: Path, rows: dict[str, list[int]]) -> Path:
-    """A file of `mine`: by the question, the numbers of the texts."""
+    """Write a file of `mine` from numbers of texts by question."""
     lines = [{"query-id": md5(query), "negative-ids": [md5(TEXTS[n]) for n in texts]} for query, texts in rows.items()]
     path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode(), mtime=0))
     return path
@@ -75,13 +75,13 @@ def test_negatives_are_dealt_to_the_positives(release: Path, negatives: Path, la
     assert json_lines(out / name) == expected
     names = {"train.jsonl", name}  # dev has no negatives
     assert {path.name for path in out.iterdir()} == {"EXPORT", *names}
-    assert "train.jsonl: 2 queries without a positive or a negative passage are left out" in done.stderr
+    assert "train.jsonl: skipped 2 queries without a positive or negative passage" in done.stderr
     left_out = json.loads((out / "EXPORT").read_text("utf-8"))["queries_without_a_positive_or_a_negative"]
     assert left_out == dict.fromkeys(names, 2)
 
 
 def test_mined_negatives_come_before_a_row_s_own_and_none_is_a_positive(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release")  # whose rows have texts 0 and 1 as negatives
+    release = make_release(tmp_path / "release")  # its rows have texts 0 and 1 as negatives
     given = mined(tmp_path / "one.gz", {TRAIN[2]: [5, 2, 1]}), mined(tmp_path / "two.gz", {TRAIN[2]: [4, 5]})
     _, out = export(release, "tevatron", "--negatives", *given)
     rows = json_lines(out / "train.jsonl")
@@ -122,7 +122,7 @@ def test_trec_eval_finds_in_an_exported_run_what_we_find(release: Path, tmp_path
         found: float = judged.evaluate({query: {line[2]: float(line[4]) for line in lines}})[query]["recip_rank"]
         return found
 
-    assert reciprocal_rank(tmp_path / "mine.run") == 0.5  # of equal scores the higher id comes first there
+    assert reciprocal_rank(tmp_path / "mine.run") == 0.5  # there, the higher id comes first among equal scores
     assert reciprocal_rank(out / "runs" / "mine.trec") == 1
 
 
@@ -133,7 +133,7 @@ def test_a_run_without_ties_is_copied_as_it_is(release: Path, tmp_path: Path) ->
     _, out = export(release, "trec", "--run", tmp_path / "mine.trec", "--runs-only")
     assert sorted(path.name for path in out.rglob("*") if path.is_file()) == ["EXPORT", "mine.trec"]
     done, _ = export(release, "trec", "--runs-only", code=1)
-    assert done.error == "--runs-only goes with --run"
+    assert done.error == "--runs-only needs --run"
     (tmp_path / "mine.txt").write_text(TIES)
     done, _ = export(release, "trec", "--run", tmp_path / "mine.trec", tmp_path / "mine.txt", code=1)
-    assert done.error.endswith("a second run 'mine'; give each a name of its own")
+    assert done.error.endswith("another run is also named 'mine'; rename one of the files")

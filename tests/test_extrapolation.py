@@ -1,4 +1,4 @@
-"""Sets for interpolation and extrapolation: configs, label overlap, vectors, and their drawing against brute force."""
+"""Test sets for interpolation and extrapolation: configs, label overlap, vectors, and draws."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ TRAINS, TESTS = 60, 12
 
 
 def make(folder: Path) -> tuple[Path, Path]:
-    """A release of 60 training and 12 dev queries with judgments, and its embeddings; query 0 of both is the same."""
+    """A release with 60 training and 12 dev queries, and embeddings. Query 0 of both splits is the same."""
     generator = np.random.default_rng(7)
     counts = {"训练": ("train", TRAINS), "开发": ("dev", TESTS), "测试": ("test", 1)}
     queries = {split: [f"{name} {n}" for n in range(count)] for name, (split, count) in counts.items()}
@@ -75,8 +75,8 @@ def test_sets_are_added_and_overlap_is_counted(tmp_path: Path, capsys: pytest.Ca
     for name in ("restrain-5", "restrain-15"):
         near, far = (figures[f"{name}-{kind}"]["nearest_cosine"] for kind in ("interpolation", "extrapolation"))
         assert near > far
-    assert md5("训练 0") in queries_of(out, "restrain-15-interpolation")  # the query that is a dev query
-    # In place, the other sizes stay; of resttest no bucket of an earlier command does.
+    assert md5("训练 0") in queries_of(out, "restrain-15-interpolation")  # this query is also a dev query
+    # In place, other sizes of restrain stay, but earlier buckets of resttest are removed.
     assert call("restrain", *given, out, "--size", "10", "--split", "dev", "test", "--out", out) == 0
     for buckets in (4, 3):
         assert call("resttest", *given, out, "--out", out, "--buckets", buckets) == 0
@@ -146,10 +146,10 @@ def test_the_directory_of_the_verb_encode_is_read_by_the_rows_of_the_release(tmp
         read(tmp_path / "v", release=release)
 
 
-# Neighbours, clusters and training sets against brute force in whole numbers.
+# Neighbours, clusters and training sets, compared with a brute force in whole numbers.
 @st.composite
 def vector_sets(draw: Any, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Training and test vectors of few coordinates of few values: many exact ties, many duplicates."""
+    """Draw training and test vectors with many exact ties and duplicates."""
     dimensions = draw(st.integers(1, 4))
     number = st.integers(-2, 2) if draw(st.booleans()) else st.floats(-1, 1, width=32)
     row = st.lists(number, min_size=dimensions, max_size=dimensions).filter(any)
@@ -159,7 +159,7 @@ def vector_sets(draw: Any, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
 
 
 def brute_ranks(tests: np.ndarray, trains: np.ndarray) -> tuple[list[int], list[int]]:
-    """Each training query's best rank among the test queries, and its product there; ties to the lower row."""
+    """Return each training query's best rank for any test query, and its product. Ties go to the lower row."""
     products = tests.astype(int) @ trains.astype(int).T
     best = [(len(trains) + 1, 0)] * len(trains)
     for row in products.tolist():
@@ -192,7 +192,7 @@ def test_training_sets_are_those_of_brute_force(
     trains, tests = sets
     ids = [f"q{number:03d}" for number in range(len(trains))]
     ranks, products = brute_ranks(tests, trains)
-    # The largest possible, by trying every size, and every depth where none is given: the least one that allows it.
+    # The largest possible size, by trying every size and, without --exclude, the least depth that allows it.
     possible, depth = 0, exclude or 1
     for tried in [exclude] if exclude else range(1, len(trains) + 1):
         for size in range(1, len(trains)):
@@ -211,7 +211,7 @@ def test_training_sets_are_those_of_brute_force(
     for inter, extra in zip(found[::2], found[1::2], strict=True):
         assert sorted(order[: inter.size]) == inter.rows.tolist()
         assert inter.ranks == max(ranks[row] for row in inter.rows)
-        # A smaller set is part of a larger one, whether both are drawn by one command or not.
+        # A smaller set is part of a larger set, drawn by the same command or by another command.
         assert set(extra.rows) <= largest and len(set(extra.rows)) == extra.size and extra.ranks == depth
         assert min(ranks[row] for row in extra.rows) > depth
         alone = restrained(ids, trains, tests, [inter.size], exclude, seed)
@@ -225,7 +225,7 @@ def test_a_cluster_holds_what_is_nearest_to_its_centre(sets: tuple[np.ndarray, n
     starts = data.draw(st.lists(st.integers(0, len(vectors) - 1), min_size=1, max_size=4, unique=True))
     found = clusters(vectors, np.array(starts))
     sizes = np.bincount(found, minlength=len(starts))
-    assert (np.diff(sizes) <= 0).all()  # the largest first
+    assert (np.diff(sizes) <= 0).all()  # the largest cluster first
     sums = [vectors[found == number].sum(axis=0, dtype=float) for number in range(len(starts))]
     if all(total.any() for total in sums):
         products = vectors @ fixed_point(np.stack(sums)).T
@@ -237,9 +237,9 @@ DEV = ["高铁票提前几天买", "手机进水怎么办", "多肉怎么养", "
 
 
 def made() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Four training questions and four of dev; the first two of each are near to each other, and bucket 1."""
+    """A release with four training and four dev questions. The first two of each split form bucket 1."""
     found = tables()
-    answers = dict(zip(DEV, (TEXTS[4], TEXTS[5], TEXTS[0], TEXTS[1]), strict=True))  # the third is wrong
+    answers = dict(zip(DEV, (TEXTS[4], TEXTS[5], TEXTS[0], TEXTS[1]), strict=True))  # the third answer is wrong
     found["queries", "dev"] = [{"_id": md5(text), "text": text} for text in DEV]
     dev = [{"query-id": md5(q), "corpus-id": md5(text), "score": 1} for q, text in answers.items()]
     train = found["qrels", "train"]
@@ -277,7 +277,7 @@ def test_of_the_buckets_the_mean_is_taken_and_of_restrain_both_are_of_all_test_q
     report = json.loads(reproduce(world, "--row", "bm25", "--table", "4", "--format", "json"))
     found = {(row["test"], row["metric"]): row for row in report["rows"]}
     assert set(test for test, _ in found) == {"restrain-2", "resttest"}
-    # BM25 finds the first, the second and the fourth at once, and nothing for the third, whose answer is a wrong one.
+    # BM25 finds answers 1, 2 and 4 at rank 1. It finds nothing for question 3, whose answer is wrong.
     restrain = found["restrain-2", "Recall@1"]
     assert (restrain["interpolation"], restrain["extrapolation"], restrain["gap"]) == (75.0, 75.0, 0.0)
     assert restrain["gap_interval"] == [0.0, 0.0]
@@ -319,5 +319,5 @@ def test_the_gaps_interval_is_that_of_paired_queries() -> None:
     assert np.column_stack([low, high]) == pytest.approx(np.array(of_means(other - one)), abs=0.005)
     same = gap_interval([[folds[0][0], folds[0][0]]])
     assert not np.any(same)
-    # A bucket of one query is left out of the draws that do not have it.
+    # A bucket of one query is skipped in draws without this query.
     assert np.isfinite(gap_interval([*folds, [folds[0][0], {"0": other[0]}]])).all()

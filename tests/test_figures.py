@@ -1,4 +1,4 @@
-"""The figures of ``check`` are those that are counted by hand, beside the paper's, and drawn."""
+"""The figures of ``check`` equal manual counts, are shown with the paper's, and are drawn."""
 
 import itertools
 import json
@@ -50,7 +50,7 @@ def test_a_build_writes_the_figures_that_are_counted_from_its_rows(sample_releas
 
 
 def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: Path) -> None:
-    # What stats.json says does not count.
+    # stats.json is ignored.
     edit_stats(whole_copy, lambda stats: stats["table3"]["dev"].update(queries=77))
     result = run("builders", "check", "--release", whole_copy, "--figures", tmp_path / "figures", code=1)
     lines = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}

@@ -45,7 +45,7 @@ def test_no_verb_prints_all_with_lines(program: str, argv: tuple[str, ...], caps
 
 
 def imported(code: str) -> set[str]:
-    """The modules that a process has, with their packages, after it has run ``code``."""
+    """Return the modules and packages that a process has imported after ``code``."""
     code += "\nimport sys\nprint(*sys.modules, *{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     return {*done.stdout.splitlines()[-1].split()}

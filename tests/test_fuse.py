@@ -1,4 +1,4 @@
-"""Fusion against sums written out here; tuning never sees what it is measured on, unless told."""
+"""Fusion compared with direct sums. Tuning never uses the evaluated questions unless asked to."""
 
 import json
 import random
@@ -50,7 +50,7 @@ def test_weights_times_scores_between_0_and_1(tmp_path: Path, runs: list[Path]) 
     fuse(*runs, *options)
     found = read_run(tmp_path / "f.run").hits
     assert found["q1"] == [("b", 0.875), ("d", 0.375), ("a", 0.25), ("c", 0.0)]
-    assert found["q2"] == [("a", 0.25)]  # one hit: it has been found
+    assert found["q2"] == [("a", 0.25)]  # one hit, which was found
     assert found["q3"] == [("c", 0.75), ("d", 0.75)]
 
 
@@ -79,7 +79,7 @@ def random_runs(seed: int, systems: int) -> tuple[list[Run], Qrels]:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), systems=st.sampled_from([2, 3]))
 def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
-    """Against the fused runs of every mixture, measured by the official measure."""
+    """Compare tuning with an evaluation of every mixture by the official measure."""
     runs, qrels = random_runs(seed, systems)
     parts = [normalised(run) for run in runs]
 
@@ -98,7 +98,7 @@ def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """A release; one system finds the positives of train and dev, the other does not."""
+    """A release, and two systems. Only one of them finds the positives of train and dev."""
     rows = tables()
     make_release(tmp_path / "release", rows)
     for split in ("train", "dev"):
@@ -133,7 +133,7 @@ def test_weights_are_tuned_on_one_split_and_used_on_another(world: Path) -> None
 
 def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path) -> None:
     options = ["--release", world / "release", "--method", "weighted", "--out", world / "a.run", "--tune", "dev"]
-    assert "2 of its queries are in the runs to fuse" in fuse(*of_split(world, "dev"), *options, code=1).error
+    assert "2 queries of this split are in the runs to fuse" in fuse(*of_split(world, "dev"), *options, code=1).error
     fuse(*of_split(world, "dev"), *options, "--tune-runs", *of_split(world, "dev"), code=1)
     assert not list(world.glob("a.run*"))
     fuse(*of_split(world, "dev"), *options, "--tune-on-these")

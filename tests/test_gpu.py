@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py without a card: every step with tiny models, steps that fail, and the files that travel.
+"""benchmarks/gpu.py without a GPU: every step with tiny models, failing steps, and the packed files.
 
 docs/gpu.md lists every place that asks for a card: with none at hand, a place left out is a place forgotten."""
 

@@ -1,4 +1,4 @@
-"""The house as CONTRIBUTING.md draws it: who may import whom."""
+"""The layers of CONTRIBUTING.md: which package may import which."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""The intervals of means over queries."""
+"""Confidence intervals of means over queries."""
 
 import numpy as np
 import pytest

@@ -57,7 +57,7 @@ def look_at_all(*releases):
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Path:
-    """A folder with what the wheel ships."""
+    """A folder with the files of the wheel."""
     (tmp_path / "site").mkdir()
     for name in ("dureader_retrieval.py", "dureader_retrieval_ir.py"):
         shutil.copy(ROOT / name, tmp_path / "site")
@@ -81,7 +81,7 @@ def records(rows: list[list[Any]]) -> dict[str, Any]:
 
 
 def expected(rows: dict[tuple[str, str], list[dict[str, Any]]], set_name: str, split: str) -> dict[str, Any] | None:
-    """Return the part of these rows that an id has; None where there is none."""
+    """Return the part of these rows that belongs to an id, or None."""
     configs = SETS[set_name or "main"]
     if (configs.corpus, "corpus") not in rows or (split and (configs.queries, split) not in rows):
         return None

@@ -1,4 +1,4 @@
-"""Kinds of model behind one interface, each against brute force over all passages."""
+"""Kinds of model behind one interface, each compared with brute force over all passages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +51,7 @@ def found_by(settings: ModelSettings, release: Release, folder: Path, top_k: int
 
 
 def expect(found: list[list[tuple[str, float]]], scores: np.ndarray, atol: float) -> None:
-    """``found`` are the best of ``scores``, shape (queries, passages), falling, within ``atol``."""
+    """Check that ``found`` are the best of ``scores``, shape (queries, passages), descending, within ``atol``."""
     ids = [md5(text) for text in TEXTS]
     assert len(found) == len(scores) == len(ASKED)
     for hits, own in zip(found, scores, strict=True):
@@ -126,7 +126,7 @@ def test_an_interrupted_index_goes_on(
     with pytest.raises(KeyboardInterrupt):
         found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "index")
     found = found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "index")
-    assert encoded == [TEXTS[:2], [], TEXTS[2:4], TEXTS[4:]]  # each once
+    assert encoded == [TEXTS[:2], [], TEXTS[2:4], TEXTS[4:]]  # each passage once
     assert found == found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "cache", "index"]
 
@@ -155,7 +155,7 @@ def test_late_interaction_is_the_sum_of_the_best_tokens(
     )
     assert {len(own) for own in queries} == {12} and len({len(own) for own in passages}) > 2
     expect(found, np.array([[(query @ own.T).max(1).sum() for own in passages] for query in queries]), 0.02)
-    # One passage a part, a block a passage: nothing else.
+    # One passage per part, and one block per passage.
     monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 1)
     monkeypatch.setattr("baselines.retrieve.multi_vector._TOKENS", 1)
     for hits, again in zip(found, found_by(settings, release, tmp_path / "parts"), strict=True):
@@ -191,8 +191,8 @@ def test_a_models_own_files_say_its_kind(models: Path, tmp_path: Path) -> None:
     ("said", "message"),
     [
         ({"prompt_name": "s2p"}, "has no prompt 's2p'; its prompts: "),
-        ({"truncate_dim": 64}, "has 32 dimensions; expected at most so many, not 64"),
-        ({"normalize": False, "similarity": "cosine"}, "expected dot"),
+        ({"truncate_dim": 64}, "has 32 dimensions; expected --truncate-dim of at most 32"),
+        ({"normalize": False, "similarity": "cosine"}, "expected --similarity dot"),
     ],
 )
 def test_what_a_model_cannot_do_is_one_error(

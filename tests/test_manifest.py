@@ -1,4 +1,4 @@
-"""The JSON files of a release: as they were written, by later versions, and what they may name."""
+"""The JSON files of a release: unchanged files, files of later versions, and allowed names."""
 
 import json
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     assert open_release(release) == known
 
 
-# The one table of sets, configs, splits and columns, and what must agree with it
+# The table of sets, configs, splits and columns, and everything that must agree with it
 
 SAMPLES = [
     *(f"restrain-{size}-{which}polation" for size in ("14K", "45K", "200K", "8") for which in ("inter", "extra")),

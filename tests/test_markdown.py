@@ -1,4 +1,4 @@
-"""Names and texts of others in cards: shown as they are, whatever Markdown, HTML or a terminal would make of them."""
+"""Foreign names and texts in cards are escaped for Markdown, HTML and terminals."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Pairs of questions scored: the cross-encoder's probabilities, the candidates, their recall, interruptions."""
+"""`match`: probabilities of the cross-encoder, candidates, their recall, and interruptions."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def match(world: Path, out: Path, *words: object, code: int = 0) -> Done:
 
 
 def _every_pair(world: Path) -> dict[tuple[str, str], float]:
-    """The cross-encoder's own probability of every pair."""
+    """Return the cross-encoder's own probability of every pair."""
     pairs = [(md5(text), md5(other)) for texts in ASKED.values() for text in texts for other in TRAIN]
     model = CrossEncoder(str(world / "cross"), device="cpu")
     scores = model.predict([(TEXT[one], TEXT[other]) for one, other in pairs])
@@ -64,7 +64,7 @@ def test_candidates_are_the_best_by_words_and_by_vectors(world: Path, tmp_path: 
     expected = {("手机进水了怎么办", "手机进水怎么办"), ("哪里可以看雪", "哪里看雪"), ("北京冬天", "北京冬天冷吗")}
     shared = {(TEXT[one], TEXT[other]) for one, other in words}
     assert {pair[0] for pair in shared} >= {pair[0] for pair in expected}
-    assert expected - shared <= {("北京冬天", "北京冬天冷吗")}  # the other one has the same words
+    assert expected - shared <= {("北京冬天", "北京冬天冷吗")}  # the other question has the same words
     match(world, tmp_path / "both.run", "--top-k", 1, "--encoder", world / "dual")
     model = SentenceTransformer(str(world / "dual"), device="cpu")
     asked = [text for texts in ASKED.values() for text in texts]

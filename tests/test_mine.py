@@ -1,4 +1,4 @@
-"""Hard negatives: no positives by id or by text, seeded, denoised by a cross-encoder."""
+"""Hard negatives: no positives by id or text, seeded samples, and denoising by a model or by the run's scores."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from tiny_models import write_cross, write_dual
 from builders.store.runs import write_run
 
 QUERIES = [md5(question) for question in QUESTIONS["train"]]
-TWIN = TEXTS[0].replace("，", ", ") + " "  # the text of the first query's positive but for width and blanks
+TWIN = TEXTS[0].replace("，", ", ") + " "  # the first query's positive with other width and spaces
 OTHERS = [f"{one}{two}" for one in TEXTS for two in TEXTS]
 CORPUS = [*TEXTS, TWIN, *OTHERS]
 BY_ID = {md5(text): text for text in CORPUS}
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first query has a second positive; the runs find the positives and the twin first."""
+    """A release whose first query has two positives, and a run that ranks the positives and the twin first."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("world")
     rows = tables(CORPUS)
@@ -51,7 +51,7 @@ def mine(world: Path, out: Path, *words: str | Path, code: int = 0) -> Done:
 
 
 def mined(world: Path, *words: str | Path) -> dict[str, list[str]]:
-    """The mined negatives by query."""
+    """Run `mine`, and return the negatives by query."""
     with tempfile.TemporaryDirectory() as folder:
         mine(world, Path(folder, "n.jsonl.gz"), *words)
         lines = gzip.decompress(Path(folder, "n.jsonl.gz").read_bytes()).decode().splitlines()
@@ -60,7 +60,7 @@ def mined(world: Path, *words: str | Path) -> dict[str, list[str]]:
 
 
 def allowed(number: int, top_k: int = 50) -> set[str]:
-    """Return the candidates of a query, worked out by hand."""
+    """Return the expected candidates of a query."""
     ids = [corpus for corpus, _ in dict(rankings(QUERIES))[QUERIES[number]][:top_k]]
     known = {md5(TEXTS[number])} | ({md5(OTHERS[0]), md5(TWIN)} if number == 0 else set())
     return set(ids) - known
@@ -69,7 +69,7 @@ def allowed(number: int, top_k: int = 50) -> set[str]:
 def test_negatives_are_from_the_top_and_no_positives(world: Path, tmp_path: Path) -> None:
     found = mined(world)
     assert list(found) == QUERIES
-    assert [len(ids) for ids in found.values()] == [8, 4, 4, 4]  # 4 a positive
+    assert [len(ids) for ids in found.values()] == [8, 4, 4, 4]  # 4 per positive
     for number, ids in enumerate(found.values()):
         assert len(set(ids)) == len(ids) and set(ids) <= allowed(number)
     every = ["--negatives", "100", "--top-k", "9"]
@@ -105,7 +105,7 @@ def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, words: li
         best = max(probabilities(world, query, positives).values())
         limit = {"--margin": best - 0.05, "--relative-margin": 0.9 * best, "--max-score": 0.5}[words[0]]
         scores = probabilities(world, query, order)
-        assert min(abs(score - limit) for score in scores.values()) > 1e-5  # no score that rounding decides
+        assert min(abs(score - limit) for score in scores.values()) > 1e-5  # no score depends on rounding
         assert ids == [corpus for corpus in order if scores[corpus] <= limit][: 3 * len(positives)]
         dropped += sum(score > limit for score in scores.values())
     assert dropped > 10
@@ -125,7 +125,7 @@ def test_a_bi_encoder_drops_what_is_as_similar_as_the_positive(world: Path, tmp_
         limit = best - abs(best) * 0.05  # sentence-transformers' relative_margin
         reached = model.similarity(asked, model.encode_document([BY_ID[corpus] for corpus in order]))[0]
         scores = dict(zip(order, reached, strict=True))
-        slack = 2e-3 * abs(limit)  # of 16-bit vectors
+        slack = 2e-3 * abs(limit)  # rounding error of 16-bit vectors
         assert all(scores[corpus] <= limit + slack for corpus in ids)
         passed_over = set(order[: order.index(ids[-1])]) - set(ids)
         assert all(scores[corpus] > limit - slack for corpus in passed_over)
@@ -137,7 +137,7 @@ def test_a_bi_encoder_drops_what_is_as_similar_as_the_positive(world: Path, tmp_
     ("words", "kept"), [(["--relative-margin", "0.4"], 4), (["--margin", "0.2"], 4), (["--max-score", "0.2"], 5)]
 )
 def test_without_a_model_the_scores_of_the_run_decide(world: Path, words: list[str], kept: int) -> None:
-    """Of the second query the positive has rank 2 and the score 1/2; the first rank that may stay is ``kept``."""
+    """The second query's positive has rank 2 and score 1/2. ``kept`` is the first rank within the limits."""
     ranked = [corpus for corpus, _ in dict(rankings(QUERIES))[QUERIES[1]]]
     found = mined(world, "--negatives", "100", *words)
     assert set(found[QUERIES[1]]) == set(ranked[kept - 1 :]) & allowed(1)

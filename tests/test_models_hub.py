@@ -1,4 +1,4 @@
-"""Models that encode, search and re-rank, from the hub: pinned to a commit; said at once where it cannot be reached."""
+"""Hub models for encode, search and rerank are pinned to a commit. An unreachable hub is reported at once."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The hub is a server that takes connections and never answers."""
+    """Replace the hub by a server that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
@@ -75,7 +75,7 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit(
         told = json.loads((out / "manifest.json").read_text())["model"]
         assert (told["name"], told["commit"]) == ("org/bert", commit.oid)
         np.testing.assert_array_equal(open_vectors(out).all(), open_vectors(own).all())
-    assert "commit" not in open_vectors(own).manifest["model"]  # of a directory there is none
+    assert "commit" not in open_vectors(own).manifest["model"]  # a directory has no commit
     queries = ["--model", "org/bert", "--passages", out, "--out", tmp_path / "a.run", "--split", "train"]
     call("search", "--release", release, *queries, "--revision", first.oid)
     model_commit.cache_clear()

@@ -1,4 +1,4 @@
-"""Models from strangers: files that cannot be read, weights that are not there, code that must not run."""
+"""Untrusted models: unreadable files, missing weights, and code that must not run."""
 
 import json
 import pickle
@@ -36,7 +36,7 @@ OPEN: dict[str, Callable[[str], Any]] = {
     "train a cross-encoder": lambda start: cross_encoder(_recipe("cross"), start, "cpu"),
     "train a masked language model": lambda start: masked_language_model(_recipe("mlm"), start),
 }
-OF_A_BERT = [name for name in OPEN if name != "rerank"]  # what a plain BERT, without a classifier, is enough for
+OF_A_BERT = [name for name in OPEN if name != "rerank"]  # a plain BERT without a classifier suffices for these
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _weights(change: Callable[[Weights], Weights]) -> Callable[[Path], object]:
-    """Other weights in a model's folder."""
+    """Change weights in a model's folder."""
     path = "model.safetensors"
     return lambda folder: save_file(change(load_file(folder / path)), folder / path, {"format": "pt"})
 
@@ -60,7 +60,7 @@ def _without(part: str) -> Callable[[Path], object]:
 
 
 def _set(name: str, **values: Any) -> Callable[[Path], object]:
-    """Other settings in a JSON file of a model's folder."""
+    """Change settings in a JSON file of a model's folder."""
 
     def change(folder: Path) -> None:
         content = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -70,7 +70,7 @@ def _set(name: str, **values: Any) -> Callable[[Path], object]:
 
 
 def _words(words: Callable[[dict[str, int]], dict[str, int]]) -> Callable[[Path], object]:
-    """A tokenizer with other words of the same ids, or more of them."""
+    """Replace the tokenizer by one with other words for the same ids, or with more words."""
 
     def change(folder: Path) -> None:
         content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
@@ -91,11 +91,11 @@ _broken = _weights(
 )
 _renamed = _weights(lambda weights: {f"other.{name}": each for name, each in weights.items()})
 _latin = _words(lambda words: {word if "[" in word else f"word{number}": number for word, number in words.items()})
-_EMPTY, _UNREAD = "special or unknown tokens of a Chinese sentence", "the tokenizer is another model's"
+_EMPTY, _UNREAD = "special or unknown tokens of a Chinese sentence", "expected the tokenizer of this model"
 _LOST = "its files lack 2 of its weights: classifier.bias, classifier.weight)"
 _CROSS, _TRAINED = ["rerank", "train a cross-encoder"], OF_A_BERT[1:]
 _SAVED, _READ = "config_sentence_transformers.json", "sentence_bert_config.json"
-# By the damage: the model, who opens it, the change, what is said.
+# By damage: the model, the function that opens it, the change, the error.
 DAMAGE: dict[str, tuple[str, list[str], Callable[[Path], object], str]] = {
     "no classifier": ("cross", _CROSS, _without("classifier"), _LOST),
     "weights of other names": ("bert", OF_A_BERT, _renamed, "its files lack"),
@@ -140,7 +140,7 @@ def test_texts_are_never_cut_beyond_a_models_positions(models: Path, tmp_path: P
     long = "北京的冬天很冷" * 500
     assert open_encoder(ModelSettings(str(dual))).encode([long]).shape == (1, 32)
     assert open_cross(ModelSettings(str(cross))).predict([(long, long)]).shape == (1,)
-    with pytest.raises(InputError, match=r"--max-length 600: expected at most 512 tokens, the positions that"):
+    with pytest.raises(InputError, match=r"--max-length 600: expected at most 512 tokens, the number of the model"):
         open_cross(ModelSettings(str(cross), max_length=600))
 
 
@@ -166,7 +166,7 @@ CODE = "from pathlib import Path\nPath({ran!r}).touch()\n"
 
 
 class _Touch(str):
-    """A path; a pickle of it makes a file there when it is read."""
+    """A path whose pickle creates a file at that path when loaded."""
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return Path.touch, (Path(self),)
@@ -209,9 +209,9 @@ def test_no_code_of_a_model_runs(
     shutil.copytree(models / "bert", folder)
     (folder / "evil.py").write_text(CODE.format(ran=str(ran)))
     change(folder, str(ran))
-    monkeypatch.setattr("builtins.input", lambda *_: "y")  # what transformers asks on stdin, unless told
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # the question of transformers on stdin
     monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(str(folder))  # as `python -m` in this folder does
+    monkeypatch.syspath_prepend(str(folder))  # like `python -m` in this folder
     try:
         OPEN[what](str(folder))
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Names from outside: nothing that a foreign release or archive says is read or written outside of its folder."""
+"""Untrusted names in a release or archive never lead to files outside its folder."""
 
 import json
 import os
@@ -20,8 +20,8 @@ OUTSIDE = {
     "is empty": [""],
     "is absolute": ["/etc/passwd", "C:/Windows/system.ini"],
     "has the part": ["..", "a/../../b", "./a", "a//b", "a/"],
-    "holds a backslash": ["..\\x"],
-    "holds the character": ["a\0b", "a\u2028b", "a\ud800b"],
+    "has a backslash": ["..\\x"],
+    "has the character": ["a\0b", "a\u2028b", "a\ud800b"],
     "a name of 1,001 characters; expected at most 1,000": ["a" * (LONGEST + 1)],
 }
 INSIDE = ["a", "corpus/corpus-00000-of-00001.parquet", "a..b/c.", "语料/第 1 部分.json", "a/" * 499 + "b"]
@@ -39,7 +39,7 @@ def test_a_name_that_is_taken_leads_to_one_place_below_the_folder(name: str) -> 
     if not problem_of(name):
         path = os.path.join("/folder", name)
         assert os.path.normpath(path) == path and path.startswith("/folder/")
-        there = PureWindowsPath("D:\\folder", name)  # on the other systems, too
+        there = PureWindowsPath("D:\\folder", name)  # on other systems, too
         assert PureWindowsPath("D:\\folder") in there.parents and ".." not in there.parts
 
 
@@ -64,7 +64,7 @@ def test_a_release_that_names_a_file_elsewhere_is_refused(tmp_path: Path, words:
 
 
 def test_a_release_of_links_is_extended_by_files(tmp_path: Path) -> None:
-    """The hub's cache holds every file as a link to another folder of its own."""
+    """In the hub's cache, every file is a link to another folder of the cache."""
     blobs, cached = make_release(tmp_path / "blobs"), tmp_path / "cached"
     for file in [path for path in blobs.rglob("*") if path.is_file()]:
         link = cached / file.relative_to(blobs)

@@ -1,4 +1,4 @@
-"""Numbering distinct ids in the order in which they come, against a dictionary."""
+"""Compare the hash table of numbered ids with a dictionary."""
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ def test_ids_are_numbered_as_they_come(portions: list[list[int]], asked: list[in
         patch.setattr(
             NumberedIds, "_resize", lambda self, size, resize=NumberedIds._resize: resize(self, min(size, 1 << 11))
         )
-        table._resize(4)  # so that it grows
+        table._resize(4)  # small, so that the table must grow
         for portion in portions:
             keys = as_keys(b"".join(value.to_bytes(16, "big") for value in portion))
             numbers, fresh = table.add(keys)

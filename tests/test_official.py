@@ -1,4 +1,4 @@
-"""Official archives to a release, to plain official files, and to the same release again."""
+"""Test `official`: from archives to a release, to official files, and to the same release again."""
 
 import json
 import shutil
@@ -35,14 +35,14 @@ QUESTIONS = list(TRAIN)
 
 
 def convert(folder: Path, files: dict[str, str]) -> dict[str, Any]:
-    """Make the release ``folder/release`` of files in ``folder/in``; returns its stats' official part."""
+    """Build the release ``folder/release`` from files in ``folder/in``. Return ``official`` of its stats."""
     shutil.rmtree(folder / "in", ignore_errors=True)
     found: dict[str, Any] = build_official([write_files(folder / "in", files)], folder / "release")["official"]
     return found
 
 
 def check_round_trip(folder: Path) -> None:
-    """The official files of the release that :func:`convert` made become a release of the same rows."""
+    """Export the release of :func:`convert` as official files. A release from these files has the same rows."""
     for name in ("out", "again"):
         shutil.rmtree(folder / name, ignore_errors=True)
     export(open_release(folder / "release"), "official", folder / "out")
@@ -54,7 +54,7 @@ def test_the_preprocessed_release_brings_its_negatives_and_the_top_50(tmp_path: 
     found = convert(tmp_path, preprocessed_files())
     rows = tables(tmp_path / "release")
     train = {row["query"]: row for row in rows["train", "train"]}
-    # dual.train.tsv's negatives, each once, then cross.train.tsv's.
+    # Negatives of dual.train.tsv, each once, then of cross.train.tsv.
     assert [p["text"] for p in train[QUESTIONS[0]]["negative_passages"]] == [PASSAGES[n] for n in (7, 9, 6)]
     assert [p["docid"] for p in train[QUESTIONS[1]]["negative_passages"]] == [md5(PASSAGES[n]) for n in (8, 11, 7)]
     assert [p["text"] for p in train[QUESTIONS[0]]["positive_passages"]] == [PASSAGES[0]]
@@ -66,7 +66,7 @@ def test_the_preprocessed_release_brings_its_negatives_and_the_top_50(tmp_path: 
     assert trec.read_text().splitlines()[:3] == expected
     export(open_release(tmp_path / "release"), "trec", tmp_path / "trec")
     assert (tmp_path / "trec/runs" / trec.name).read_bytes() == trec.read_bytes()
-    # The file of texts alone gives the same run.
+    # The file of texts gives the same run without the file of ids.
     convert(tmp_path / "half", {name: text for name, text in preprocessed_files().items() if "id_map" not in name})
     assert (tmp_path / "half/release/runs" / trec.name).read_bytes() == trec.read_bytes()
 
@@ -101,7 +101,7 @@ def test_any_part_in_any_form_survives_a_release_and_an_export(
     tmp_path: Path, names: set[str], form: str, block: int, style: dict[str, Any], backwards: bool, wrapped: int | None
 ) -> None:
     files = {name: text for name, text in (BOTH | original_files(**style)).items() if name in names}
-    if backwards:  # in another order, without a last line end
+    if backwards:  # in reverse order, without a final line end
         ends = (name for name in files if name.endswith(("json", "dual.train.tsv")) and "map" not in name)
         files |= {name: "\n".join(reversed(files[name].splitlines())) for name in ends}
     if wrapped and (collection := f"{ORIGINAL}/passage_collection.json") in files:
@@ -117,12 +117,12 @@ def test_any_part_in_any_form_survives_a_release_and_an_export(
         if not any(name.endswith(("json", "tsv", "format")) or "part-" in name for name in files):
             return  # a readme and a licence
         build_official([source], tmp_path / "release")
-    if open_release(tmp_path / "release").splits():  # there are none of the map or of the top 50 alone
+    if open_release(tmp_path / "release").splits():  # the map or the top 50 by themselves have no split
         check_round_trip(tmp_path)
 
 
 def test_the_exported_files_are_in_the_published_style(tmp_path: Path) -> None:
-    """The official reader cuts lines at the tabs: query, title, text, title, text, 0; query, title, text, label."""
+    """Exported lines have the columns query, title, text, title, text, 0, or query, title, text, label."""
     convert(tmp_path, BOTH)
     check_round_trip(tmp_path)
     for name in ("train.json", "dev.json", "passage_collection.json"):
@@ -153,7 +153,7 @@ def test_tabs_and_line_ends_become_spaces_in_the_tsvs_alone(tmp_path: Path, capl
     assert (tmp_path / "out" / train).read_text(encoding="utf-8").count("\\") == 3
     written = (tmp_path / "out" / cross).read_bytes().decode()
     assert written.splitlines() == ["问 题\t\t答 案\t1", "问题\t\t答案\t1", "问题\t\t答 案\t1", "问题\t\t别的\t0"]
-    assert "cross.train.tsv: in 2 of 4 lines, tabs and line ends were written as spaces" in caplog.text
+    assert "cross.train.tsv: replaced tabs and line ends by spaces in 2 of 4 lines" in caplog.text
 
 
 PARTS, MAP = f"{PREPROCESSED}/passage-collection/part-0", f"{PREPROCESSED}/passage-collection/passage2id.map.json"
@@ -172,7 +172,7 @@ NO_DEV = {name: text for name, text in preprocessed_files().items() if "dev" not
             "text",
             preprocessed_files(),
             f"{PARTS}1",
-            lambda text: text.replace(PASSAGES[4], PASSAGES[4] + "改"),  # as if it had been cleaned for the TSV
+            lambda text: text.replace(PASSAGES[4], PASSAGES[4] + "改"),  # simulates a text that was cleaned for the TSV
             {"passages whose id is not the MD5": 1, "text is not the collection's": 1},
         ),
         (
@@ -186,7 +186,7 @@ NO_DEV = {name: text for name, text in preprocessed_files().items() if "dev" not
                 "questions of the TSVs": 1,
             },
         ),
-        # The first part is missing: line numbers are useless, and MD5s are ids.
+        # Without the first part, line numbers are useless, so MD5s are the ids.
         ("part", {name: text for name, text in preprocessed_files().items() if "part-00" not in name}, MAP, str, {}),
         (
             "ids",
@@ -218,4 +218,4 @@ def test_what_disagrees_is_counted_and_the_archives_ids_are_kept(
         assert PASSAGES[5] not in [p["text"] for p in train["negative_passages"]]
     assert [row["_id"] for row in rows["corpus", "corpus"]] == expected[3 if case == "part" else 0 :]
     judged = {row["corpus-id"] for (config, _), found in rows.items() if config == "qrels" for row in found}
-    assert case == "part" or judged <= {*expected}  # no judgment names a passage that is not there
+    assert case == "part" or judged <= {*expected}  # every judged passage is in the corpus

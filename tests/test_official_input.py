@@ -1,4 +1,4 @@
-"""The official inputs: token for token what the official reader makes, by tokenizers that load without this project."""
+"""Official inputs equal the official reader's tokens. Their tokenizers load without this project."""
 
 import collections
 import json
@@ -17,13 +17,13 @@ from baselines.retrieve.official_input import official_tokenizer
 PARTS = ["##ing", "##tion", "the", "un", "##able", "ab", "abc", "##bc", "sep", "cls", "##19", "20", "##σ", "δ", "##ς"]
 CHARACTERS = "的中国年节假日一在有abcdeipxyz0123456789,.[]!?，。、《》%-éä"
 VOCABULARY = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", *PARTS, *CHARACTERS, *(f"##{c}" for c in "abcdexyz0123"), "[UNK]"]
-# What a web page may hold; not what came after Unicode 8, which the library's tables do not know.
+# Characters of web pages, up to Unicode 8, because the library's tables have no later ones.
 BLOCKS = [(0, 0x24F), (0x370, 0x52F), (0xE00, 0xE7F), (0x1E00, 0x206F), (0x2100, 0x22FF), (0x3000, 0x30FF)]
 BLOCKS += [(0x3400, 0x3410), (0x4E00, 0x9FA5), (0xAC00, 0xAC80), (0xE000, 0xE010), (0xFF00, 0xFFFD)]
 BLOCKS += [(0x1F300, 0x1F64F), (0x20000, 0x20010), (0x2B740, 0x2B930), (0x2F800, 0x2F810)]
 ANY = st.one_of(
     *(st.characters(min_codepoint=low, max_codepoint=high, exclude_categories=("Cs", "Cn")) for low, high in BLOCKS)
-).filter(lambda character: character != "Σ")  # its own test
+).filter(lambda character: character != "Σ")  # tested separately
 USUAL = st.sampled_from(
     [*CHARACTERS, *" \t\n\u3000\xa0\u200b\x00\ufeffÀİß", "unable", "[SEP]", "[UNK]", "##ing", "x" * 101]
 )
@@ -31,12 +31,12 @@ TEXTS = st.lists(st.one_of(USUAL, ANY), max_size=60).map("".join)
 
 
 def saved(tmp: Path, vocabulary: list[str]) -> Callable[[str, int], Any]:
-    """``tokenizer(kind, length)``: the official tokenizer, saved and loaded as anyone loads it."""
+    """``tokenizer(kind, length)``: the official tokenizer, saved and loaded by transformers."""
 
     def tokenizer(kind: Any, length: int) -> Any:
         start = BertTokenizer({token: number for number, token in enumerate(vocabulary)})
         official_tokenizer(start, kind, length).save_pretrained(tmp / kind)
-        BertConfig().save_pretrained(tmp / kind)  # beside a BERT, whose own tokenizer must not take its place
+        BertConfig().save_pretrained(tmp / kind)  # beside a BERT whose own tokenizer must not replace it
         return AutoTokenizer.from_pretrained(tmp / kind)
 
     return tokenizer
@@ -67,20 +67,20 @@ def test_any_text_becomes_what_the_official_reader_makes(tokenizers: dict[str, A
     ("text", "expected"),
     [
         ("中 国 un able", ["中", "国", "un", "##able"]),  # spaces are removed, not word ends
-        ("ab\u3000ab\xa0ab\tab\nab", ["ab"] * 5),  # other white space is one
-        ("a\x00b\u200bc\ufeff\ufffd", ["abc"]),  # control characters and U+FFFD go
-        ("[SEP]", ["[", "sep", "]"]),  # a special token's name in a text is text
+        ("ab\u3000ab\xa0ab\tab\nab", ["ab"] * 5),  # other white space becomes one space
+        ("a\x00b\u200bc\ufeff\ufffd", ["abc"]),  # control characters and U+FFFD are removed
+        ("[SEP]", ["[", "sep", "]"]),  # the name of a special token in a text is plain text
         ("x" * 101, ["[UNK]"]),
     ],
 )
 def test_what_becomes_of_some_texts(tmp_path: Path, text: str, expected: list[str]) -> None:
     found, _ = read(saved(tmp_path, VOCABULARY)("passage", 384), text)
     assert found == ["[CLS]", "[SEP]", *expected, "[SEP]"]
-    assert pieces(text, set(VOCABULARY)) == expected  # the comparison's own reader is no other
+    assert pieces(text, set(VOCABULARY)) == expected  # the reference reader has the same behaviour
 
 
 def test_a_pair_of_two_long_texts_leaves_the_odd_piece_to_the_passage(tmp_path: Path) -> None:
-    # The one known difference of lengths: the official reader leaves it to the query.
+    # The only known difference: the official reader gives this length to the query.
     found, _ = read(saved(tmp_path, VOCABULARY)("pair", 384), "中" * 200, "国" * 300)
     assert (found.count("中"), found.count("国")) == (190, 191)
     official, _ = pair_input("中" * 200, "国" * 300, set(VOCABULARY))

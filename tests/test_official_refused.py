@@ -1,4 +1,4 @@
-"""Official archives with bad lines, which stop the build or are skipped; harmful members of archives."""
+"""Test official archives with bad lines, which stop the build or are skipped, and with harmful members."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ TRAINING, TOP50 = f"{PREPROCESSED}/train", f"{PREPROCESSED}/auxiliary/dev.retrie
 TEST1 = "dureader-retrieval-test1/test1.json"
 FIRST = next(iter(DEV))
 ASKED = made.question("问", None)
-# (file, a line that is not in its format, the error)
+# (file, bad line, error)
 BAD = [
     (f"{TRAINING}/dual.train.tsv", "问\t\t答\t\t否", "expected 6 columns"),
     (f"{TRAINING}/cross.train.tsv", "问\t\t答\t2", "expected the label 0 or 1 in column 4, found '2'"),
@@ -37,7 +37,7 @@ BAD = [
 
 
 def write_with(folder: Path, name: str, row: int, *added: str, instead: int = 0) -> Path:
-    """Both releases' files, ``added`` put into one of them before its line ``row`` (from 0) or ``instead`` of some."""
+    """Write both releases' files. ``added`` goes before line ``row`` (from 0) of one file, or ``instead`` of lines."""
     made.write_files(folder, BOTH)
     rows = BOTH[name].splitlines()
     rows[row : row + instead] = added
@@ -56,7 +56,7 @@ def official_stats(release: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The release of the files without a bad line."""
+    """The release from files without a bad line."""
     folder = tmp_path_factory.mktemp("clean")
     build_official([made.write_files(folder / "in", BOTH)], folder / "release")
     return folder / "release"
@@ -67,7 +67,7 @@ def test_a_bad_line_stops_the_build_or_is_skipped(tmp_path: Path, clean: Path, n
     source = write_with(tmp_path / "in", name, 1, bad)
     refused = official(source, tmp_path / "release", "--quiet", code=1).error
     assert refused.startswith(f"{source / name}:2: ") and said in refused
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]  # nothing half-made is left
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]  # no partial output is left
 
     done = official(source, tmp_path / "release", "--skip-bad-lines")
     left_out = f"bad lines of {name} (left out)"
@@ -85,9 +85,9 @@ def test_a_bad_line_stops_the_build_or_is_skipped(tmp_path: Path, clean: Path, n
 
 
 def test_what_is_skipped_takes_its_judgments_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ids of the passages after it are still their own, whatever the blocks are."""
+    """Passages after a skipped line keep their ids, for any size of blocks."""
     files = {name: text for name, text in BOTH.items() if f"{ORIGINAL}/passage" not in name}
-    files[MAP] = files[MAP].replace(md5(PASSAGES[10]), "f" * 32)  # an id that only the line number says
+    files[MAP] = files[MAP].replace(md5(PASSAGES[10]), "f" * 32)  # an id that only the map has
     files[f"{PARTS}1"] = files[f"{PARTS}1"].replace(f"-\t\t{PASSAGES[5]}\t0", f"-\t{PASSAGES[5]}\t0")
     asked = files[f"{ORIGINAL}/train.json"].splitlines()
     files[f"{ORIGINAL}/train.json"] = "\n".join([asked[0], "{", *asked[2:]])
@@ -98,7 +98,7 @@ def test_what_is_skipped_takes_its_judgments_along(tmp_path: Path, monkeypatch: 
     ids[10] = "f" * 32
     assert list(held.items()) == [pair for number, pair in enumerate(zip(ids, PASSAGES, strict=True)) if number != 5]
     judged = {row["corpus-id"] for row in tables(tmp_path / "one")["qrels", "dev"]}
-    assert judged == {ids[number] for number in DEV[FIRST]}  # the other question's only answer is the passage
+    assert judged == {ids[number] for number in DEV[FIRST]}  # the other question lost its only answer
     findings = official_stats(tmp_path / "one")["findings"]
     assert findings["judgments of dev whose passage the collection lacks (left out of the qrels)"] == 1
     questions = [question for number, question in enumerate(TRAIN) if number != 1]
@@ -113,7 +113,7 @@ def header(name: str, **values: Any) -> tarfile.TarInfo:
 
 
 def begun_by(*headers: bytes) -> bytes:
-    """A tar of these headers, whatever they say, and of a good file."""
+    """Return a tar with these unchecked headers and a good file."""
     good = original_files()[f"{ORIGINAL}/dev.json"].encode()
     dev = header("dev.json", size=len(good)).tobuf() + good.ljust(-(-len(good) // 512) * 512, b"\0")
     return dev + b"".join(headers) + bytes(20_480)

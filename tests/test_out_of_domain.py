@@ -1,4 +1,4 @@
-"""The out-of-domain sets from their sources' own files: cMedQA out of cMedQA2, cCOVID-News out of the competition's."""
+"""Test the out-of-domain sets: cMedQA from files of cMedQA2, cCOVID-News from files of the competition."""
 
 import csv
 import gzip
@@ -53,7 +53,7 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
     tmp_path: Path, encoding: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base, source = make_release(tmp_path / "base"), cmedqa_source(tmp_path / "in", encoding)
-    for given in (base, tmp_path / "out"):  # once more, in place: nothing is there twice
+    for given in (base, tmp_path / "out"):  # a second build in place duplicates nothing
         words = ("--source", source, "--release", given, "--out", tmp_path / "out", "--format", "json")
         assert run("cmedqa", *words) == 0
         printed = capsys.readouterr()
@@ -67,10 +67,10 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
         split: [(r["query-id"], r["corpus-id"], r["score"]) for r in release.table("cmedqa-qrels", split).to_pylist()]
         for split in ("train", "dev", "test")
     }
-    # Questions 1 and 3 have one text; so have answers 11 and 31. Passages 98 and 99 exist nowhere.
+    # Questions 1 and 3 have the same text, as have answers 11 and 31. Passages 98 and 99 do not exist.
     assert qrels["test"] == [(md5("头疼怎么办"), md5(text), 1) for text in ("多休息", "喝水", "看医生")]
     assert qrels["dev"] == [(md5("胃疼"), md5("吃软的"), 1)]
-    # Question 6 is in no candidates file: its answer is the one that answer.csv gives it.
+    # Question 6 is in no candidates file, so its answer comes from answer.csv.
     assert qrels["train"] == [(md5("咳嗽, 有痰"), md5("止咳"), 1), (md5("失眠"), md5("少喝茶"), 1)]
     assert release.table("cmedqa-queries", "test").to_pylist() == [{"_id": md5("头疼怎么办"), "text": "头疼怎么办"}]
     counts = json.loads(printed.out)["read"]["test"]
@@ -80,7 +80,7 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
 
 
 def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_path: Path) -> None:
-    """The real candidates with made-up texts: 4,000 questions and 7,527 positives; one duplicate text leaves 3,999."""
+    """Real candidates with made-up texts: 4,000 questions, of which two have the same text, and 7,527 positives."""
     lists, lines = shared_data / "cmedqa2-candidates", {}
     for split in ("dev", "test"):
         with zipfile.ZipFile(lists / f"{split}_candidates.zip") as archive:

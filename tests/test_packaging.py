@@ -1,11 +1,14 @@
 """Packages: the source distribution has the whole project, the wheel has everything that runs."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
@@ -50,12 +53,61 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(unpacked: Path) -> Path:
-    """The wheel that the source distribution gives, unpacked."""
-    out = unpacked.parent / "wheel"
-    with zipfile.ZipFile(build("wheel", unpacked, out)) as file:
-        file.extractall(out / "site")
-    return out / "site"
+def packed(unpacked: Path) -> Path:
+    """The wheel, built from the source distribution."""
+    return build("wheel", unpacked, unpacked.parent / "wheel")
+
+
+@pytest.fixture(scope="module")
+def wheel(packed: Path) -> Path:
+    """The wheel, unpacked."""
+    with zipfile.ZipFile(packed) as file:
+        file.extractall(packed.parent / "site")
+    return packed.parent / "site"
+
+
+@pytest.fixture
+def installed(packed: Path, tmp_path: Path) -> Path:
+    """Programs of a new environment that has the wheel, and the libraries but not the checkout of this environment."""
+    venv.create(tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install", "--no-deps", "--no-index"]
+    subprocess.run([*pip, str(packed)], check=True)
+    (site,) = (tmp_path / "venv" / "lib").glob("*/site-packages")
+    (site / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return python.parent
+
+
+API = """
+import json, sys, baselines, builders
+from baselines import evaluate, open_release, search
+release = open_release(sys.argv[1])
+scores = [evaluate("bm25", release, split="dev"), evaluate(search("bm25", release, "dev"), release, "dev")]
+print(json.dumps([builders.__file__, baselines.__file__, *scores]))
+"""
+
+
+def test_the_wheel_runs_in_a_clean_environment_from_another_folder(
+    installed: Path, sample_release: Path, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("PYTHONPATH", None)
+
+    def output(program: str, *words: object) -> str:
+        argv = [str(installed / program), *map(str, words)]
+        done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    output("dureader-retrieval", "release", "--raw", "builders/sample", "--out", "release")
+    assert files_of(tmp_path / "release") == files_of(sample_release)
+    output("dureader-retrieval", "bm25", "--release", "release", "--out", "a.run")
+    words = ["evaluate", "--release", sample_release, "--split", "dev", "a.run", "--format", "json"]
+    (result,) = json.loads(output("dureader-retrieval", *words))
+    assert result["queries"] == 16 and result["official"]["MRR@10"] > 0.3
+    *files, scores, of_run = json.loads(output("python", "-c", API, sample_release))
+    assert all(installed.parent in Path(file).parents for file in files)
+    assert scores == of_run and result["official"].items() <= scores.items()
 
 
 def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_release: Path) -> None:
@@ -101,6 +153,6 @@ def test_every_requirement_of_an_extra_has_a_version_in_the_constraints() -> Non
     for extra, needs in {**extras, "dev": PROJECT["dependency-groups"]["dev"]}.items():
         own = {name for need in needs for name in re.findall(r"^dureader-retrieval\[(.+)\]", need)}
         assert {name for names in own for name in names.split(",")} <= {*extras}
-        if extra not in ("gpu", "space"):  # make does not install these
+        if extra not in ("gpu", "space"):  # make does not install these groups
             names = {re.match(r"[\w.-]+", need)[0].lower() for need in needs}
             assert not names - pinned - {"dureader-retrieval"}, extra

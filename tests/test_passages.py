@@ -1,4 +1,4 @@
-"""Passage length control, against what the official passages show: nothing lost, nothing too long."""
+"""Passage length control: the rules of the official passages."""
 
 import hashlib
 
@@ -29,7 +29,7 @@ def test_nothing_is_lost_or_reordered_and_no_passage_is_too_short_or_too_long(
     texts = [text for _, text, _ in cut(paragraphs, least=least)]
     assert "".join(texts) == "".join(text for text, _ in paragraphs)
     assert all(len(text) >= least for text in texts[:-1]) and all(texts)
-    for text in texts:  # without its last paragraph it was still too short
+    for text in texts:  # without its last paragraph, the passage is too short
         assert any(len(text) - len(last) < least for last, _ in paragraphs if last and text.endswith(last))
 
 

@@ -1,4 +1,4 @@
-"""The lines of docs/tools/, run as they stand there, by those tools, on a release.
+"""Run the lines of docs/tools/ unchanged with the real tools on a release.
 
 The tools have a virtual environment of their own, made once and kept in ``.venvs/peers`` (or the folder that
 ``DUREADER_RETRIEVAL_VENV_PEERS`` names). Pyserini brings several gigabytes and wants a newer Java: it is tested where
@@ -28,13 +28,13 @@ REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
 
 
 def block(tool: str, language: str, number: int = 0) -> str:
-    """A block of a tool's page."""
+    """Return a block of a tool's page."""
     return [each.text for each in blocks(ROOT / "docs" / "tools" / f"{tool}.md") if each.language == language][number]
 
 
 @pytest.fixture(scope="session")
 def peers() -> Path:
-    """The folder of the tools' commands; skips where they cannot be had."""
+    """The folder of the tools' commands. Skips the test if they cannot be installed."""
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the other tools' environment is pinned for Python 3.11")
     return environment("peers", REQUIREMENTS, "DUREADER_RETRIEVAL_VENV_PEERS", borrow=True)
@@ -69,7 +69,7 @@ sys.exit(script.load()())
 
 
 class Place:
-    """A folder with a RELEASE, where the pages' lines are run."""
+    """A folder with a RELEASE, in which the pages' lines run."""
 
     def __init__(self, folder: Path, commands: Path) -> None:
         self.folder, self.commands = folder, commands
@@ -79,7 +79,7 @@ class Place:
         self.environment = {**clean_environ(), **homes, "PATH": path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
     def python(self, code: str, show: str) -> Any:
-        """Run ``code`` and return the value of the expression ``show``, which JSON can hold."""
+        """Run ``code``, and return the JSON value of the expression ``show``."""
         # Left at once when done: a Parquet reader stopped while streaming can abort an interpreter that shuts down.
         code += f"\nimport json, os, sys\nprint(json.dumps({show}))\nsys.stdout.flush()\nos._exit(0)\n"
         return json.loads(self._run([self.commands / "python", "-c", code]).splitlines()[-1])
@@ -138,7 +138,7 @@ def model(place: Place, made: tuple[Path, Values]) -> Values:
 def reciprocal_rank(
     scores: Mapping[str, Mapping[str, float]], qrels: Iterable[dict[str, Any]] = ROWS["qrels", "dev"]
 ) -> float:
-    """MRR@10 by the definition, of the score of each passage for each judged query."""
+    """Return MRR@10 by definition, from the scores of all passages for each judged query."""
     relevant = {(row["query-id"], row["corpus-id"]) for row in qrels}
     total, judged = 0.0, {query for query, _ in relevant}
     for query in judged:
@@ -170,7 +170,7 @@ def test_datasets_sentence_transformers_and_mteb(place: Place, model: Values) ->
     assert score == pytest.approx(expected, abs=1e-5)
     assert main[0]["main_score"] == main[0]["mrr_at_10"] == pytest.approx(expected, abs=1e-5)
     assert {each["hf_subset"] for each in others} == {"cmedqa", "ccovid"}
-    assert all(0 < each["main_score"] <= 1 for each in others)  # of three passages one is relevant
+    assert all(0 < each["main_score"] <= 1 for each in others)  # one of three passages is relevant
 
 
 def test_tevatron(place: Place, model: Values) -> None:
@@ -185,7 +185,9 @@ def test_tevatron(place: Place, model: Values) -> None:
 
 
 def test_ir_measures(place: Place) -> None:
-    judged = {row["query-id"]: row["corpus-id"] for row in reversed(ROWS["qrels", "dev"])}  # the first of each query
+    judged = {
+        row["query-id"]: row["corpus-id"] for row in reversed(ROWS["qrels", "dev"])
+    }  # the first hit of each query
     wrong = ROWS["corpus", "corpus"][0]["_id"]
     with open(place.folder / "RUN", "w", encoding="utf-8") as run:
         for number, (query, document) in enumerate(judged.items()):
@@ -203,6 +205,6 @@ def test_pyserini(tmp_path: Path) -> None:
     place.environment["OPENAI_API_KEY"] = "unused"  # 1.6 wants one to be there when it is imported; nothing is sent
     printed = place.shell(block("pyserini", "bash"))
     found = re.search(r"recip_rank\s+all\s+([\d.]+)", printed)
-    assert found and float(found[1]) > 0.9  # a query is the beginning of its passage
+    assert found and float(found[1]) > 0.9  # each query is the beginning of its passage
     run = (tmp_path / "RUN").read_text(encoding="utf-8").split("\n")
     assert {line.split()[0] for line in run if line} == {row["_id"] for row in ROWS["queries", "dev"]}

@@ -1,4 +1,4 @@
-"""Every row of the matrix end to end, from scratch, on real data and with next to no training: that all of it runs."""
+"""Every row of the matrix runs end to end, from scratch, on real data, with minimal training."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ TRIO = ("mbert-zero-shot", "mbert-supervised", "mbert-transferred")
 
 @pytest.fixture(scope="module")
 def folder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A release with all four sets in ``release``, and settings of small trainings."""
+    """A folder with a release of all four sets in ``release``, and settings of small trainings."""
     folder = tmp_path_factory.mktemp("pipeline")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -59,7 +59,7 @@ def reproduce(folder: Path, *more: object) -> Done:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Any:
-    """Return the table that is printed when every row has run, as JSON."""
+    """Run every row, and return the printed table as JSON."""
     return json.loads(reproduce(folder, "--format", "json").stdout)
 
 
@@ -67,7 +67,7 @@ def test_every_row_runs(folder: Path, report: Any) -> None:
     values = {(row["table"], row["row"], row["metric"]): row["ours"] for row in report["rows"]}
     assert len(values) == 3 * 11 + 4
     assert all(0 <= value <= 100 for value in values.values())
-    # Words find XQuAD's paragraphs among the others, and a re-ranker finds none that BM25 has not found.
+    # BM25 finds XQuAD's paragraphs among the others. A re-ranker cannot find passages that BM25 misses.
     assert values[4, "bm25", "Recall@1"] > 50
     assert values[5, "ce-bm25-neg-on-bm25", "Recall@50"] == values[4, "bm25", "Recall@50"]
     assert values[5, "ce-de-neg-on-de", "Recall@50"] == values[4, "de-bm25-neg", "Recall@50"]
@@ -76,7 +76,7 @@ def test_every_row_runs(folder: Path, report: Any) -> None:
     assert (measured["ccovid"]["split"], measured["ccovid"]["queries"]) == ("test", 100)
     assert measured["crosslingual"]["queries"] >= measured["main"]["queries"] == 20
 
-    # Each began where the paper's began, in the -scratch variant.
+    # Each model starts from the -scratch variant of the paper's starting checkpoint.
     def start(name: str) -> str:
         record = json.loads((folder / "runs" / "models" / f"{name}-scratch" / "training.json").read_text())
         return str(record["about"]["start"])

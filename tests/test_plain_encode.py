@@ -1,4 +1,4 @@
-"""A dual-encoder where another tool calls plain ``encode()``: what it needs is said, and the scores are ours.
+"""Other tools that call plain ``encode()`` of a dual-encoder give the same scores as this project.
 
 The blocks of ``docs/tools/encode.md`` run in BEIR, LlamaIndex and Haystack, each in an environment of its own, where
 ``TEST_TOOLS=1`` (``make test-tools``).
@@ -34,7 +34,7 @@ KINDS: dict[str, Any] = {"one encoder": {}, "prompts": {"prompts": {"query": "é—
 
 
 def trained(path: Path, **more: Any) -> Path:
-    """A dual-encoder as training leaves it: a plain ``encode()`` cuts where passages are cut."""
+    """A trained dual-encoder, whose plain ``encode()`` truncates texts like passages."""
     write_dual(path, 1, "cosine", query_length=20, document_length=24, texts=TEXTS, **more)
     model = SentenceTransformer(str(path), device="cpu")
     for module in model.modules():
@@ -84,7 +84,7 @@ def ours(place: Place) -> tuple[dict[str, dict[str, float]], float]:
 
 
 def block_for(tool: str, folder: Path) -> str:
-    """A tool's block with the prompts that the model has."""
+    """Return a tool's block with the prompts of the model."""
     settings = json.loads((folder / "MODEL" / "config_sentence_transformers.json").read_text(encoding="utf-8"))
     code = TOOLS[tool]
     for said, name in (("query: ", "query"), ("passage: ", "document")):
@@ -104,7 +104,7 @@ def test_a_tool_scores_as_we_do(place_of: Make, tool: str, kind: str) -> None:
     for query, scores in theirs.items():
         best = sorted(scores, key=lambda passage: -scores[passage])[:10]
         common = {passage for passage in best if passage in found[query]}
-        assert len(common) >= len(best) - 1  # the last place may be a tie
+        assert len(common) >= len(best) - 1  # the last places may tie
         assert {p: scores[p] for p in common} == pytest.approx({p: found[query][p] for p in common}, abs=2e-3)
     judged = open_release(place.folder / "RELEASE").table("qrels", "dev").to_pylist()
     figure = 100 * reciprocal_rank(theirs, judged)

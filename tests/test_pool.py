@@ -1,4 +1,4 @@
-"""Pools: the union of runs, the ensemble's best of it, what each run adds, and how a new run tops a pool up."""
+"""Test pools: the union of runs, the ensemble's selection, counts by run, and extended pools."""
 
 import gzip
 import json
@@ -19,24 +19,24 @@ Rankings = dict[str, list[int]]
 
 
 def ranked(path: Path, rankings: Rankings) -> Path:
-    """A run of these passages, best first."""
+    """Write a run of these passages, the best first."""
     write_run(path, [(query, [(P[n], -float(rank)) for rank, n in enumerate(own)]) for query, own in rankings.items()])
     return path
 
 
 def scored(path: Path, scores: dict[str, dict[int, float]]) -> Path:
-    """A re-ranker's run."""
+    """Write a re-ranker's run."""
     write_run(path, [(query, [(P[n], score) for n, score in own.items()]) for query, own in scores.items()])
     return path
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """A release; two runs, of which each finds what the other does not; two re-rankers of their union at depth 2."""
+    """A release, two runs with different passages, and two re-rankers' scores of their union at depth 2."""
     make_release(tmp_path / "release")
     ranked(tmp_path / "bm25.dev.run.gz", {ONE: [0, 1, 2], TWO: [5, 3]})
     ranked(tmp_path / "dense.dev.run", {ONE: [1, 4], TWO: [5, 2]})
-    third = math.log(3)  # of which the sigmoid is 3/4
+    third = math.log(3)  # its sigmoid is 3/4
     scored(tmp_path / "a", {ONE: {0: third, 1: 0, 4: third, 5: 9}, TWO: {5: third, 3: -third, 2: 0}})
     scored(tmp_path / "b", {ONE: {0: -third, 1: 0, 4: third}, TWO: {5: 0, 3: 0, 2: 0}})
     return tmp_path
@@ -79,7 +79,7 @@ def test_the_pool_holds_the_best_by_the_mean_of_the_probabilities(world: Path) -
     first, *others = rows(world / "pool.jsonl.gz")
     best = {"query-id": ONE, "corpus-id": P[4], "rank": 1, "score": pytest.approx(0.75)}
     assert first == best | {"runs": {"dense": 2}, "judged": 1}
-    # 3/4 and 1/4, or 1/2 and 1/2: equal means, ordered by id.
+    # Means of 3/4 and 1/4, and of 1/2 and 1/2, are equal, so the id decides.
     equal = min(P[0], P[1])
     assert [(row["query-id"], row["corpus-id"], row["rank"], row["score"]) for row in others] == [
         (ONE, equal, 2, pytest.approx(0.5)),

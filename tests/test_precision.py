@@ -1,4 +1,4 @@
-"""Models in 16 bits: scores and vectors leave their heads in 32, so that texts that differ are told apart."""
+"""Models in 16 bits return scores and vectors in 32 bits, so that different texts have different scores."""
 
 import itertools
 import json
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def write_classifier(folder: Path, config: Any, kind: Any) -> Path:
-    """A cross-encoder of another architecture, with the tokenizer of a BERT."""
+    """Write a cross-encoder of another architecture with a BERT tokenizer."""
     bert = write_bert(folder.with_name(f"{folder.name}-bert"))
     words = AutoConfig.from_pretrained(bert).vocab_size
     torch.manual_seed(0)
@@ -57,7 +57,7 @@ def test_a_re_ranker_in_16_bits_makes_no_ties(tmp_path: Path, name: str, dtype: 
 
 def test_a_cross_encoder_that_is_trained_in_bf16_makes_no_ties(tmp_path: Path) -> None:
     trainer = maker(tmp_path)("cross", "train.precision=bf16")
-    trainer.accelerator.prepare_model(trainer.model)  # bf16 is put around its forward
+    trainer.accelerator.prepare_model(trainer.model)  # its forward runs in bf16
     exact = CrossScorer(CrossEncoder(str(tmp_path / "cross-1"), device="cpu", max_length=24)).scores(PAIRS[:24])
     found = CrossScorer(trainer.model.eval()).scores(PAIRS[:24])
     assert len(set(found)) == 24 and (found != exact).any()
@@ -96,7 +96,7 @@ def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
     assert manifest(queries / "manifest.json")["model"]["computed_in"] == "bf16"
     for words, other in ((["--queries", queries], True), (["--model", dual], False)):
         said = call("search", "--passages", passages, "--out", searched, *words)
-        assert ("the passages were encoded in fp32, the queries in bf16" in said) == other
+        assert ("passages are encoded in fp32, queries in bf16" in said) == other
         found = manifest(tmp_path / "s.run.manifest.json")
         assert found["precision"] == {"passages": "fp32", "queries": "bf16" if other else "fp32", "search": "fp32"}
     assert "precision: bf16" in call("rerank", "--run", searched, "--model", cross, "--out", reranked, *of_queries[-2:])

@@ -1,4 +1,4 @@
-"""A run as the official predictions, by ``export``: the file's content, its figures, and what is refused."""
+"""``export`` of a run as official predictions: content, figures and errors."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ PASSAGES = [md5(text) for text in TEXTS]
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """Two questions of dev, answered by passages 4 and 5; one of test, without labels."""
+    """A release with two dev questions, answered by passages 4 and 5, and one test question without labels."""
     return make_release(tmp_path / "release")
 
 
@@ -27,7 +27,7 @@ def export(release: Path, given: Path, code: int | None = 0) -> Done:
 
 
 def written(release: Path, rankings: dict[str, list[str]], code: int | None = 0) -> Done:
-    """The export of a TREC run of these lists."""
+    """Export a TREC run of these lists."""
     hits = {query: [(passage, -float(rank)) for rank, passage in enumerate(found)] for query, found in rankings.items()}
     write_run(release.parent / "a.run.gz", hits.items())
     return export(release, release.parent / "a.run.gz", code)

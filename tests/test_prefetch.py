@@ -1,4 +1,4 @@
-"""Texts tokenised ahead, by a thread or by processes: the library's tokens in order, a bounded number of batches."""
+"""Prefetching tokens by a thread or by processes: the library's tokens, in order, in bounded memory."""
 
 import multiprocessing
 import os
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def encoder(folder: Path) -> Encoder:
-    """It has two processes, which take seconds to start."""
+    """A prefetcher with two processes, which take seconds to start."""
     return Encoder(open_encoder(ModelSettings(str(folder / "dual"))), "document", 300, 2)
 
 
@@ -68,7 +68,7 @@ def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: Encoder, kind: 
 def test_a_killed_tokenizer_is_a_worker_that_died(encoder: Encoder) -> None:
     ahead = encoder._prefetcher(iter([text] for text in TEXTS * 50))
     next(ahead)
-    for process in list(encoder._prefetcher._pool._processes):  # one that is idle would not be missed
+    for process in list(encoder._prefetcher._pool._processes):  # an idle process would not be noticed
         os.kill(process, signal.SIGKILL)
     with pytest.raises(WorkerDied):
         list(ahead)

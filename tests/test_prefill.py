@@ -1,4 +1,4 @@
-"""Judgments of models: of a language model on loopback, of a re-ranker's scores; marked, and never people's."""
+"""Test judgments of models: from a language model on loopback, and from a re-ranker's scores."""
 
 import json
 import math
@@ -24,14 +24,14 @@ ANSWERS = dict(zip(QUESTIONS["dev"], TEXTS[4:], strict=True))
 
 
 def knows(prompt: str) -> Answer:
-    """A judge that is right."""
+    """Return the right grade for a prompt."""
     right = any(question in prompt and f"<段落>\n{text}\n" in prompt for question, text in ANSWERS.items())
     return f"想一想……\n最终得分：{3 if right else 1}"
 
 
 @pytest.fixture
 def round_(tmp_path: Path) -> Path:
-    """Two packages of twelve pairs."""
+    """A round with two packages of 12 pairs."""
     return make_round(tmp_path)
 
 
@@ -47,7 +47,7 @@ def test_a_models_grades_are_marked_and_count_for_no_person(round_: Path, monkey
         assert "24 pairs judged by judge-7b (a model)" in done.stdout
         found = judgments(round_)
         assert "0 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
-        assert len(server.asked) == 24 and judgments(round_) == found  # a pair is asked about once
+        assert len(server.asked) == 24 and judgments(round_) == found  # the model is asked once about each pair
     assert {(each["kind"], each["model"], each["annotator"]) for each in found} == {("model", "judge-7b", "judge-7b")}
     grades = {(each["query-id"], each["corpus-id"]): each["label"] for each in found}
     right = {(md5(question), md5(text)) for question, text in ANSWERS.items()}
@@ -56,7 +56,7 @@ def test_a_models_grades_are_marked_and_count_for_no_person(round_: Path, monkey
     assert asked == {("judge-7b", 0, "Bearer secret-key")}
     assert "secret-key" not in done.stderr + "".join(path.read_text() for path in (round_ / "judgments").iterdir())
     assert all(f"{grade} 分：" in server.prompts[0] for grade in range(4))
-    # Label Studio shows it as a prediction that names the model.
+    # The grade becomes a prediction with the model's name in Label Studio.
     for task in json.loads((round_ / "label-studio" / "dev-001.json").read_text()):
         (shown,) = task["predictions"]
         choice = str(int((task["data"]["query-id"], task["data"]["corpus-id"]) in right))
@@ -77,8 +77,8 @@ def test_the_last_grade_or_category_of_an_answer_counts() -> None:
 
 
 def test_answers_of_a_killed_judge_are_not_asked_for_again(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed when two of the first questions are under way and 22 are answered: 20 answers are kept at least."""
-    late = threading.Event()  # the two are answered, too
+    """A kill after 22 answers, with two questions in flight, leaves at least 20 saved answers."""
+    late = threading.Event()  # set when the two late questions may be answered
 
     def answer(prompt: str) -> Answer:
         is_slow = QUESTIONS["dev"][0] in prompt and any(f"<段落>\n{text}\n" in prompt for text in TEXTS[:2])
@@ -101,12 +101,12 @@ def test_answers_of_a_killed_judge_are_not_asked_for_again(round_: Path, monkeyp
 
 def test_a_judge_that_is_busy_fails_or_gives_no_grade(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
-    second: list[Answer] = [400]  # of the second question
+    second: list[Answer] = [400]  # statuses of the answers to the second question
 
     def answer(prompt: str) -> Answer:
         if prompt not in seen:
             seen.add(prompt)
-            return 503  # the library asks again
+            return 503  # the library retries
         return second[0] if QUESTIONS["dev"][1] in prompt else knows(prompt)
 
     with chat(answer) as server:
@@ -117,13 +117,13 @@ def test_a_judge_that_is_busy_fails_or_gives_no_grade(round_: Path, monkeypatch:
         assert {each["query-id"] for each in judgments(round_)} == {md5(QUESTIONS["dev"][0])}
         server.answer = knows
         assert "12 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
-    monkeypatch.delenv("OPENAI_BASE_URL")  # nothing is sent anywhere unless an address is given
+    monkeypatch.delenv("OPENAI_BASE_URL")  # without an address, nothing is sent
     error = annotate("prefill", round_, "--model", "judge-8b", code=1).error
     assert "expected an address in OPENAI_BASE_URL" in error
 
 
 def test_a_re_rankers_scores_are_judgments_of_a_model_and_its_family_is_warned_of(round_: Path) -> None:
-    # Logits of every pair of the pool; 0 where nothing else is said.
+    # Logits of every pair of the pool, 0 by default.
     known = {md5(text): math.log(3) for text in TEXTS} | {md5(TEXTS[4]): 0.0, md5(TEXTS[0]): math.log(1 / 4)}
     hits: dict[str, list[tuple[str, float]]] = {}
     for pair in read_pool(round_.parent / "pool.jsonl"):
@@ -139,7 +139,7 @@ def test_a_re_rankers_scores_are_judgments_of_a_model_and_its_family_is_warned_o
 
 
 def test_a_model_is_compared_with_people(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 12 pairs people find 3 relevant, of which the model finds 2, and 1 of the others: kappa 5/9, by hand."""
+    """People find 3 of 12 pairs relevant. The model finds 2 of these and 1 other pair, so kappa is 5/9."""
     query = md5(QUESTIONS["dev"][0])
     first = sorted(pair.corpus_id for pair in read_pool(round_.parent / "pool.jsonl") if pair.query_id == query)
     relevant, graded = set(first[:3]), set(first[1:4])
@@ -154,7 +154,7 @@ def test_a_model_is_compared_with_people(round_: Path, monkeypatch: pytest.Monke
     with chat(grades) as server:
         prefill(round_, server.url, monkeypatch)
     runs = []
-    for place, name in enumerate(("good", "fair", "poor")):  # first[1], which both find relevant, behind so many others
+    for place, name in enumerate(("good", "fair", "poor")):  # first[1] is relevant, and at rank place + 1
         ids = [*first[4 : 4 + place], first[1]]
         runs.append(round_.parent / f"{name}.run")
         write_run(runs[-1], [(query, [(each, -float(rank)) for rank, each in enumerate(ids)])])

@@ -1,4 +1,4 @@
-"""``publish`` into a loopback hub: what readers get there with no code of this project, and what is refused."""
+"""``publish`` to a loopback hub: readers without this project's code, and errors."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Pub
     found = run("builders", "check", "--release", copy, "--format", "json")
     counts = {test["test"]: test["count"] for test in json.loads(found.stdout)["tests"]}
     assert counts.pop("split-sizes") and not any(counts.values())
-    # It can be published on: nothing is new then.
+    # Publishing again changes nothing.
     publish(path=copy)
     assert len(hub.repos["dataset", REPO].commits) == 2
 
@@ -87,7 +87,7 @@ def test_a_new_release_replaces_the_old_one_in_one_commit(
     repo = hub.repos["dataset", REPO]
     assert len(repo.commits) == 3
     assert repo.files["NOTES.md"] == b"mine" and "keeps 1 files that are not ours: NOTES.md" in result.stderr
-    assert len(hub.uploads) == sent  # the Parquet files that are left have not changed
+    assert len(hub.uploads) == sent  # the remaining Parquet files are unchanged
     expected = whole_tables()
     fewer(expected)
     assert load(hub, tmp_path / "reader", "") == expected
@@ -99,7 +99,7 @@ def test_a_killed_upload_is_resumed(hub: Hub, release: Path, tmp_path: Path) -> 
     words = command("builders", "publish", "--release", release, "--repo", REPO)
     environment = hub.environment(tmp_path / "home")
     process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.PIPE, start_new_session=True)
-    while len(hub.uploads) < 3:  # the library is waiting to try the others again
+    while len(hub.uploads) < 3:  # the library waits before retrying the others
         assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

@@ -59,7 +59,7 @@ def test_what_loading_and_understanding_the_model_needs_is_pushed_and_nothing_el
     assert {"recipe.json", "training.json", "loss.png", "modules.json"} < set(repo.files)
     left = ("optimizer", "training_args", "trainer_state", "model.py", "lock", "runs/", "checkpoint-")
     assert not [name for name in repo.files if any(part in name for part in left)]
-    assert "not pushed: " in result.stderr and "model.py" in result.stderr
+    assert "skipped, not needed on the hub: " in result.stderr and "model.py" in result.stderr
     # Pushed again: nothing is new.
     sent = list(hub.uploads)
     push(call, checkpoint)
@@ -168,7 +168,7 @@ def test_figures_on_another_release_are_no_entries(
     assert f"{DATASET}: has no eval.yaml" in push(call, checkpoint, *measured).stderr
     run_at(hub, tmp_path / "home", "builders", "publish", "--release", whole_copy, "--repo", DATASET)
     done = push(call, checkpoint, *measured)
-    assert f"{DATASET}: has other bytes than {other} in corpus/corpus; no .eval_results are written" in done.stderr
+    assert f"{DATASET}: differs from {other} in corpus/corpus; .eval_results is not written" in done.stderr
     assert not results(hub)
 
 
@@ -223,12 +223,12 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
     held = repo.commits[-1].files
     manifest = json.loads(held[MANIFEST].content)
     repo.add("by another hand", held | {"training.json": Blob(b"{}", False)})
-    assert f"{REPO}: training.json is not what its manifest says" in pulled()
+    assert f"{REPO}: training.json differs from its manifest" in pulled()
     for name in ("../../evil.json", "pytorch_model.bin"):
         entry = {"path": name, "bytes": 1, "sha256": "0" * 64}
         listed = json.dumps(manifest | {"files": [*manifest["files"], entry]}).encode()
         repo.add(name, held | {MANIFEST: Blob(listed, False)})
-        assert f"its manifest names {name}, which no checkpoint of ours holds" in pulled()
+        assert f"its manifest names {name}, which is no file of a checkpoint" in pulled()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
     assert "exists and is not a checkpoint" in error_of(call("pull", REPO, "--out", tmp_path / "mine", code=1))

@@ -1,4 +1,4 @@
-"""Configs of Section 2.3, and those drawn for interpolation and extrapolation, in the verbs that read them."""
+"""Test the verbs that read configs of Section 2.3, and sets for interpolation and extrapolation."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def release(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ranked(tmp_path: Path) -> Path:
-    """The first dev question's answer at rank 1, the second's at rank 2."""
+    """A run with the first dev question's answer at rank 1, and the second's at rank 2."""
     lines = [
         (md5(question), md5(text), rank)
         for question, texts in ((EARLIER, (TEXTS[4], TEXTS[0])), (WET, (TEXTS[1], TEXTS[5])))
@@ -56,7 +56,7 @@ def test_a_run_is_measured_on_some_questions_by_some_judgments(
 
 @pytest.fixture
 def mined(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Negatives of the removed question, from BM25's run of it."""
+    """Mine negatives of the removed question from its BM25 run."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     similar = ("--release", release, "--queries", "train-similar", "--split", "train")
     run("baselines", "bm25", *similar, "--out", tmp_path / "similar.run", "--index", tmp_path / "index")
@@ -68,12 +68,12 @@ def test_bm25_and_mine_take_the_removed_questions_alone(mined: Path, tmp_path: P
     lines = [line.split() for line in (tmp_path / "similar.run").read_text().splitlines()]
     assert {line[0] for line in lines} == {md5(SIMILAR)} and lines[0][2] == md5(TEXTS[5])
     (row,) = map(json.loads, mined.read_text().splitlines())
-    # Judged by its own passages: its positive, which BM25 has first, is no negative.
+    # The question's positive, which BM25 ranks first, is not a negative.
     assert row["query-id"] == md5(SIMILAR) and set(row["negative-ids"]) == {line[2] for line in lines[1:]}
 
 
 def negatives(path: Path) -> Path:
-    """Each training question with one negative."""
+    """Write one negative for each training question."""
     rows = [{"query-id": md5(question), "negative-ids": [md5(TEXTS[5])]} for question in TRAIN]
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     return path
@@ -97,7 +97,7 @@ NEAR, FAR, BUCKET = "restrain-2-interpolation", "restrain-1-extrapolation", "res
 
 
 def rows() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Training questions 0 and 1 are near, 3 is far; bucket 1 holds question 0 of both splits."""
+    """Training questions 0 and 1 are near, 3 is far. Bucket 1 has question 0 of both splits."""
     found = tables()
     train, dev = found["qrels", "train"], found["qrels", "dev"]
     found[NEAR, "train"], found[FAR, "train"] = train[:2], train[3:]
@@ -114,7 +114,7 @@ def drawn(tmp_path: Path) -> Path:
 def test_a_recipe_trains_on_the_config_that_it_names(drawn: Path, tmp_path: Path, name: str, asked: list[int]) -> None:
     opened = open_release(drawn)
     passages = open_passages(opened, keep=tmp_path / "keep")
-    negatives = tmp_path / "negatives.jsonl"  # mined once, for every training question
+    negatives = tmp_path / "negatives.jsonl"  # mined once for all training questions
     lines = [{"query-id": md5(text), "negative-ids": [md5(TEXTS[4])]} for text in QUESTIONS["train"]]
     negatives.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     recipe = read_recipe("de-bm25-neg", [f"data.set={name}", "data.negatives_per_positive=1"])
@@ -122,8 +122,8 @@ def test_a_recipe_trains_on_the_config_that_it_names(drawn: Path, tmp_path: Path
     assert pairs.texts == [QUESTIONS["train"][number] for number in asked]
     assert pairs.positive.tolist() == asked and set(pairs.negatives.ravel().tolist()) == {4}
     assert recipe.resolved()["data"]["set"] == name
-    assert Sizes(opened).pairs(name, "train") == len(asked)  # what `reproduce --dry-run` counts
-    # Measured in between is what main's dev has: a drawn config has no dev questions of its own.
+    assert Sizes(opened).pairs(name, "train") == len(asked)  # the count of `reproduce --dry-run`
+    # Checkpoints are evaluated on dev of the main set, because a drawn config has no dev questions.
     sample = dev_sample(opened, recipe, passages, None)
     assert isinstance(sample, Sampled) and list(sample.queries.values()) == QUESTIONS["dev"]
 

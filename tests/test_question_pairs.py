@@ -1,4 +1,4 @@
-"""Labelled pairs of questions: read from files as they are published, held out, measured."""
+"""Test labelled pairs of questions: published file formats, held-out pairs, and measures."""
 
 import gzip
 import json
@@ -58,7 +58,7 @@ def test_a_held_out_pair_shares_no_question_with_those_that_are_trained_on() -> 
     assert hold_out(pairs, 0.1, seed=3)[1] == held != hold_out(pairs, 0.1, seed=4)[1]
 
 
-# Whether the second of a pair begins with the mark is all that there is to learn.
+# The label depends only on the mark at the start of the second question.
 WORDS = [f"{a}{b}" for a in "北京饺子高铁" for b in "冬天煮票多肉"]
 SMALL = ["data.passage_length=16", "train.batch=32", "train.learning_rate=2e-3", "train.saves=1", "train.evaluations=2"]
 
@@ -90,7 +90,7 @@ def test_it_learns_what_tells_pairs_apart(tmp_path: Path) -> None:
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "for telling whether two questions ask the same" in card and "license: other" in card
     assert "Data, files of labelled pairs of questions (SHA-256):" in card and "train.tsv" in card
-    # Without --dev-pairs a part is held out.
+    # Without --dev-pairs, a part of the pairs is held out.
     held = ["--set", "train.max_steps=1", "--set", "data.held_out=0.01", "--out", tmp_path / "held"]
     run("baselines", "train", "question-matching-cpu", *words, *held)
     counts = training_of(tmp_path / "held")["counts"]

@@ -1,4 +1,4 @@
-"""Reading raw rows: where they may lie, what they may hold, and the one error for everything else."""
+"""Test reading raw rows: places, formats, and errors."""
 
 import gzip
 import json
@@ -69,8 +69,8 @@ def test_folders_are_read_train_first_then_by_name(tmp_path: Path) -> None:
 def test_blocks_of_any_size_give_the_same_rows_and_lines(tmp_path: Path, block_bytes: int) -> None:
     rows = [row(i, f"问题\u2028{i}\u0085", [["段\u2029落"]]) for i in range(4)]
     path = write_rows(tmp_path / "train.json", rows)
-    text = path.read_text(encoding="utf-8").replace("\n", "\n\n", 1)  # a blank line holds no row but is counted
-    path.write_bytes(b"\xef\xbb\xbf" + text.rstrip("\n").encode())  # a byte order mark; no line end at the end
+    text = path.read_text(encoding="utf-8").replace("\n", "\n\n", 1)  # a blank line has no row but counts as a line
+    path.write_bytes(b"\xef\xbb\xbf" + text.rstrip("\n").encode())  # with a byte order mark, without a final line end
     assert [(line, text) for _, line, text in questions([path], None, block_bytes)] == [
         (line, f"问题\u2028{i}\u0085") for i, line in enumerate([1, 3, 4, 5])
     ]
@@ -83,7 +83,7 @@ def test_blocks_of_any_size_give_the_same_rows_and_lines(tmp_path: Path, block_b
 )
 @settings(max_examples=200, deadline=None)
 def test_ranges_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory, lines, size, end) -> None:  # type: ignore[no-untyped-def]
-    """Of a plain file and of a gzipped one: the blocks' bytes together are the file, and no line is cut."""
+    """The blocks of a plain or gzipped file contain the whole file, and no line is cut."""
     whole = ("\n".join(["x", *lines]) + "\n" * end).encode()
     folder = tmp_path_factory.mktemp("ranges")
     (folder / "train.json").write_bytes(whole)
@@ -108,7 +108,7 @@ def bad(folder: Path, line: bytes, unit: str) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("unit", ["word", "char"])  # each is read by a way of its own
+@pytest.mark.parametrize("unit", ["word", "char"])  # the two units have separate code
 def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected(tmp_path: Path, unit: str) -> None:
     good = json.dumps(ONE, ensure_ascii=False).encode()
     cases = {

@@ -31,11 +31,11 @@ cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 CHAR = Options(unit="char")
 BLOCKS = 13  # of the rows below, in parts of 32 KB
-STORE_MB = 80  # a node's object store; Ray takes no less than 75
+STORE_MB = 80  # of a node's object store; Ray's minimum is 75
 
 
 class Cluster:
-    """Two nodes of one CPU each; what does not fit into their stores goes to ``spilled``."""
+    """A cluster of two nodes with one CPU each, which spill to the folder ``spilled``."""
 
     def __init__(self, folder: Path) -> None:
         self.spilled = folder / "spilled"
@@ -69,14 +69,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         monkeypatch.setenv("RAY_num_workers_soft_limit", "4")  # the command's own do not end those of the other tests
         started = Cluster(folder)
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the nodes do not have this file
-        with RayEngine(started.address):  # one connection for all: its processes are there for the next test
+        with RayEngine(started.address):  # one connection for all tests, because its processes are reused
             yield started
         started.stop()
 
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some ten blocks and files of the sample."""
+    """Use about ten blocks and files for the sample."""
     monkeypatch.setattr(blocks.read_blocks, "__defaults__", (32 << 10, ()))
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 80)
 
@@ -145,7 +145,7 @@ def test_a_lost_machine_and_killed_workers_and_driver(cluster: Cluster, rows: Pa
     assert engine.calls("label_block") >= 10
     with Watched(cluster.address, tmp_path / "second") as engine:
         build_release(sources, tmp_path / "ray", CHAR, engine=engine)
-    # Ray may run a task twice whose machine it has just lost.
+    # Ray may run a task twice after the loss of its machine.
     assert engine.calls("label_block") <= BLOCKS - 8
     assert tree(tmp_path / "ray") == local(rows, tmp_path / "out", CHAR)
 
@@ -165,7 +165,7 @@ def test_machines_with_other_packages_are_refused(cluster: Cluster, monkeypatch:
 
 def test_a_wrong_address_is_one_error(tmp_path: Path) -> None:
     at = ("--engine", "ray", "--ray-address", "127.0.0.1:1")
-    # Not in this process, which is connected to a cluster by now.
+    # A new process, because this one is connected to a cluster.
     done = process("builders", "release", "--quiet", *at, "--raw", SAMPLE, "--out", tmp_path / "out", code=1)
     assert done.error.startswith("no Ray cluster answers at 127.0.0.1:1 (")
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Recipes: the paper's values in the files, overrides, and what is refused."""
+"""Recipes: the paper's values in the files, overrides, and errors."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from baselines.train.recipe import names, read_recipe
 from builders.core.errors import InputError
 
-PAPER = {  # Appendix A.2, and which model starts from which (Figure 1; Sections 3.6 and 3.7)
+PAPER = {  # Appendix A.2, and the starting checkpoint of each model (Figure 1; Sections 3.6 and 3.7)
     "de-bm25-neg": ("dual", 256, 10, 3e-5, 0.1, "nghuyong/ernie-1.0-base-zh", "main"),
     "ce-bm25-neg": ("cross", 64, 3, 1e-5, 0.0, "nghuyong/ernie-1.0-base-zh", "main"),
     "ce-de-neg": ("cross", 64, 3, 1e-5, 0.0, "recipe:ce-bm25-neg", "main"),
@@ -19,7 +19,7 @@ PAPER = {  # Appendix A.2, and which model starts from which (Figure 1; Sections
 }
 
 
-OFFICIAL = {  # what the official code takes: rows of all cards, and what it does otherwise
+OFFICIAL = {  # values of the official code; batches count the rows of all GPUs
     "official-de": ("dual", 512, 10, 3e-5, 0.1, "linear", 0.0, 2, 1, 0.0),
     "official-ce": ("cross", 256, 3, 1e-5, 0.0, "constant", 0.01, 1, 2, 0.01),
 }
@@ -73,6 +73,7 @@ def test_an_override_is_read_as_the_value_that_its_key_takes() -> None:
         ("de-bm25-neg", "train.batch=0", "expected `int` >= 1"),
         ("de-bm25-neg", "model.kind=triple", "expected one of cross, dual, mlm, found 'triple'"),
         ("de-bm25-neg", "data.split=test", "final evaluation"),
+        ("de-bm25-neg", "train.report_to=mlflow", "train: report_to: expected auto, none, or some of tensorboard, "),
         ("de-bm25-neg", "batch", "expected SECTION.KEY=VALUE"),
         ("ce-bm25-neg", "model.towers=2", "model.towers: needs model.kind = dual, found cross"),
         ("ce-bm25-neg", "train.embeddings_gradient=2", "train.embeddings_gradient: needs train.adversarial"),
@@ -84,3 +85,14 @@ def test_an_override_is_read_as_the_value_that_its_key_takes() -> None:
 def test_an_override_that_does_not_fit_is_one_error(name: str, override: str, said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         read_recipe(name, [override])
+
+
+def test_a_training_reports_to_installed_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.train.recipe.find_spec", {"tensorboardX", "wandb"}.__contains__)
+    auto = read_recipe("static")
+    assert auto.train.loggers() == ["tensorboard"]
+    for value, expected in (("none", []), ("wandb", ["wandb"]), ("tensorboard,wandb", ["tensorboard", "wandb"])):
+        recipe = read_recipe("static", [f"train.report_to={value}"])
+        assert recipe.train.loggers() == expected and recipe.resolved() == auto.resolved()  # resumes the same training
+    with pytest.raises(InputError, match=r"report_to: trackio is not installed; run `pip install trackio`"):
+        read_recipe("static", ["train.report_to=wandb,trackio"]).train.loggers()

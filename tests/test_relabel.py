@@ -1,4 +1,4 @@
-"""A release judged anew: negatives that re-rankers hold positive, and people's judgments of a round."""
+"""Test relabelled releases: negatives that re-rankers score as positive, and people's judgments of a round."""
 
 import json
 import math
@@ -20,12 +20,12 @@ from builders.store.runs import write_run
 
 P = [md5(text) for text in TEXTS]
 Q = [md5(question) for question in QUESTIONS["train"]]  # question n is answered by text n
-NINE = math.log(9)  # whose sigmoid is 9/10
+NINE = math.log(9)  # its sigmoid is 9/10
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """Negatives of two queries, and two re-rankers: of (Q0, P5) both are sure, of (Q0, P2) one, of (Q1, P3) none."""
+    """Negatives of two queries. Both re-rankers score (Q0, P5) high, one scores (Q0, P2) high, none (Q1, P3)."""
     make_release(tmp_path / "release")
     lines = [{"query-id": Q[0], "negative-ids": [P[2], P[5], P[0]]}, {"query-id": Q[1], "negative-ids": [P[3]]}]
     (tmp_path / "negatives.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -131,15 +131,15 @@ def test_a_merge_keeps_the_old_qrels_and_joined_rows_follow_in_both_languages(wh
     assert before != first
     out, _ = merged(whole_copy, LABELS)
     assert qrels(out) == [(ONE, P[4], 1), (ONE, P[0], 1), (ONE, P[1], 0), (TWO, P[5], 0), (TWO, P[2], 1)]
-    assert qrels(out, "qrels-before") == first  # a second merge keeps what stood before the first
+    assert qrels(out, "qrels-before") == first  # a second merge does not change qrels-before
     assert checked(out)["errors"] == 0
     for config, query in (("dev", ONE), ("crosslingual", md5(ENGLISH["高铁票提前几天买"]))):
         row = next(row for row in rows(out, config) if row["query_id"] == query)
         positive = [(each["docid"], each["text"]) for each in row["positive_passages"]]
         assert positive == [(P[4], TEXTS[4]), (P[0], TEXTS[0])]
-        # P[0] was among the negatives; P[1] was, too, and is judged to be one.
+        # P[0] and P[1] were negatives. P[1] is judged 0.
         assert [each["docid"] for each in row["negative_passages"]] == [P[1]]
-    # Of a release without qrels-before, the qrels become that.
+    # Without qrels-before, the old qrels become qrels-before.
     shutil.rmtree(whole_copy / "qrels-before")
     listed = json.loads((whole_copy / "manifest.json").read_text())
     listed["files"] = [entry for entry in listed["files"] if not entry["path"].startswith("qrels-before")]

@@ -1,4 +1,4 @@
-"""Raw rows to a release directory: what comes out, byte for byte."""
+"""Test `release`: the rows and files of a release built from raw rows."""
 
 import gzip
 import hashlib
@@ -98,8 +98,8 @@ def test_the_real_rows_give_the_official_passages(shared_data: Path, tmp_path: P
         assert f"{split}: 100 questions read" in done.stdout
     corpus = {r["_id"]: r["text"] for r in rows_of(tmp_path / "out", "corpus", "corpus")}
     assert all(md5(text) == key for key, text in corpus.items())
-    # Whatever the official samples have of these rows' documents is one of the passages, byte for byte.
-    documents: dict[str, list[str]] = {}  # by question: the text of each, its paragraphs joined
+    # Every passage of the official samples from these rows' documents equals a passage of the release.
+    documents: dict[str, list[str]] = {}  # question -> texts of its documents, with joined paragraphs
     for path in (shared_data / "dureader-2.0-demo").iterdir():
         for line in gzip.decompress(path.read_bytes()).splitlines():
             found = json.loads(line)
@@ -116,13 +116,13 @@ def test_the_real_rows_give_the_official_passages(shared_data: Path, tmp_path: P
     positives = {(fields[0], fields[2]) for fields in train if fields[3] == "1"}
     assert (len(official), len(comparable), len(positives)) == (186, 22, 20)
     assert all(any(text in document for document in documents[question]) for question, text in positives)
-    # Ids of queries, too: the published dev questions' ids are the MD5 of their texts.
+    # The ids of the published dev questions are also the MD5 of their texts.
     for query in rows_of(tmp_path / "out", "queries", "test"):
         assert query["_id"] == md5(query["text"])
 
 
 def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) -> None:
-    """993 on characters and 997 on the given words: counted apart from this program."""
+    """Compare with an independent count: 993 positives on characters, 997 on the words of the rows."""
     for unit, expected in (("char", 993), ("word", 997)):
         positive = 0
         for block in blocks.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
@@ -150,7 +150,7 @@ def test_workers_change_not_a_byte(small: Path, tmp_path: Path, workers: int, mo
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 2)
     build_release(sources, tmp_path / "plain", options)
     monkeypatch.setattr("builders.release.build._SMALL", 0)
-    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64, ()))  # the shared passage comes in several blocks
+    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64, ()))  # so that the shared passage is in several blocks
     build_release(sources, tmp_path / "blocks", options, workers)
     assert tree(tmp_path / "plain") == tree(tmp_path / "blocks")
     found = open_release(tmp_path / "blocks")

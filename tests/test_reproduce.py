@@ -1,4 +1,4 @@
-"""``reproduce``: the matrix and its plan, settings, steps that are done, and what a release cannot give."""
+"""``reproduce``: matrix, plan, settings, finished steps, and rows that a release cannot provide."""
 
 import argparse
 import importlib
@@ -23,7 +23,7 @@ FILL = {"release": "R", "split": "dev", "out": "O", "variant": "-scratch"}
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a release, where the steps are run."""
+    """A folder with a release, in which the steps run."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     make_release(tmp_path / "release")
@@ -41,7 +41,7 @@ def test_every_command_is_one_that_its_verb_takes() -> None:
 
 
 def steps_of(folder: Path, *words: object) -> list[list[str]]:
-    """The steps that a release would run that does not exist."""
+    """Return the plan for a release that does not exist."""
     commands = planned(folder, "--release", "nowhere", *words)
     return [command for command in commands if command[1] not in ("release", "evaluate")]
 
@@ -52,7 +52,7 @@ def test_shared_steps_come_once_and_before_what_needs_them(tmp_path: Path) -> No
         written = [command[command.index("--out") + 1] for command in commands]
         assert len(set(written)) == len(written)
         for place, command in enumerate(commands):
-            # Whatever a step reads of what others write is written before it.
+            # A step's inputs from other steps are written before the step.
             assert not {*command} & {*written[place + 1 :]}
         trained = [command[2].removesuffix("-scratch") for command in commands if command[1] == "train"]
         assert ("mlm" in trained) == bool(variant)
@@ -84,7 +84,7 @@ def test_the_embedded_sample_is_run_small(tmp_path: Path, monkeypatch: pytest.Mo
         found = run("baselines", "reproduce", "--dry-run", "--format", "json", "--row", "de-bm25-neg", *words).stdout
         return [command[2] + " " + command[-1] for command in json.loads(found) if command[1] == "train"]
 
-    small = ["de-bm25-neg-scratch train.evaluations=2"]  # of static vectors, which begin from the words
+    small = ["de-bm25-neg-scratch train.evaluations=2"]  # of a static model, which starts from words
     assert trained() == trained("--small", "--release", "x") == small
     assert trained("--release", "build/sample")[0].startswith("de-bm25-neg ")
 
@@ -100,7 +100,7 @@ def bare(here: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--table", 99), "matrix.toml: no row fits --table 99; known: --table 4 --row bm25"),
+        (("--table", 99), "matrix.toml: no row matches --table 99; known rows: --table 4 --row bm25"),
         (("--table", 7), "RELEASE: bm25, de-zero-shot, de-fine-tuned: has no cmedqa-queries/test to measure on; `pyth"),
         (("--row", "official-de"), "RELEASE: official-de: has no hard negatives that came with the data (`python -m "),
         (("--row", "official-ce", "--scratch"), "RELEASE: official-ce: has no recipe without pretrained weights"),
@@ -116,7 +116,7 @@ def test_what_a_release_lacks_is_one_line(here: Path, words: tuple[object, ...],
 def test_rows_that_were_not_asked_for_are_left_out_and_logged(here: Path) -> None:
     done = reproduce(bare(here), "--dry-run")
     assert "--queries" not in done.stdout and "qrels-before" not in done.stdout and "train ce-de-neg" in done.stdout
-    assert "has no qrels-before; `python -m builders similar` and `annotate merge` make them; left out" in done.stderr
+    assert "has no qrels-before; `python -m builders similar` and `annotate merge` make them; skipped" in done.stderr
     assert "official-de" not in done.stdout and "official-de, official-ce: has no hard negatives" in done.stderr
 
 
@@ -135,7 +135,7 @@ def test_a_step_is_run_again_only_where_it_must_be(here: Path, monkeypatch: pyte
     assert ran()
     whole = output.read_bytes()
     assert not ran()
-    output.write_bytes(whole[:-1])  # not what the step wrote
+    output.write_bytes(whole[:-1])  # not the step's output
     assert ran() and output.read_bytes() == whole
     output.unlink()
     assert ran()
@@ -146,7 +146,7 @@ def test_a_step_is_run_again_only_where_it_must_be(here: Path, monkeypatch: pyte
     monkeypatch.setattr("baselines.reproduce.steps.code_of", lambda module: f"another version of {module}")
     assert not ran("--any-code")
     said = reproduce(here, *BM25).stderr
-    assert f"{output}: made by another version of the code, made again (--any-code keeps it" in said
+    assert f"{output}: made by another version of the code; the step runs again (--any-code" in said
     assert "running: " in said and not ran()
 
 

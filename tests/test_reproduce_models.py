@@ -1,4 +1,4 @@
-"""``reproduce`` trains: from hub names, from folders, in processes of torchrun, and after kills, with tiny models."""
+"""``reproduce`` trains tiny models from hub names and folders, under torchrun, and after kills."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def loaded(world: World) -> Iterator[Loaded]:
 
 @pytest.fixture(scope="module")
 def pinned(world: World) -> str:
-    """A commit of multilingual BERT that is no longer its newest."""
+    """An earlier commit of multilingual BERT."""
     commit = world.commit(MBERT)
     publish(world.hub, MBERT, write_mbert(world.folder / "newer", TEXTS, seed=1))
     return commit
@@ -54,7 +54,7 @@ ALL = ("--table", 4, 5, 6, 7, 8, 9, "--figure", 2, "--format", "json")
 
 @pytest.fixture(scope="module")
 def first(world: World, loaded: Loaded, pinned: str) -> Done:
-    """The run of all rows, one model of them from a pinned commit."""
+    """Run all rows, with one model from a pinned commit."""
     pins = f"{SETTINGS}[mbert-supervised]\nmodel.revision = '{pinned}'\n"
     return world.reproduce(*ALL, settings=pins, loaded=loaded)
 
@@ -65,7 +65,7 @@ def test_every_row_runs_from_the_hub_names_of_its_recipes(world: World, first: D
     for row in rows:
         low, high = row["interval"]
         assert 0 <= low <= row["ours"] <= high <= 100
-    assert max(row["seconds"] for row in rows) > 0  # tenths of a second: some take less
+    assert max(row["seconds"] for row in rows) > 0  # some steps take less than a tenth of a second
     with_similar = world.training("ce-bm25-neg-similar")["counts"]
     assert with_similar["queries"] == world.training("ce-bm25-neg")["counts"]["queries"] + 1
     of_the_tables = [name for name in names() if not name.startswith(("question-matching", "static"))]
@@ -87,7 +87,7 @@ def test_without_the_hub_and_its_cache_what_is_done_is_done(world: World, first:
     done = world.reproduce("--table", 4, **nothing)
     assert ran(done) == []
     other = world.reproduce("--row", "de-bm25-neg", settings=f"{SETTINGS}train.seed = 5\n", code=1, **nothing)
-    assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR does without")
+    assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR uses a local folder instead")
 
 
 def test_a_branch_that_moved_is_another_start(world: World, loaded: Loaded, first: Done) -> None:
@@ -113,13 +113,13 @@ def test_a_start_that_nobody_has_is_named_before_any_step_runs(world: World) -> 
     done = world.reproduce("--row", "de-bm25-neg", "--out", world.folder / "none", "--quiet", settings=settings, code=1)
     assert done.error == (
         f"the model org/none would come from the hub: there is no model org/none on {world.hub.url} that this token may"
-        " see; --settings FILE with [de-bm25-neg] model.start = DIR does without"
+        " see; --settings FILE with [de-bm25-neg] model.start = DIR uses a local folder instead"
     )
     assert not (world.folder / "none").exists()
 
 
 def from_folder(world: World, more: str = "") -> str:
-    """Settings of models that start from a folder."""
+    """Return settings of models that start from a folder."""
     start = world.folder / "ernie"
     if not start.exists():
         write_ernie(start, TEXTS)
@@ -140,7 +140,7 @@ def test_a_training_in_one_process_sees_one_card_and_torchruns_every_card(monkey
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         call(["baselines", "train", "x"], quiet=False)
-        call(["baselines", "encode", "x"], quiet=False)  # takes every card, a process each
+        call(["baselines", "encode", "x"], quiet=False)  # uses every GPU, with one process each
         assert [env.get("CUDA_VISIBLE_DEVICES") for _, env in calls[-2:]] == [given, visible]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     call(["baselines", "train", "x"], quiet=True, here=True, processes=4)
@@ -160,7 +160,7 @@ def test_a_row_is_trained_in_two_processes(world: World, loaded: Loaded, monkeyp
     assert world.training("de-bm25-neg")["processes"] == 2
     assert report["steps"]["de"]["processes"] == 2 and report["steps"]["de-passages"]["processes"] == 1
     assert "torch.distributed.run" in report["steps"]["de"]["command"]
-    # Its result is that of one process: it is not run again in one.
+    # The result equals that of one process, so the step does not run again in one process.
     assert ran(world.reproduce(*row, settings=settings)) == []
 
 

@@ -28,7 +28,7 @@ TRAINING = {
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a release that the quality strategies have been through."""
+    """A folder with a release to which the quality strategies were applied."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     make_release(tmp_path / "release", quality_tables())
@@ -52,7 +52,7 @@ def test_data_are_the_papers_where_split_and_sizes_are() -> None:
     ("settings", "reasons"),
     [
         ("", []),
-        # Another seed is another draw of the same; what is measured and kept on the way changes nothing.
+        # Another seed is the same experiment. Evaluation and saving do not change it, either.
         ("['*']\ntrain.seed = 7\ntrain.saves = 0\n[options.encode]\nshard-rows = 9\n", []),
         ("[de-bm25-neg]\nmodel.start = 'm'\nmodel.pooling = ''\n", [f"de-bm25-neg starts from m, not from {ERNIE}"]),
         ("[options.rerank]\ntop-k = 20\n", ["rerank --top-k 20"]),
@@ -124,7 +124,7 @@ def test_a_bar_of_figure_2_is_measured_by_the_judgments_of_its_time(here: Path) 
 
 @pytest.mark.parametrize("bad", ["de-bm25-neg", '<script>alert(1)</script>" onload="x'])
 def test_nothing_of_the_page_is_fetched_or_run(here: Path, bad: str) -> None:
-    """Whatever others wrote stands in the page as text."""
+    """Foreign texts are escaped in the page."""
     report: dict[str, Any] = reported(here, *BM25)
     figure = reported(here, "--row", "bm25-before")
     report["rows"] += figure["rows"]
@@ -141,7 +141,7 @@ def test_nothing_of_the_page_is_fetched_or_run(here: Path, bad: str) -> None:
     assert not {tag for tag, _ in seen.tags} & {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
     for _, given in seen.tags:
         assert not {"src", "srcset", "data", "action"} & set(given) and not [key for key in given if key[:2] == "on"]
-        for key in ("href", "xlink:href"):  # within the page alone
+        for key in ("href", "xlink:href"):  # only within the page
             assert (given.get(key) or "#").startswith("#")
     assert "@import" not in content and "url(http" not in content
     policy = {"http-equiv": "Content-Security-Policy", "content": "default-src 'none'; style-src 'unsafe-inline'"}

@@ -1,4 +1,4 @@
-"""Re-ranking by cross-encoders, and by language models: their scores, the run's queries, whatever interrupts it."""
+"""Re-ranking by cross-encoders and language models: scores, queries and interruptions."""
 
 import contextlib
 import math
@@ -124,8 +124,8 @@ def test_two_outputs_rank_by_the_probability_of_the_second(world: Path, tmp_path
     [
         ("QUERY Q0 unknown 1 1.0 t", [], "has a passage 'unknown' that the release's corpus lacks"),
         ("who Q0 PASSAGE 1 1.0 t", [], "has a query 'who' that queries/train lacks"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/three"], "gives 3 scores a pair"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/dual"], "holds a SentenceTransformer; expected a CrossEncoder"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/three"], "returns 3 scores per pair"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/dual"], "is a SentenceTransformer; expected a CrossEncoder"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--out", "RUN"], "is both --run and --out"),
     ],
 )
@@ -150,7 +150,7 @@ WEB = "Given a web search query, retrieve relevant passages that answer the quer
 
 
 def log_odds(folder: Path, prompts: list[str]) -> list[float]:
-    """Of yes against no after each prompt alone: nothing is padded."""
+    """Return the scores of yes against no after each prompt, one prompt at a time without padding."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     yes, no = tokenizer.convert_tokens_to_ids(["yes", "no"])
     with torch.inference_mode():
@@ -198,12 +198,12 @@ def test_a_model_that_knows_no_system_is_told_in_the_question(world: Path, tmp_p
 
 
 def shown(prompt: str) -> list[str]:
-    """The passages of a question, in their order."""
+    """Return the passages of a question, in order."""
     return re.findall(r"(?m)^\[\d+\] (.*)$", prompt)
 
 
 def by_size(prompt: str) -> str:
-    """A model that likes long passages."""
+    """Reply with the passages ordered by length, longest first."""
     passages = shown(prompt)
     order = sorted(range(len(passages)), key=lambda number: (-len(passages[number]), passages[number]))
     return " > ".join(f"[{number + 1}]" for number in order)

@@ -1,4 +1,4 @@
-"""A build that is killed, and goes on."""
+"""A killed build resumes."""
 
 import gzip
 import hashlib
@@ -19,7 +19,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def test_a_build_or_its_worker_is_killed_and_goes_on(shared_data: Path, tmp_path: Path) -> None:
-    """A kill leaves no release or a whole one, and no processes. The next build goes on from the finished blocks."""
+    """A kill leaves no release or a complete one, and no processes. The next build reuses finished blocks."""
     source, out = tmp_path / "raw", tmp_path / "out"
     source.mkdir()
     for split in ("train", "dev", "test"):
@@ -38,7 +38,7 @@ def test_a_build_or_its_worker_is_killed_and_goes_on(shared_data: Path, tmp_path
         for each in children[-1:] if number % 2 else [process, *children]:
             each.kill()
         assert process.wait(60) and not psutil.wait_procs(children, timeout=30)[1] and not out.exists()
-        assert finished.items() <= blocks_of(tmp_path).items()  # none was built again
+        assert finished.items() <= blocks_of(tmp_path).items()  # no block was built again
         finished = blocks_of(tmp_path)
     run("builders", "release", *options, "--out", out)
     assert tree(out) == tree(tmp_path / "whole")
@@ -46,6 +46,6 @@ def test_a_build_or_its_worker_is_killed_and_goes_on(shared_data: Path, tmp_path
 
 
 def blocks_of(folder: Path) -> dict[str, int]:
-    """The finished blocks of the build under ``folder``, and what tells one that was labelled again."""
+    """Return the finished blocks of the build under ``folder``, and the inode or time that changes on relabelling."""
     found = folder.glob(".out.building/*/*")
     return {p.name: p.stat().st_ino for p in found if p.name.isdigit() and p.parent.name != "discarded"}

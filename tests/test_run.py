@@ -1,4 +1,4 @@
-"""`run`: any model in one command, used as its family is declared in models.toml, and the record of it."""
+"""`run`: any model in one command, with its family's settings from models.toml, and the run's manifest."""
 
 import json
 import re
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 BGE = "BAAI/bge-small-zh-v1.5"
 TASK = "Given a Chinese search query, retrieve web passages that answer the question"
 ASKED = "Given a web search query, retrieve relevant passages that answer the query"
-# By the model: what a query and a passage are when the model gets them, and how it is pooled.
+# By model: the input of a query and of a passage, and the pooling.
 ENCODED = {
     BGE: ("[CLS]为这个句子生成表示以用于检索相关文章：{}[SEP]", "[CLS]{}[SEP]", "cls"),
     "TencentBAC/Conan-embedding-v1": ("[CLS]{}[SEP]", "[CLS]{}[SEP]", "mean"),
@@ -78,7 +78,7 @@ def used(out: Path) -> dict[str, Any]:
 
 
 def by_hand(folder: Path, queries: list[str], passages: list[str], pooling: str) -> torch.Tensor:
-    """Cosines, shape (queries, passages), by transformers alone, a text at a time with its special tokens in it."""
+    """Return cosines, shape (queries, passages), by plain transformers, one text at a time."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     rows = []
     for text in queries + passages:
@@ -124,7 +124,7 @@ def test_a_name_on_the_hub_alone_is_right(
 
 @pytest.fixture(scope="module")
 def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of no family, with prompts of its own, pooled by the mean."""
+    """Write a model without a family, with its own prompts and mean pooling."""
     folder = write_encoder(tmp_path_factory.mktemp("unknown"), BGE)
     own = {"query": "问：", "short": "找："}
     return with_modules(folder.rename(folder.with_name("my-model")), "mean", prompts=own, normalize=True)
@@ -156,7 +156,7 @@ def test_a_model_of_no_family_is_used_as_its_own_files_say(
 ) -> None:
     done = run_it(unknown, release, tmp_path / "run", "--quiet")
     (line,) = done.stderr.strip().splitlines()
-    assert line.endswith("is of no family in models.toml: options and its own files decide")
+    assert line.endswith("has no family in models.toml; its settings are from options and its files")
     assert [line.split() for line in done.stdout.splitlines() if line.startswith(("query prompt", "pooling"))] == [
         ["query", "prompt", '"问："', "the", "model's", "own", "files"],
         ["pooling", "mean", "the", "model's", "own", "files"],
@@ -177,8 +177,8 @@ def test_what_cannot_be_used_so_is_one_error(unknown: Path, release: Path, tmp_p
     for model, words, said in (
         (unknown, ["--prompt-name", "long"], "has no prompt 'long'; its prompts: 'document', 'query', 'short'"),
         (unknown, ["--family", "bge"], "--family bge: expected none or one of bge-zh"),
-        (write_cross(tmp_path / "cross"), [], "is a re-ranker (cross): `python -m baselines rerank"),
-        ("Alibaba-NLP/gte-multilingual-base", [], "which is not run unless --trust-remote-code is given; alibaba-nlp"),
+        (write_cross(tmp_path / "cross"), [], "is a re-ranker (cross); use `python -m baselines rerank"),
+        ("Alibaba-NLP/gte-multilingual-base", [], "add --trust-remote-code, or use alibaba-nlp"),
     ):
         assert said in run_it(model, release, tmp_path / "run", *words, code=1).error
 
@@ -188,7 +188,7 @@ def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_i
 ) -> None:
     model = with_modules(write_encoder(tmp_path, BGE), "mean")
     done = run_it(model, release, tmp_path / "run", "--quiet")
-    assert "its own files say pooling mean, models.toml (bge-zh) cls; its own files are followed" in done.stderr
+    assert "have pooling mean, but models.toml (bge-zh) has cls" in done.stderr
     assert used(tmp_path / "run")["pooling"] == "mean"
 
 
@@ -203,7 +203,7 @@ def test_a_model_of_another_kind_is_told_by_its_files(kind: str, release: Path, 
 
 def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, release: Path, tmp_path: Path) -> None:
     done = run_it(unknown, release, tmp_path / "run", "--split", "test")
-    assert "the split test is not judged: no figures" in done.stderr and "MRR" not in done.stdout
+    assert "the split test has no judgments" in done.stderr and "MRR" not in done.stdout
     assert list(read_run(tmp_path / "run").hits) == [md5(QUESTIONS["test"][0])]
 
 

@@ -1,4 +1,4 @@
-"""Run files and judgments: what is written can be read again, in every form."""
+"""Run files and judgments can be written and read again in every format."""
 
 import gzip
 import json
@@ -132,7 +132,7 @@ def test_each_set_has_its_own_judgments(whole_release: Path) -> None:
     assert release_qrels(opened, "test", "cmedqa").positives == {
         asked: {md5(t): 1 for t in ("建议去医院检查。", "按时吃药。")}
     }
-    english = md5("How early can I buy a train ticket")  # has the judgments of the query that it translates
+    english = md5("How early can I buy a train ticket")  # has the judgments of the original query
     assert release_qrels(opened, "dev", "crosslingual").positives == {english: {md5(TEXTS[4]): 1}}
     with pytest.raises(InputError, match="ccovid-queries"):
         release_qrels(opened, "dev", "ccovid")

@@ -1,4 +1,4 @@
-"""Nested samples of the collection: what is in them, and searching them in the place of all passages."""
+"""Test nested samples of the collection: their passages, and searching a sample."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """90 passages; the fifth and the sixth are the positives of the two dev questions."""
+    """A release with 90 passages. The fifth and the sixth are the positives of the two dev questions."""
     return make_release(tmp_path / "release", tables(TEXTS_OF_90), rows_per_shard=40)
 
 
@@ -53,17 +53,17 @@ def test_samples_are_nested_and_do_not_depend_on_the_order_of_the_passages(relea
         assert [len(ids) for ids in nested] == [8, 20, 40]
         assert {md5(TEXTS[4]), md5(TEXTS[5])} <= set(nested[0]) < set(nested[1]) < set(nested[2])
         assert all(ids == sorted(set(ids), key=order.index) for ids in nested)
-    # The runs' best: ranks 1 to 4 of both questions are 10 to 13 and 20 to 22, and one positive; the next rank is cut.
+    # Ranks 1 to 4 of both questions are passages 10 to 13, 20 to 22, and one positive. The next rank is cut.
     best = {order[number] for number in (10, 11, 12, 20, 21)}
     chosen = set(listed(tmp_path / "out", "sample-8-hard")) - {order[4], order[5]}
     assert best < chosen and chosen - best < {order[13], order[22]}
     assert not set(listed(tmp_path / "out", "sample-20-hard")) & set(order[60:])
-    assert rows[-1]["hard"] == 30 and rows[-1]["passages"] == 40  # 30 passages are in the runs: 8 by lot
+    assert rows[-1]["hard"] == 30 and rows[-1]["passages"] == 40  # the runs have 30 passages, and 8 are random
     turned = make_release(tmp_path / "turned", tables(TEXTS_OF_90[:6] + TEXTS_OF_90[:5:-1]))
     samples(turned, tmp_path / "again", *sizes)
     for config in ("sample-20", "sample-20-hard"):
         assert set(listed(tmp_path / "again", config)) == set(listed(tmp_path / "out", config))
-    samples(tmp_path / "out", tmp_path / "out", "--sizes", "20", "--seed", "4")  # replaces them by others
+    samples(tmp_path / "out", tmp_path / "out", "--sizes", "20", "--seed", "4")  # replaces the samples
     assert "sample-8" not in {config for config, _ in open_release(tmp_path / "out").splits()}
     assert set(listed(tmp_path / "out", "sample-20")) != set(listed(tmp_path / "again", "sample-20"))
 
@@ -82,7 +82,7 @@ def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> No
     words = ["add", "samples", "--release", tmp_path / "out", "--out", small, "--extract"]
     assert run("builders", *words, "sample-30").stdout == f"{small}: 30 passages, the queries of dev\n"
     assert "expected a config of `add samples`" in run("builders", *words, "corpus", code=1).error
-    # What it finds by words is what `bm25 --sample` finds.
+    # BM25 on the extract finds the same passages as `bm25 --sample`.
     found = []
     for given in (["--release", small], ["--release", tmp_path / "out", "--sample", "sample-30"]):
         out = tmp_path / f"{len(found)}.run"

@@ -1,4 +1,4 @@
-"""Words of the compiled segmenter beside those of jieba itself: on odd texts, on random ones and on real ones."""
+"""Words of the compiled segmenter compared with jieba, on unusual, random and real texts."""
 
 import gzip
 import itertools

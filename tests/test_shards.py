@@ -1,4 +1,4 @@
-"""The shards of a release are what its manifest says, or nothing is made of them."""
+"""Shards that differ from the manifest are refused."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """6 passages in 3 shards."""
+    """A release with 6 passages in 3 shards."""
     return make_release(tmp_path / "release")
 
 
@@ -32,7 +32,7 @@ def texts(release: Release) -> list[str]:
 
 
 def flipped(path: Path, bit: int) -> bytes:
-    """Flip one bit of a file; what it was."""
+    """Flip one bit of a file, and return the original content."""
     before = path.read_bytes()
     content = bytearray(before)
     content[bit // 8] ^= 1 << bit % 8
@@ -68,18 +68,21 @@ def test_verbs_read_an_empty_split(tmp_path: Path) -> None:
 
 
 def entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries of the corpus."""
+    """Return the manifest's entries of the corpus."""
     return [entry for entry in manifest["files"] if entry["path"].startswith("corpus/")]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m["files"].remove(entries(m)[1]), "expected corpus/corpus-00000-of-00002.parquet where it says"),
+        (lambda m: m["files"].remove(entries(m)[1]), "expected corpus/corpus-00000-of-00002.parquet, found corpus/"),
         (lambda m: m["files"].append(entries(m)[1]), f"'{SHARD}' is listed twice"),
-        (lambda m: m["files"].reverse(), "expected corpus/corpus-00000-of-00003.parquet where it says"),
-        (lambda m: entries(m)[0].update(path="corpus/corpus-0/../../../x"), "has the part '..'; expected a plain one"),
-        (lambda m: entries(m)[1].update(rows=1), f"{SHARD}: has 2 rows where the manifest says 1"),
+        (lambda m: m["files"].reverse(), "expected corpus/corpus-00000-of-00003.parquet, found corpus/"),
+        (
+            lambda m: entries(m)[0].update(path="corpus/corpus-0/../../../x"),
+            "has the part '..'; expected a plain relative",
+        ),
+        (lambda m: entries(m)[1].update(rows=1), f"{SHARD}: has 2 rows, but the manifest lists 1"),
         (lambda m: entries(m)[1].update(sha256=entries(m)[0]["sha256"]), f"{SHARD}: has the SHA-256"),
     ],
 )
@@ -101,9 +104,9 @@ def test_a_release_that_another_replaces_while_it_is_read_is_said_so(release: Pa
     other.rename(release)
     assert found == TEXTS[:2]
     for read in (lambda: next(batches), lambda: opened.rows("corpus", "corpus")):
-        with pytest.raises(InputError, match="release: another release took its place while it was read; run the same"):
+        with pytest.raises(InputError, match="release: another release replaced it while it was read; run the same"):
             read()
-    with pytest.raises(InputError, match="another release took its place"), opened.files("corpus", "corpus"):
+    with pytest.raises(InputError, match="another release replaced it"), opened.files("corpus", "corpus"):
         pass
 
 
@@ -118,7 +121,7 @@ def test_texts_may_hold_null_characters_and_a_shard_more_columns(tmp_path: Path)
 
 def test_a_release_with_a_shard_of_no_config_is_not_added_to(tmp_path: Path) -> None:
     base = open_release(release_of(tmp_path / "release", pa.table(CORPUS), "nonsense", "dev"))
-    said = r"nonsense/dev-00000-of-00001\.parquet: is of no config of a release"
+    said = r"nonsense/dev-00000-of-00001\.parquet: is in a folder 'nonsense', which is not"
     with pytest.raises(InputError, match=said), draft_release(tmp_path / "out", BUILD, base):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["release"]

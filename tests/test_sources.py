@@ -1,4 +1,4 @@
-"""The source of every archive: builders/sources.json, as `builders official --list` prints it."""
+"""The sources of the archives in builders/sources.json, as printed by `builders official --list`."""
 
 from commands import run
 

@@ -1,4 +1,4 @@
-"""Algorithm 1: the scan against a brute force written here, straight from the paper."""
+"""Compare the compiled loops of Algorithm 1 with a brute force that follows the paper."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ THRESHOLDS = [Fraction(1, 2), Fraction(1, 3), Fraction(2, 3), Fraction(9, 10), F
 
 
 def brute_best(paragraph: Sequence[object], answer: Sequence[object]) -> Fraction:
-    """max over all spans s of F1(s, a), as the paper defines it."""
+    """Return the maximum of F1(s, a) over all spans s, as the paper defines it."""
     spans = itertools.combinations(range(len(paragraph) + 1), 2)
     return max((f1(paragraph[start:end], answer) for start, end in spans), default=Fraction(0))
 
 
 def questions(*rows: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> Questions:
-    """(paragraphs, answers) pairs of token ids, one a question."""
+    """Draw (paragraphs, answers) of token ids for several questions."""
     texts, answers = [p for row in rows for p in row[0]], [a for row in rows for a in row[1]]
     flat, flat_answers = (np.array([t for text in group for t in text], np.int32) for group in (texts, answers))
     ends, answer_ends = (np.cumsum([len(text) for text in group], dtype=np.int64) for group in (texts, answers))
@@ -91,7 +91,7 @@ def test_questions_labelled_together_are_labelled_as_alone(
 
 
 def test_a_threshold_met_exactly_counts() -> None:
-    # One of two tokens in a span of one, an answer of three: F1 = 2 * 1 / (1 + 3) = 1/2.
+    # A span of one token that occurs in an answer of three tokens: F1 = 2 * 1 / (1 + 3) = 1/2.
     assert label([[7]], [[7, 8, 9]], Fraction(1, 2)) == [True]
     assert label([[7]], [[7, 8, 9]], Fraction(500001, 1000000)) == [False]
 

@@ -1,4 +1,4 @@
-"""Reading comprehension as a release: paragraphs, questions, distractors."""
+"""Test `squad`: paragraphs, questions and distractors of a release from reading comprehension."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ def run(*words: object) -> int:
 
 
 def questions(path: Path, *paragraphs: tuple[str, list[str]], **more: Any) -> Path:
-    """A file in SQuAD's format: a paragraph an article, with fields that nobody reads."""
+    """Write a file in SQuAD's format, with one paragraph for each article, and with ignored fields."""
     data = []
     for context, asked in paragraphs:
         qas = [{"question": question, "id": "x"} | more for question in asked]
@@ -43,7 +43,7 @@ def test_a_release_of_questions_and_distractors(tmp_path: Path) -> None:
     train = questions(tmp_path / "train.json.gz", (CONTEXTS[0], asked), (CONTEXTS[1], ["有多长？", "  ", asked[1]]))
     dev = questions(tmp_path / "dev.json", (CONTEXTS[2], ["泰山在哪里？", "有多长？"]))
     news = tmp_path / "news.gz"
-    # The second line is a paragraph that the collection has already; U+2028 ends no line.
+    # The second line is a known paragraph. U+2028 does not end a line.
     news.write_bytes(gzip.compress(f"第一条\u2028新闻。{'后' * 300}。尾\n\n{CONTEXTS[1]}\n第二条新闻。\n".encode()))
     out = tmp_path / "out"
     assert run("squad", "--train", train, "--dev", dev, "--passages", news, "--out", out) == 0
@@ -51,7 +51,7 @@ def test_a_release_of_questions_and_distractors(tmp_path: Path) -> None:
     head = f"第一条\u2028新闻。{'后' * 300}。"
     texts = [*CONTEXTS, head, "第二条新闻。"]
     assert rows(release, "corpus", "corpus") == [{"_id": md5(text), "title": "", "text": text} for text in texts]
-    # A question of both splits stays in dev; an equal question has both paragraphs.
+    # A question in both splits stays in dev. Equal questions share their paragraphs.
     assert [row["text"] for row in rows(release, "queries", "train")] == asked
     assert [row["text"] for row in rows(release, "queries", "dev")] == ["泰山在哪里？", "有多长？"]
     judged = {(row["query-id"], row["corpus-id"]) for row in rows(release, "qrels", "train")}
@@ -93,7 +93,7 @@ def test_impossible_questions_and_zip_archives(tmp_path: Path, capfd: pytest.Cap
     assert run("squad", "--test", tmp_path / "both.zip", "--out", tmp_path / "out") == 0
     release = open_release(tmp_path / "out")
     assert [row["text"] for row in rows(release, "queries", "test")] == ["答得了吗？"]
-    assert release.rows("corpus", "corpus") == 2  # its paragraph stays, as a distractor
+    assert release.rows("corpus", "corpus") == 2  # the paragraph stays as a distractor
     assert "skipped 1 questions that are marked is_impossible" in capfd.readouterr().err
 
 
@@ -111,4 +111,4 @@ def test_the_real_files_give_their_known_counts(
     assert stats["table3"]["test"]["positive_passages"] == 3_493
     lines = {line for line in gzip.decompress(part.read_bytes()).decode().split("\n") if line.strip()}
     paragraphs = 2_403 + 848 + 1_000
-    assert 0 <= paragraphs + len(lines) - stats["collections"]["corpus"]["passages"] < 10  # equal heads are one
+    assert 0 <= paragraphs + len(lines) - stats["collections"]["corpus"]["passages"] < 10  # equal passages are merged

@@ -1,4 +1,4 @@
-"""Reading other projects' tables: encodings are told or refused, rows come out whole."""
+"""Reading other projects' tables: encodings are detected or refused, and rows are complete."""
 
 import contextlib
 import csv

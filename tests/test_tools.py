@@ -98,7 +98,7 @@ trainer.train()
 
 
 def found_by_beir(place: Place, code: str) -> None:
-    """The three that a loader of BEIR's gives are the release's."""
+    """Check that corpus, queries and qrels of a BEIR loader equal the release's."""
     shown = "[list(map(dict, corpus)), list(map(dict, queries)), qrels]"
     if "Generic" in code:
         shown = (
@@ -143,12 +143,12 @@ PASSAGES, QUESTIONS = ROWS["corpus", "corpus"], ROWS["queries", "dev"]
 
 
 def lines_of(tool: str) -> str:
-    """The block of docs/bm25.md that imports a tool."""
+    """Return the block of docs/bm25.md that imports a tool."""
     return next(each.text for each in blocks(ROOT / "docs" / "bm25.md") if each.text.startswith(f"import {tool}\n"))
 
 
 def bm25_of(place: Place, *options: str) -> dict[str, dict[str, float]]:
-    """The scores that our own BM25 gives, by question and passage."""
+    """Return the scores of this project's BM25, by question and passage."""
     words = ["--release", place.folder / "RELEASE", "--split", "dev", "--quiet", "--top-k", 1000]
     run("baselines", "bm25", *words, "--k1", "1.2", "--b", "0.75", *options, "--out", place.folder / "ours.run")
     return {query: dict(hits) for query, hits in read_run(place.folder / "ours.run").hits.items()}

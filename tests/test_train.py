@@ -1,4 +1,4 @@
-"""Training: what the models learn, what a checkpoint records, that a killed training ends in the same bits."""
+"""Training: models learn, checkpoints record their settings, and a resumed training ends in the same bits."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def test_a_dual_encoder_learns_what_words_do_not_tell(trained: World) -> None:
     questions, passages, places = trained.dev()
 
     def measure(model: Any) -> tuple[float, float]:
-        """(mean reciprocal rank of the answer, loss against the hard negatives)."""
+        """Return the mean reciprocal rank of the answer and the loss against the hard negatives."""
         every = model.encode_query(questions) @ model.encode_document(passages).T
         scores = np.stack([row[own] for row, own in zip(every, places, strict=True)])
         ranks = 1 + (scores[:, 1:] >= scores[:, :1]).sum(1)
@@ -39,7 +39,7 @@ def test_a_dual_encoder_learns_what_words_do_not_tell(trained: World) -> None:
     recipe = read_recipe("de-bm25-neg-scratch", ["data.passage_length=16", "data.query_length=8"])
     first, before = measure(dual_encoder(recipe, str(trained.still), "cpu"))
     last, after = measure(SentenceTransformer(str(trained.dual), device="cpu"))
-    # Its words speak for the hard negatives: before the training they are above the answer.
+    # The hard negatives share words with the question, so before the training they rank above the answer.
     assert first < 0.25 < 0.8 < last
     assert after < 0.3 < np.log(5) < before
 
@@ -57,7 +57,7 @@ def test_a_killed_training_ends_in_the_same_bits(trained: World, loaded: Loaded,
     words = trained.words(recipe, killed, *values, start=start)
     process: subprocess.Popen[bytes] | Started
     if recipe == "mlm-scratch":
-        # As many threads as in this process (World): with others the last bits differ.
+        # The same number of threads as in this process (World), because another number changes the last bits.
         process = subprocess.Popen(command("baselines", *words), cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     else:
         process = loaded.start("baselines", *words, stderr=trained.folder / f"{recipe}.log")
@@ -67,7 +67,7 @@ def test_a_killed_training_ends_in_the_same_bits(trained: World, loaded: Loaded,
     assert process.wait() == -signal.SIGKILL and not killed.exists()
     last = max(int(path.name.split("-")[1]) for path in states.glob("checkpoint-*"))
     assert 2 <= last < 16
-    half = states / "checkpoint-15"  # as if killed while it was written
+    half = states / "checkpoint-15"  # simulates a kill during the save
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
     trained.train(recipe, killed, *values, start=start)

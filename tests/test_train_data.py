@@ -24,7 +24,7 @@ from builders.store.reader import Release, open_release
 
 
 class Apart:
-    """``count`` rows, whose neighbours in groups of ``group`` must stay apart."""
+    """``count`` rows in groups of ``group`` neighbours. Rows of a group must be in different batches."""
 
     def __init__(self, count: int, group: int) -> None:
         self.count, self.group = count, group
@@ -49,7 +49,7 @@ def test_processes_share_the_batches_that_one_alone_would_see(
     parts = [list(Batches(rows, batch, epochs, seed, rank=rank, world=world)) for rank in range(world)]
     size = min(batch, count) // world * world
     assert [len(part) for part in parts] == [epochs * (count // size)] * world
-    # All processes together see what one process alone sees.
+    # All processes together see the batches of a single process.
     together = [[row for part in step for row in part] for step in zip(*parts, strict=True)]
     assert together == list(Batches(rows, size, epochs, seed))
     for epoch in range(epochs):
@@ -57,7 +57,7 @@ def test_processes_share_the_batches_that_one_alone_would_see(
         seen = [row for step in together[epoch * per_epoch : (epoch + 1) * per_epoch] for row in step]
         assert len(set(seen)) == len(seen) == per_epoch * size
         assert {row // count for row in seen} == {epoch}
-        # While enough groups are waiting, none comes twice in a batch.
+        # If there are enough groups, no group occurs twice in a batch.
         first = Counter(row % count // group for row in together[epoch * per_epoch])
         assert max(first.values()) == 1 or len({row // group for row in range(count)}) < size
 
@@ -93,8 +93,8 @@ def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tm
     pairs = read_pairs(release, _recipe(), passages, [_write(tmp_path / "negatives.jsonl.gz", mined)])
     assert pairs.positive.tolist() == [0, 4, 1, 2, 3]
     assert [pairs.texts[n] for n in pairs.query] == [first, first, *QUESTIONS["train"][1:]]
-    assert sorted(pairs.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]  # dealt out to its two positives
-    assert pairs.negatives[2].tolist()[0] == 0  # its one mined negative comes first, then a random passage
+    assert sorted(pairs.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]  # dealt out to the query's two positives
+    assert pairs.negatives[2].tolist()[0] == 0  # the one mined negative comes first, then a random passage
     for own, positive, query in zip(pairs.negatives.tolist(), pairs.positive.tolist(), pairs.query, strict=True):
         assert len({*own, positive}) == 3
         assert query != 0 or not {0, 4} & set(own)
@@ -105,7 +105,7 @@ def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tm
 
 @pytest.fixture
 def laid_out() -> Pairs:
-    """Passage 0 answers query 0 and passage 1 query 1; each has two negatives, passage 1 is one of query 0."""
+    """Two queries, answered by passages 0 and 1, with two negatives each. Passage 1 is also a negative of query 0."""
     return Pairs(list(QUESTIONS["train"][:2]), np.array([0, 1]), np.array([0, 1]), np.array([[2, 1], [4, 5]]))
 
 
@@ -150,13 +150,13 @@ def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_p
         pairs.texts[query]: passages.texts(own.tolist())
         for query, own in zip(pairs.query, pairs.negatives, strict=True)
     }
-    # What DUAL and cross.train.tsv of these made-up files hold for each training question.
+    # The negatives of each training question in the test's dual.train.tsv (DUAL) and cross.train.tsv.
     known = {name: {PASSAGES[(good[0] + 6) % 12]} for name, good in TRAIN.items()}
     for query, _, negative in DUAL:
         known[list(TRAIN)[query]].add(PASSAGES[negative])
     assert set(found) == set(TRAIN) and all(set(own) <= known[query] for query, own in found.items())
     assert pairs.counts["random_negatives"] == 0
-    # A mined file goes before them.
+    # A mined file takes precedence.
     path = tmp_path / "mined.jsonl"
     mined = {"query-id": md5(next(iter(TRAIN))), "negative-ids": [md5(PASSAGES[5])]}
     path.write_text(json.dumps(mined), encoding="utf-8")
@@ -181,7 +181,7 @@ def test_negatives_or_judgments_that_do_not_fit(tmp_path: Path) -> None:
         read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), [unknown])
 
 
-FIRST, SECOND = QUESTIONS["dev"]  # texts 4 and 5 answer them
+FIRST, SECOND = QUESTIONS["dev"]  # answered by texts 4 and 5
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def plain(tmp_path: Path) -> tuple[Release, Passages]:
 def test_a_cross_encoder_ranks_the_top_of_the_run_and_misses_what_it_lacks(
     plain: tuple[Release, Passages], tmp_path: Path
 ) -> None:
-    ranked = {FIRST: [0, 4, 1], SECOND: [2, 3]}  # nothing that answers the second question
+    ranked = {FIRST: [0, 4, 1], SECOND: [2, 3]}  # no answer to the second question
     run = tmp_path / "run.json"
     run.write_text(json.dumps({md5(q): [md5(TEXTS[n]) for n in own] for q, own in ranked.items()}))
     sample = dev_sample(plain[0], read_recipe("ce-bm25-neg", ["data.passage_length=32"]), plain[1], run)

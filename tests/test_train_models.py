@@ -1,4 +1,4 @@
-"""The models that a training makes of its start, and their steps: losses, the adversarial step, what is not finite."""
+"""Models created from a starting checkpoint, and their training steps: losses, adversarial step, infinite values."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ from builders.core.errors import InputError
 from builders.official.build import build_official
 
 TEXTS = ["北京 的 冬天 很 冷", "饺子 怎么 煮"]
-OWN = ["model.pooling=", "model.similarity="]  # those of the start
+OWN = ["model.pooling=", "model.similarity="]  # use the settings of the start
 
 
 def _dual(start: Path, *overrides: str, name: str = "de-bm25-neg") -> SentenceTransformer:
@@ -46,13 +46,13 @@ def test_two_towers_begin_equal_and_are_trained_apart(bert: Path, tmp_path: Path
     for texts in (model.encode_query(TEXTS), model.encode_document(TEXTS)):
         assert np.allclose(texts, one.encode_document(TEXTS), atol=1e-6)
     assert sum(p.numel() for p in model.parameters()) == 2 * sum(p.numel() for p in one.parameters())
-    with torch.no_grad():  # a step of the query's encoder alone
+    with torch.no_grad():  # change only the query encoder
         next(model[0].sub_modules["query"].parameters())[:, 0] += 1
     model.save_pretrained(str(tmp_path / "two"))
     loaded = SentenceTransformer(str(tmp_path / "two"), device="cpu")
     assert np.allclose(loaded.encode_document(TEXTS), one.encode_document(TEXTS), atol=1e-6)
     assert not np.allclose(loaded.encode_query(TEXTS), one.encode_query(TEXTS), atol=1e-3)
-    # A start of two towers keeps them.
+    # A start with two towers keeps both.
     assert np.array_equal(_dual(tmp_path / "two", "model.towers=2").encode_query(TEXTS), loaded.encode_query(TEXTS))
     with pytest.raises(InputError, match=r"two has 2 encoders \(towers\); expected model.towers = 2"):
         _dual(tmp_path / "two")
@@ -87,7 +87,7 @@ def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, override
 
 
 def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -> None:
-    start = write_dual(tmp_path / "dual", similarity="cosine")  # whose vectors are not of unit length
+    start = write_dual(tmp_path / "dual", similarity="cosine")  # its vectors are not normalised
     model = _dual(start, *OWN, "train.scale=20")
     found = model.encode_document(TEXTS)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
@@ -111,7 +111,7 @@ def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("recipe", "rows"), [("official-de", 16), ("official-ce", 20)])
 def test_the_official_models_train_from_the_imported_negatives(tmp_path: Path, recipe: str, rows: int) -> None:
-    """4 positives with 4 negatives each are 16 rows, or 20 pairs, all of them in the one batch of an epoch."""
+    """4 positives with 4 negatives each give 16 rows or 20 pairs, which fit into one batch."""
     build_official([write_files(tmp_path / "in", BOTH)], tmp_path / "release")
     out, start = tmp_path / "model", write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
     ranked = {md5(question): [md5(PASSAGES[n]) for n in (0, *good)] for question, good in DEV.items()}
@@ -198,13 +198,15 @@ def test_mini_batches_of_tokens_leave_the_gradients_as_they_are(make: Make, kind
 
 
 def _infinite_norm(trainer: Any) -> None:
-    trainer.model.model.classifier.bias.register_hook(lambda gradient: gradient * 0 + 1e30)  # whose square is infinite
+    trainer.model.model.classifier.bias.register_hook(
+        lambda gradient: gradient * 0 + 1e30
+    )  # the square of 1e30 is infinite
 
 
 def _infinite_weight(trainer: Any) -> None:
     class Overflow(trainers.transformers.TrainerCallback):  # type: ignore[misc]
         def on_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-            if state.global_step == 1:  # a position that no text reaches: no loss ever says it
+            if state.global_step == 1:  # no text reaches this position, so the loss stays finite
                 model.model.bert.embeddings.position_embeddings.weight.data[-1] = math.inf
 
     trainer.add_callback(Overflow())
@@ -220,7 +222,7 @@ def _infinite_weight(trainer: Any) -> None:
 def test_what_is_not_finite_ends_the_training_before_it_is_saved(
     make: Make, tmp_path: Path, spoil: Callable[[Any], None], said: str, states: list[str]
 ) -> None:
-    trainer = make("cross", "train.saves=3", "train.logs=3")  # a state a step
+    trainer = make("cross", "train.saves=3", "train.logs=3")  # a state at every step
     spoil(trainer)
     with pytest.raises(InputError, match=said):
         trainer.train()

@@ -1,4 +1,4 @@
-"""Training in several processes: they see the loss of one, leave in order, and end together where one fails."""
+"""Training in several processes: the losses of one process, orderly exit, and a common end if one process fails."""
 
 import json
 import os
@@ -28,9 +28,9 @@ ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATH}
 
 @pytest.fixture(scope="module")
 def several(trained: World, loaded: Loaded) -> Path:
-    """The folder of every kind's checkpoints, by one process and by several.
+    """The folder with a checkpoint of each kind, trained by one process and by several processes.
 
-    Their start has no dropout: processes that draw their own would differ from one.
+    The start has no dropout, because several processes would draw different random numbers than one.
     """
     jobs = []
     for kind, (recipe, count, values) in KINDS.items():
@@ -58,7 +58,7 @@ def test_several_processes_see_the_losses_and_learn_the_weights_of_one(
     for left, right in zip(one, many, strict=True):
         for name, weights in left.items():
             assert torch.allclose(weights, right[name], atol=2e-5), name
-        # The weights have gone somewhere, in each of two towers somewhere else.
+        # The weights have changed, and differ between two towers.
         known = [name for name in left if f"bert.{name}" in start or name in start]
         assert known and any(not torch.equal(left[n], start.get(f"bert.{n}", start.get(n))) for n in known)
     if kind == "towers":

@@ -1,4 +1,4 @@
-"""Checks before a training begins, what is done already, and the states that a stopped one resumes from."""
+"""Validation before a training, detection of a finished training, and resuming from states."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ SMALL += ["data.passage_length=24", "data.query_length=12", "data.negatives_per_
 
 
 class World:
-    """A release, a start, negatives and a run; ``train``: the command, with other words."""
+    """A release, a starting checkpoint, negatives and a run. ``train`` runs the command on them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.out = folder, folder / "models" / "out"
@@ -35,7 +35,7 @@ class World:
         write_run(self.run, [(md5(q), [(md5(TEXTS[4]), 1.0)]) for q in QUESTIONS["dev"]])
 
     def train(self, *words: object, recipe: str = "ce-bm25-neg-scratch", code: int | None = 0, **set: object) -> Done:
-        """``words`` come after the usual ones; a word ``-NAME`` takes the option of that name out."""
+        """Run `train` with ``words`` after the usual options. The word ``-NAME`` removes the option ``--NAME``."""
         given: dict[str, object] = {"release": self.release, "out": self.out, "start": self.start}
         given |= {"negatives": self.negatives, "device": "cpu", "cache": self.folder / "cache"}
         dropped = {str(word)[1:] for word in words if str(word)[0] == "-" and str(word)[1:] in given}
@@ -102,7 +102,7 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
 
 @pytest.fixture
 def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A training that began from a commit of org/name is done."""
+    """A finished training that started from a commit of org/name."""
     _hub(monkeypatch, "a1" * 20)
     world.train("--no-resume")
     training = json.loads((world.out / TRAINING).read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
-    """The hub has this commit of every model; None: it cannot be reached, and the cache has nothing."""
+    """Simulate a hub with this commit of every model. None: the hub is unreachable, and the cache is empty."""
 
     def answer(model: str, *_: Any) -> str | None:
         if Path(model).is_dir():
@@ -136,12 +136,12 @@ def test_a_finished_training_is_done_without_a_hub_and_not_done_at_another_commi
         assert ("there is no hub; " in said and f"records the commit {'a1' * 20}" in said) == (commit is None)
 
 
-STEPS = {"max_steps": 4, "saves": 4, "evaluations": 0}  # a state a step, of which two are kept
+STEPS = {"max_steps": 4, "saves": 4, "evaluations": 0}  # saves a state at every step, retains two
 
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A whole training, and ``stopped.training``: the states of one that was stopped when it wrote its checkpoint."""
+    """A finished training, and ``stopped.training``: states of a training killed during the write of its checkpoint."""
     world = World(tmp_path_factory.mktemp("world"))
     world.train(**STEPS)
 
@@ -188,7 +188,7 @@ def test_a_training_resumes_from_the_last_whole_state(
 
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The commit of org/cached that the libraries' cache holds; beside it, a hub that does not answer."""
+    """The commit of org/cached in the libraries' cache. The hub is unreachable."""
 
     def refuse(*_: object, **__: object) -> None:
         raise InputError("there is no hub")

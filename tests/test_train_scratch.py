@@ -1,4 +1,4 @@
-"""Starts that a training makes of the collection: a vocabulary, and static models, trained and used as any other."""
+"""Starting checkpoints created from the collection: a vocabulary, and static models."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ Train = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    """``train(name, *values)``: train on questions whose answers have synonyms of their words."""
+    """``train(name, *values)`` trains on questions whose answers use synonyms of the questions' words."""
     folder = tmp_path_factory.mktemp("static")
     release, negatives = make_synonyms(folder / "release", questions=300, dev=30)
 
@@ -65,7 +65,7 @@ def test_training_teaches_which_words_stand_for_each_other(train: Train, model: 
     untrained = train("untrained", "train.max_steps=1", "train.learning_rate=1e-9", "train.evaluations=1")
     before, after = (training_of(each)["dev"][-1]["MRR@10"] for each in (untrained, model))
     assert before < 0.2 < 0.4 < after
-    # The trained model is a start like any other.
+    # The trained model is a valid starting checkpoint.
     tuned = train("tuned", "train.max_steps=1", "train.evaluations=0", f"model.start={model}")
     assert weights_of(tuned) != weights_of(model)
 

@@ -1,4 +1,4 @@
-"""The one reader of JSON from outside: what is damaged, or not as it was asked for, is one line with its place."""
+"""Reading untrusted JSON: damaged or unexpected content gives one error line with its place."""
 
 import json
 from pathlib import Path
@@ -36,10 +36,10 @@ def nested(depth: int) -> bytes:
         (b"{}", "lacks count"),
         (b'{"count": "1"}', "count: expected `int`, got `str`"),
         (b'{"count": 9223372036854775808}', "count: expected `int` <= 9223372036854775807"),
-        (b'{"count": ' + b"9" * 6_000 + b"}", "count: expected a number that 64 bits hold"),
+        (b'{"count": ' + b"9" * 6_000 + b"}", "count: expected a number of at most 64 bits"),
         (b'{"count": 1, "part": {"kind": "c\\n"}}', "part.kind: expected one of a, b, found 'c\\n'"),
         (b'{"count": 1, "parts": {"x": {"sha256": "A"}}}', "parts[...].sha256: expected a SHA-256 in hex"),
-        (b'{"count": 1, "unknown": ' + nested(50_000) + b"}", "expected fewer lists and objects in one another"),
+        (b'{"count": 1, "unknown": ' + nested(50_000) + b"}", "lists and objects are nested too deeply"),
     ],
     ids=range(9),
 )

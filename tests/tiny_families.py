@@ -37,7 +37,7 @@ _SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "[CLS]", "[SEP]"]
 
 
 def characters() -> list[str]:
-    """Those of the tiny release and of every declared prompt."""
+    """Return the characters of the tiny release and of every declared prompt."""
     words = ["问找查文", *TEXTS, *itertools.chain(*QUESTIONS.values())]
     for family in declared().families.values():
         words += [family.query_prompt or "", family.passage_prompt or "", *family.prompts.values()]
@@ -45,7 +45,7 @@ def characters() -> list[str]:
 
 
 def write_tokenizer(folder: Path, around: tuple[str, str]) -> int:
-    """BERT's or XLM-R's tokenizer: a token a character. Returns how many it knows."""
+    """Write a BERT or XLM-R tokenizer with one token per character, and return the vocabulary size."""
     words = {word: number for number, word in enumerate([*_SPECIAL, *characters()])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.add_special_tokens(_SPECIAL)
@@ -62,7 +62,7 @@ def write_tokenizer(folder: Path, around: tuple[str, str]) -> int:
 
 
 def write_qwen_tokenizer(folder: Path, eos: str) -> int:
-    """Qwen's tokenizer: a token a byte, nothing around a text. Returns how many it knows."""
+    """Write a Qwen tokenizer with one token per byte and no special tokens, and return the vocabulary size."""
     words = [END, "<|im_end|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     known = {word: number for number, word in enumerate(words)}
     transformers.Qwen2Tokenizer(vocab=known, merges=[], eos_token=eos).save_pretrained(folder)
@@ -70,18 +70,18 @@ def write_qwen_tokenizer(folder: Path, eos: str) -> int:
 
 
 def as_text(tokenizer: Any, ids: list[int]) -> str:
-    """The string that was encoded, byte for byte, special tokens included."""
+    """Return the encoded string, byte for byte, including special tokens."""
     tokens = tokenizer.convert_ids_to_tokens(ids)
     decoder = tokenizer.backend_tokenizer.decoder
     return "".join(tokens) if decoder is None else str(decoder.decode(tokens))
 
 
 def write_encoder(folder: Path, hub_name: str, seed: int = 0) -> Path:
-    """A plain encoder, without any file of sentence-transformers, in ``folder``/NAME."""
+    """Write a plain encoder without files of sentence-transformers to ``folder``/NAME."""
     config, settings, around = ARCHITECTURES[hub_name]
     folder = folder / hub_name.rpartition("/")[2]
     folder.mkdir(parents=True)
-    # Of Qwen3-Embedding the end of a text is not the tokenizer's eos_token.
+    # In Qwen3-Embedding, the last token of a text is not the tokenizer's eos_token.
     eos = "<|im_end|>" if "Qwen3" in hub_name else END
     known = write_tokenizer(folder, around) if around else write_qwen_tokenizer(folder, eos)
     torch.manual_seed(seed)
@@ -91,7 +91,7 @@ def write_encoder(folder: Path, hub_name: str, seed: int = 0) -> Path:
 
 
 def with_modules(folder: Path, pooling: str, *, prompts: dict[str, str] | None = None, normalize: bool = False) -> Path:
-    """Make a plain encoder a model of sentence-transformers, in its place."""
+    """Convert a plain encoder to a model of sentence-transformers, in the same folder."""
     module = Transformer(str(folder))
     modules = [module, Pooling(module.get_embedding_dimension(), pooling), *([Normalize()] if normalize else [])]
     SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save_pretrained(str(folder))

@@ -1,4 +1,4 @@
-"""The models that the paper's recipes start from, tiny and with random weights, as their repositories on the hub.
+"""Tiny random versions of the models that the paper's recipes start from, with the files of their repositories.
 
 ERNIE 1.0 as the repository that converted it has it: ErnieModel with relu, two types and 513 positions, one
 ``pytorch_model.bin``, a ``vocab.txt`` and no other file of a tokenizer. Multilingual BERT, cased, with safetensors.
@@ -18,7 +18,7 @@ _TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 
 
 def write_ernie(folder: Path, texts: Iterable[str], *, safetensors: bool = False, seed: int = 0) -> Path:
-    """ERNIE 1.0; with ``safetensors`` also the files of a tokenizer that other repositories have beside vocab.txt."""
+    """Write ERNIE 1.0. ``safetensors``: also write the tokenizer files of other repositories."""
     words = _write_words(folder, {character for text in texts for character in text.lower()})
     torch.manual_seed(seed)
     config = ErnieConfig(
@@ -32,7 +32,7 @@ def write_ernie(folder: Path, texts: Iterable[str], *, safetensors: bool = False
 
 
 def write_mbert(folder: Path, texts: Iterable[str], *, seed: int = 0) -> Path:
-    """Multilingual BERT: letters keep their case, and the weights are those of the whole pretraining."""
+    """Write multilingual BERT, cased, with the weights of all pretraining heads."""
     words = _write_words(folder, {character for text in texts for character in text})
     torch.manual_seed(seed)
     config = BertConfig(vocab_size=words, directionality="bidi")
@@ -43,7 +43,7 @@ def write_mbert(folder: Path, texts: Iterable[str], *, seed: int = 0) -> Path:
 
 
 def _write_words(folder: Path, characters: set[str]) -> int:
-    """vocab.txt of some characters; the number of its lines."""
+    """Write vocab.txt with the given characters, and return its number of lines."""
     folder.mkdir(parents=True)
     known = sorted(character for character in characters if not character.isspace())
     words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *known, *(f"##{each}" for each in known)]
@@ -53,20 +53,20 @@ def _write_words(folder: Path, characters: set[str]) -> int:
 
 def _write(model: PreTrainedModel, folder: Path, safetensors: bool) -> None:
     model.eval().save_pretrained(folder)
-    if not safetensors:  # which the library no longer writes
+    if not safetensors:  # the library no longer writes this format
         (folder / "model.safetensors").unlink()
         torch.save(model.state_dict(), folder / "pytorch_model.bin")
 
 
 def publish(hub: Hub, name: str, folder: Path) -> Commit:
-    """A commit of the files of ``folder``, to a repository that is made where it is missing."""
+    """Commit the files of ``folder`` to a repository, which is created if missing."""
     repo = hub.repos.get(("model", name)) or hub.create(name, "model")
     files = {path.name: Blob(path.read_bytes(), path.suffix in (".bin", ".safetensors")) for path in folder.iterdir()}
     return repo.add("a model", files)
 
 
 def publish_all(hub: Hub, folder: Path, texts: Iterable[str]) -> dict[str, Any]:
-    """Every start of the paper's recipes, on the hub and in ``folder``."""
+    """Write every start of the paper's recipes to the hub and to ``folder``."""
     texts = list(texts)
     found = {ERNIE: write_ernie(folder / "ernie", texts), MBERT: write_mbert(folder / "mbert", texts)}
     for name, path in found.items():

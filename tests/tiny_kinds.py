@@ -1,4 +1,4 @@
-"""Tiny random models of other kinds than one vector a text: real sentence-transformers checkpoints, of no network."""
+"""Tiny random models other than single-vector encoders, as real sentence-transformers checkpoints."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, Q
 
 
 def write_masked(folder: Path, seed: int = 0) -> Path:
-    """A BERT with its head of masked words: what SPLADE is made of."""
+    """Write a BERT with its masked-word head, the basis of SPLADE."""
     bert = write_bert(folder)
     torch.manual_seed(seed)
     config = BertConfig.from_pretrained(bert)
@@ -23,7 +23,7 @@ def write_masked(folder: Path, seed: int = 0) -> Path:
 
 
 def write_sparse(folder: Path, inference_free: bool = False) -> Path:
-    """SPLADE; ``inference_free``: its queries are word pieces with weights of their own."""
+    """Write a SPLADE model. ``inference_free``: queries are word pieces with fixed weights."""
     bert = write_masked(folder.with_name(f"{folder.name}-bert"))
     passages = [Transformer(str(bert), transformer_task="fill-mask"), SpladePooling("max")]
     modules = list(passages)
@@ -35,7 +35,7 @@ def write_sparse(folder: Path, inference_free: bool = False) -> Path:
 
 
 def write_multi_vector(folder: Path) -> Path:
-    """A ColBERT: queries are filled up to 12 tokens with [MASK], which count; a passage's full stop does not."""
+    """Write a ColBERT that pads queries to 12 tokens with counted [MASK], and ignores a passage's full stop."""
     bert = write_bert(folder.with_name(f"{folder.name}-bert"))
     expansion = {"strategy": "min", "length": 12, "token": None, "attend": False}
     transformer = Transformer(str(bert), query_expansion=expansion)
@@ -51,7 +51,7 @@ def write_multi_vector(folder: Path) -> Path:
 
 
 def write_static(folder: Path) -> Path:
-    """A vector a character, at random."""
+    """Write a static model with one random vector per character."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(write_bert(folder.with_name(f"{folder.name}-bert")))
     torch.manual_seed(0)
     module = StaticEmbedding(tokenizer, embedding_dim=16)
@@ -68,7 +68,7 @@ CHAT = (
 
 
 def write_language_model(folder: Path, template: str | None = CHAT) -> Path:
-    """A Qwen2 of two layers, whose words are bytes, yes and no."""
+    """Write a Qwen2 of two layers with a vocabulary of bytes, yes and no."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({byte: number for number, byte in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,4 +1,4 @@
-"""Tiny random models with a vocabulary of their own: real sentence-transformers checkpoints, made without a network."""
+"""Tiny random models with their own vocabulary, as real sentence-transformers checkpoints, created offline."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,15 +15,15 @@ SAMPLE = [*TEXTS, *(question for questions in QUESTIONS.values() for question in
 
 
 def write_bert(folder: Path, texts: Iterable[str] = SAMPLE, seed: int = 0, labels: int | None = None) -> Path:
-    """A BERT of two layers of width 32 with random weights; its words are the characters of ``texts``.
+    """Write a random BERT with two layers of width 32 and a vocabulary of the characters of ``texts``.
 
-    ``labels``: with a classifier of so many outputs, as a cross-encoder has it.
+    ``labels``: number of outputs of a cross-encoder's classifier (default: no classifier).
     """
     folder.mkdir(parents=True, exist_ok=True)
     characters = sorted({character for text in texts for character in text.lower() if not character.isspace()})
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{each}" for each in characters)]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    # The path goes first: as a keyword it is ignored.
+    # Pass the path by position, because the keyword is ignored.
     BertTokenizer(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
     config: dict[str, Any] = {} if labels is None else {"num_labels": labels}
     torch.manual_seed(seed)
@@ -44,7 +44,7 @@ def write_dual(
     router: bool = False,
     texts: Iterable[str] = SAMPLE,
 ) -> Path:
-    """A dual-encoder with mean pooling; with ``router``, one BERT for queries and another for passages."""
+    """Write a dual-encoder with mean pooling. ``router``: use separate BERTs for queries and passages."""
     bert = write_bert(folder.with_name(f"{folder.name}-bert"), texts, seed)
     lengths = {"query_length": query_length, "document_length": document_length}
     module = Transformer(str(bert), **lengths)
@@ -58,7 +58,7 @@ def write_dual(
 
 
 def write_cross(folder: Path, seed: int = 0, labels: int = 1, texts: Iterable[str] = SAMPLE) -> Path:
-    """A cross-encoder of one score, or of ``labels`` scores."""
+    """Write a cross-encoder with one output, or with ``labels`` outputs."""
     bert = write_bert(folder.with_name(f"{folder.name}-bert"), texts, seed, labels)
     CrossEncoder(str(bert), device="cpu", max_length=64).save_pretrained(str(folder))
     return folder

@@ -1,4 +1,4 @@
-"""Trainers of tiny random models, and single steps of theirs."""
+"""Trainers of tiny random models, and single training steps."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ Make = Callable[..., Any]
 
 
 class Rows(list[dict[str, Any]]):
-    """Rows to train on, made from the sample's questions and passages."""
+    """Training rows from the questions and passages of the sample."""
 
     def __init__(self, kind: str) -> None:
         count = 12
@@ -29,11 +29,11 @@ class Rows(list[dict[str, Any]]):
         self.column_names = list(self[0])
 
     def __getitem__(self, index: Any) -> Any:
-        return super().__getitem__(index % len(self))  # in epoch e, row r comes as e * rows + r
+        return super().__getitem__(index % len(self))  # in epoch e, row r has the index e * rows + r
 
 
 def maker(folder: Path) -> Make:
-    """``make(kind, *values, outputs=1, **arguments)``: a trainer of tiny random weights, 4 rows a step."""
+    """``make(kind, *values, outputs=1, **arguments)`` creates a trainer of a tiny random model, 4 rows per step."""
 
     def made(kind: str, *values: str, outputs: int = 1, **change: Any) -> Any:
         shared = ["train.batch=4", "train.epochs=1", "data.passage_length=24", "data.query_length=12"]
@@ -58,7 +58,7 @@ def first_batch(trainer: Any) -> dict[str, Any]:
 
 
 def step(trainer: Any, batch: dict[str, Any], seed: int = 3) -> tuple[float, dict[str, torch.Tensor]]:
-    """(loss, gradients) of one step, with the random state of a seed; the weights stay as they are."""
+    """Return loss and gradients of one step with the given seed, without changing the weights."""
     trainer.model.zero_grad()
     trainer.current_gradient_accumulation_steps = 1
     torch.manual_seed(seed)

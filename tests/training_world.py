@@ -1,4 +1,4 @@
-"""A small world to train in: made-up synonyms (:mod:`synonyms`), starts without pretrained weights, trained models."""
+"""Data for training tests: synonyms (:mod:`synonyms`), random starting checkpoints, and trained models."""
 
 import json
 from pathlib import Path
@@ -18,9 +18,9 @@ DUAL += ["train.evaluations=2"]
 
 
 class World:
-    """A release of made-up synonyms, its hard negatives, and scratch models to start from: ``still`` has no dropout.
+    """A release of synonyms, its hard negatives, and random starting checkpoints. ``still`` has no dropout.
 
-    ``dual`` is trained. Trainings of a test go into ``folder``.
+    ``dual`` is a trained model. Tests write their trainings to ``folder``.
     """
 
     def __init__(self, base: Path, folder: Path) -> None:
@@ -40,7 +40,7 @@ class World:
         return run("baselines", *self.words(recipe, out, *values, start=start), code=code)
 
     def train_dual(self, out: Path) -> Done:
-        """The command that has trained ``dual``."""
+        """Return the command that trains ``dual``."""
         return self.train("de-bm25-neg-scratch", out, *DUAL, start=self.still)
 
     def dev(self) -> tuple[list[str], list[str], list[list[int]]]:
@@ -63,7 +63,7 @@ class World:
 
 @pytest.fixture(scope="session")
 def trained(once: Once, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The world with its model, made once for all tests."""
+    """The world with its trained model, created once for all tests."""
 
     def make(folder: Path) -> None:
         world = World(folder, folder)
@@ -77,7 +77,7 @@ def trained(once: Once, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def training_of(folder: Path) -> dict[str, Any]:
-    """The ``training.json`` of a checkpoint."""
+    """Return the ``training.json`` of a checkpoint."""
     content: dict[str, Any] = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     return content
 

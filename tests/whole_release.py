@@ -1,4 +1,4 @@
-"""A tiny release with every kind of config, made as the builders make theirs."""
+"""A tiny release with every kind of config, written as the builders write releases."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ ENGLISH = {"北京冬天冷吗": "Is Beijing cold in winter", "高铁票提前�
 
 
 def whole_tables() -> Rows:
-    """The rows of every config and split."""
+    """Return the rows of every config and split."""
     rows = tables()
     for name, texts, question in (
         ("cmedqa", ["多喝水，注意休息。", "建议去医院检查。", "按时吃药。"], "感冒了怎么办"),
@@ -48,7 +48,7 @@ def whole_tables() -> Rows:
     rows["duplicated", "dev"], rows["others", "dev"] = rows["queries", "dev"][:1], rows["queries", "dev"][1:]
     rows["qrels-before", "dev"] = rows["qrels", "dev"][1:]
     judged = rows["qrels", "train"]
-    # No two files have the same content: which of them was sent could not be told.
+    # All files have different contents, so that tests can identify a sent file.
     rows["restrain-2-interpolation", "train"] = judged[:2]
     rows["restrain-2-extrapolation", "train"] = judged[2:]
     rows["resttest-bucket1", "train"] = judged[1:]
@@ -66,7 +66,7 @@ def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: st
     with draft_release(path, build) as draft:
         for (config, split), content in rows.items():
             draft.write(config, split, [pa.Table.from_pylist(content, schema_of(config))])
-    # The figures, then the card and the manifest over them.
+    # First the figures, then the card and the manifest, which depend on them.
     stats = check(open_release(path)).figures.stats
     with draft_release(path, build, open_release(path)) as draft:
         draft.stats |= stats
@@ -75,7 +75,7 @@ def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: st
 
 
 def edit_stats(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change stats.json, and the manifest with it."""
+    """Change stats.json, and update the manifest."""
     stats = json.loads((path / "stats.json").read_text(encoding="utf-8"))
     change(stats)
     write_text(path / "stats.json", json.dumps(stats))

@@ -1,15 +1,17 @@
 """Convert the official Paddle parameters to PyTorch.
 
-What is published as a folder with a file a parameter becomes a directory that loads without Paddle and without this
-project: dual_params, and the twin of ERNIE 1.0, a SentenceTransformer of two encoders; cross_params a CrossEncoder
-whose score is the probability of class 1; ERNIE 1.0 an encoder to start a training from. Queries and passages are read
-token for token as the official code reads them: spaces removed, an empty title before a passage, 32 and 384 pieces.
-`encode`, `search`, `rerank`, `push` and `train --start` take what is written.
+The official parameters are folders with one file for each parameter. The converted checkpoint loads without Paddle and
+without this project. dual_params and the twin of ERNIE 1.0 become a SentenceTransformer with two encoders. cross_params
+becomes a CrossEncoder whose score is the probability of class 1. ERNIE 1.0 becomes an encoder, a starting checkpoint
+for `train --start`. `encode`, `search`, `rerank` and `push` read the converted checkpoints.
 
-Every file is held against the configuration; one that is missing, damaged, of another shape or unknown is an error.
-The heads of the pre-training and an optimizer's numbers are skipped.
+Queries and passages have the same tokens as in the official code: spaces are removed, an empty title precedes a
+passage, and queries and passages have at most 32 and 384 tokens.
 
-Example, of unpacked archives:
+Every file is compared with the configuration. A missing, damaged or unknown file, or a wrong shape, is an error. The
+heads of the pre-training and the state of the optimizer are skipped.
+
+Example with unpacked archives:
 
   python -m baselines convert --params dual_params --config ernie_config.json --vocab vocab.txt --out build/official-de
   python -m baselines search --release DIR --split dev --model build/official-de --passages DIR2 --out RUN
@@ -25,7 +27,7 @@ from builders.core.folders import check_output, replace_directory, work_beside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--params", type=Path, required=True, metavar="DIR", help="the folder of parameters, unpacked")
+    parser.add_argument("--params", type=Path, required=True, metavar="DIR", help="unpacked folder of parameters")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="ERNIE's ernie_config.json")
     parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="ERNIE's vocab.txt")
     parser.add_argument("--out", type=Path, required=True, metavar="CKPT", help="the checkpoint directory to write")

@@ -1,12 +1,12 @@
-"""ERNIE 1.0 as the official code saved it: Paddle parameters, configuration and vocabulary, under BERT's names.
+"""Read ERNIE 1.0 from the official Paddle parameters, configuration and vocabulary, and write it as a BERT model.
 
-The parameters are a folder with a file for each, named as the parameter. A file, little endian: uint32 version (0);
-uint64 number of LoD levels (0 of a parameter); uint32 version (0); int32 size of a protobuf TensorDesc (field 1: data
-type, field 2: the dimensions); the numbers.
+The parameters are a folder with one file for each parameter, which has the parameter's name. A file is little endian:
+uint32 version (0), uint64 number of LoD levels (0 for a parameter), uint32 version (0), int32 size of a protobuf
+TensorDesc (field 1: data type, field 2: dimensions), the TensorDesc, and the values.
 
-ERNIE 1.0 and BERT are one architecture: embeddings of words, positions and types added, a layer norm, post-layer-norm
-layers. Only the activation (relu) and the layer norms' epsilon (Paddle's default) are values of the configuration.
-transformers' ErnieModel would add embeddings of tasks, which ERNIE 1.0 has not. Names: the official code.
+ERNIE 1.0 and BERT have the same architecture: the sum of word, position and type embeddings, a layer norm, and
+post-layer-norm layers. Only the configuration's activation (relu) and layer-norm epsilon (Paddle's default) differ.
+transformers' ErnieModel would add task embeddings, which ERNIE 1.0 lacks. The names are those of the official code.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from builders.core.typed import read_json
 
 Floats = npt.NDArray[np.float32]
 Kind = Literal["dual", "cross", "encoder"]
-QUERY, PASSAGE = "query_", "titlepara_"  # what the names of the dual-encoder's two encoders begin with
+QUERY, PASSAGE = "query_", "titlepara_"  # prefixes of the names of the dual-encoder's two encoders
 _POOLER = "pooler.dense.weight", "pooler.dense.bias"
 _HEAD = "<IQIi"
 _NUMBERS: dict[int, np.dtype[Any]] = {4: np.dtype("<f2"), 5: np.dtype("<f4")}
 _Size = Annotated[int, Meta(ge=1)]
 _Dropout = Annotated[float, Meta(ge=0, lt=1)]
-# Values that BERT's configuration has under the same names.
+# Keys that BERT's configuration has, too.
 _SAME = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings"),
     *("hidden_act", "initializer_range", "hidden_dropout_prob", "attention_probs_dropout_prob"),
 )
 _SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
-# The heads of ERNIE's pre-training, what Adam keeps beside each parameter, and the counters of Paddle's optimizers.
+# Heads of ERNIE's pre-training, Adam's moments of each parameter, and counters of Paddle's optimizers.
 _NO_PART = re.compile(
     rf"(?:{QUERY}|{PASSAGE})?(?:mask_lm|next_sent)_.+|.+_(?:moment[12]|beta[12]_pow_acc)_\d+|learning_rate_\d+"
     r"|@LR_DECAY_COUNTER@|loss_scaling_\d+|num_(?:good|bad)_steps_\d+"
@@ -60,7 +60,7 @@ _NO_PART = re.compile(
 
 
 class Config(Struct, frozen=True):
-    """The values of an `ernie_config.json` that are used."""
+    """The used values of an `ernie_config.json`."""
 
     hidden_size: _Size
     num_hidden_layers: _Size
@@ -81,19 +81,19 @@ class Config(Struct, frozen=True):
         if self.types < 1:
             raise ValueError("lacks type_vocab_size (or sent_type_vocab_size)")
         if self.use_task_id:
-            raise ValueError("use_task_id: that is of ERNIE 2.0; expected ERNIE 1.0")
+            raise ValueError("use_task_id: this is a key of ERNIE 2.0; expected ERNIE 1.0")
 
     @property
     def types(self) -> int:
-        """The number of segment types, under either name, as in the official code."""
+        """The number of segment types. As in the official code, either key can have it."""
         return self.sent_type_vocab_size or self.type_vocab_size
 
     def of_bert(self, pad: int) -> dict[str, Any]:
-        """Return the arguments of transformers' BertConfig; ``pad``: the id of [PAD]."""
+        """Return the arguments of transformers' BertConfig. ``pad`` is the id of [PAD]."""
         return {name: getattr(self, name) for name in _SAME} | {
             "intermediate_size": 4 * self.hidden_size,
             "type_vocab_size": self.types,
-            "layer_norm_eps": 1e-5,  # of paddle's layer_norm
+            "layer_norm_eps": 1e-5,  # default of paddle's layer_norm
             "pad_token_id": pad,
         }
 
@@ -101,7 +101,7 @@ class Config(Struct, frozen=True):
 class Name(NamedTuple):
     """A parameter's name in Paddle and in transformers, and the shape of its file.
 
-    The weights of a dense layer are stored [in, out] by Paddle and [out, in] by PyTorch.
+    Paddle stores the weights of a dense layer as [in, out], PyTorch as [out, in].
     """
 
     paddle: str
@@ -116,10 +116,10 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True)
 class Official:
-    """A model's parts, each transformers' names with numbers of the files' shapes, and what they were read from.
+    """The parameters of a model under transformers' names, with its configuration and vocabulary.
 
-    ``parts``: ``query`` and ``document`` of a dual-encoder; else ``model``, whose pooler is there where the folder has
-    one. ``sources``: the SHA-256 of each input.
+    ``parts`` has ``query`` and ``document`` for a dual-encoder, else ``model``, with a pooler if the folder has one.
+    ``sources`` has the SHA-256 of each input.
     """
 
     kind: Kind
@@ -133,25 +133,28 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
     """Read a folder of parameters with its configuration and vocabulary.
 
     Raises:
-        InputError: a file is missing, damaged, of another shape than the configuration says, or no part of the model.
+        InputError: a file is missing, damaged or unknown, or its shape differs from the configuration.
     """
     if not folder.is_dir():
-        raise InputError("expected a folder with a file a parameter; unpack an archive first (tar xf)", path=folder)
+        problem = "expected a folder with one file for each parameter; unpack an archive first (tar xf)"
+        raise InputError(problem, path=folder)
     files = {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
     ernie = read_config(config)
     tokens = read_vocabulary(vocabulary, ernie.vocab_size)
     left = {name for name in files if _NO_PART.fullmatch(name)}
     kind, parts = _parts(ernie, files.keys() - left)
     if kind == "dual":
-        left |= files.keys() & {name.paddle for name in pooler_names(ernie)}  # the twin's: its vector is [CLS] itself
+        left |= files.keys() & {
+            name.paddle for name in pooler_names(ernie)
+        }  # unused, because the twin's vector is [CLS] itself
     wanted = {name.paddle for names in parts.values() for name in names}
     if missing := sorted(wanted - files.keys()):
         problem = f"lacks {', '.join(missing[:3])} ({len(missing)} of {len(wanted)} parameters of a {kind})"
         raise InputError(problem, path=folder)
     if surplus := sorted(files.keys() - wanted - left):
-        raise InputError(f"holds {', '.join(surplus[:3])}, no part of a {kind}; expected its files alone", path=folder)
+        raise InputError(f"has {', '.join(surplus[:3])}, no part of a {kind}; remove unknown files", path=folder)
     if left:
-        log.info("left out, as no part of the model: %s", ", ".join(sorted(left)))
+        log.info("skipped, no part of the model: %s", ", ".join(sorted(left)))
     read: dict[str, dict[str, Floats]] = {part: {} for part in parts}
     every = [(part, name) for part, names in parts.items() for name in names]
     for part, name in progress(every, unit="file", label="parameters"):
@@ -170,7 +173,7 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
 
 
 def _parts(config: Config, names: Iterable[str]) -> tuple[Kind, dict[str, list[Name]]]:
-    """Detect the model from the names in a folder: (its kind, the names of its parts' parameters)."""
+    """Detect the model from the names in a folder. Returns (kind, the parameters of each part)."""
     there = set(names)
     if any(name.startswith((QUERY, PASSAGE)) for name in there):
         towers = {"query": QUERY, "document": PASSAGE}
@@ -182,15 +185,15 @@ def _parts(config: Config, names: Iterable[str]) -> tuple[Kind, dict[str, list[N
 
 
 def read_config(path: Path) -> Config:
-    """Read an `ernie_config.json`; :class:`InputError` naming the key where it is not ERNIE 1.0's."""
+    """Read an `ernie_config.json`. Raises :class:`InputError` with the key if it is not ERNIE 1.0's."""
     return read_json(path, Config)
 
 
 def read_vocabulary(path: Path, size: int) -> dict[str, int]:
-    """Read a `vocab.txt`: token -> id, which is its line's number, counted from 0, or stands after a tab.
+    """Read a `vocab.txt` as {token: id}. The id is the line's number, counted from 0, or follows the token and a tab.
 
     Raises:
-        InputError: naming the line, where it has more, or an id of ``size`` or above; a special token is missing.
+        InputError: a line has another format or an id of ``size`` or above, or a special token is missing.
     """
     found: dict[str, int] = {}
     lines = read_utf8(path).split("\n")
@@ -208,7 +211,7 @@ def read_vocabulary(path: Path, size: int) -> dict[str, int]:
 
 
 def encoder_names(config: Config, prefix: str) -> Iterator[Name]:
-    """The parameters of an encoder whose names begin with ``prefix``."""
+    """Yield the parameters of the encoder whose names begin with ``prefix``."""
     size = config.hidden_size
     for paddle, bert, rows in (
         ("word_embedding", "word_embeddings", config.vocab_size),
@@ -229,12 +232,12 @@ def encoder_names(config: Config, prefix: str) -> Iterator[Name]:
 
 
 def pooler_names(config: Config) -> Iterator[Name]:
-    """The layer of tanh over the last layer's [CLS]."""
+    """Yield the parameters of the pooler, a tanh layer over the last layer's [CLS]."""
     yield from _dense("pooled_fc", "pooler.dense", config.hidden_size, config.hidden_size)
 
 
 def output_names(config: Config) -> Iterator[Name]:
-    """The cross-encoder's two outputs."""
+    """Yield the parameters of the cross-encoder's two outputs."""
     yield Name("_cls_out_w", "classifier.weight", (config.hidden_size, 2))
     yield Name("_cls_out_b", "classifier.bias", (2,))
 
@@ -250,11 +253,10 @@ def _norm(paddle: str, bert: str, size: int) -> Iterator[Name]:
 
 
 def read_parameter(path: Path) -> Floats:
-    """Read one parameter, of 16-bit or 32-bit floats, as 32-bit floats.
+    """Read one parameter of 16-bit or 32-bit floats as 32-bit floats.
 
     Raises:
-        InputError: the file is no parameter, is cut short or too long, or holds other numbers or ones that are not
-            finite.
+        InputError: the file is no parameter, has the wrong length, or has values of another type or not finite.
     """
     content, start = path.read_bytes(), struct.calcsize(_HEAD)
     *versions, size = struct.unpack(_HEAD, content[:start].ljust(start, b"\xff"))
@@ -262,22 +264,22 @@ def read_parameter(path: Path) -> Floats:
     pairs = list(zip(numbers, numbers, strict=False))
     shape = [value for tag, value in pairs if tag == 0x10]
     if any(versions) or {tag for tag, _ in pairs} != {0x08, 0x10}:
-        raise InputError("cut short, or no parameter of Paddle's fluid format (one file a parameter)", path=path)
+        raise InputError("truncated, or no parameter in Paddle's fluid format (one file each)", path=path)
     kind = dict(pairs)[0x08]
     if kind not in _NUMBERS:
-        raise InputError(f"holds numbers of Paddle's type {kind}; expected FP16 (4) or FP32 (5)", path=path)
+        raise InputError(f"has values of Paddle's type {kind}; expected FP16 (4) or FP32 (5)", path=path)
     wanted, found = math.prod(shape) * _NUMBERS[kind].itemsize, len(content) - start - size
     if wanted != found:
-        what = f"expected {wanted:,} bytes of numbers for the shape {shape}, found {found:,}"
-        raise InputError(f"cut short or damaged ({what})", path=path)
+        what = f"expected {wanted:,} bytes of values for the shape {shape}, found {found:,}"
+        raise InputError(f"truncated or damaged ({what})", path=path)
     values = np.frombuffer(content, _NUMBERS[kind], offset=start + size).reshape(shape).astype(np.float32)
     if not np.isfinite(values).all():
-        raise InputError("damaged: holds numbers that are not finite", path=path)
+        raise InputError("damaged: has values that are not finite", path=path)
     return values
 
 
 def _varints(message: bytes) -> Iterator[int]:
-    """The numbers of a protobuf message that holds nothing else: tags and values."""
+    """Yield the numbers of a protobuf message that only has numbers: tags and values in turn."""
     value = place = 0
     for byte in message:
         value |= (byte & 0x7F) << place
@@ -292,20 +294,20 @@ def write_model(folder: Path, official: Official) -> None:
     quiet_libraries()
     write = {"dual": _write_dual, "cross": _write_cross, "encoder": _write_encoder}[official.kind]
     folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as parts:  # as large as the model: not in /tmp
+    with tempfile.TemporaryDirectory(dir=folder.parent) as parts:  # not in /tmp, because it is as large as the model
         write(folder, official, Path(parts))
 
 
 def _write_dual(folder: Path, official: Official, parts: Path) -> None:
-    """A Router of two encoders, [CLS] of each, compared by dot product."""
+    """Write a Router of two encoders. Their [CLS] vectors are compared by dot product."""
     kinds: dict[str, tuple[InputKind, int]] = {
         "query": ("query", QUERY_LENGTH),
         "document": ("passage", PASSAGE_LENGTH),
     }
     towers: dict[str, list[Any]] = {}
     for part, (kind, length) in kinds.items():
-        # A BertModel is opened with a pooler, and a random one where none is saved: no two would be the same model.
-        # The vector has nothing of it.
+        # BertModel needs a pooler and would draw a random one, so that files would differ from run to run. The pooler
+        # does not affect the vector.
         size = official.config.hidden_size
         nothing = {_POOLER[0]: torch.zeros(size, size), _POOLER[1]: torch.zeros(size)}
         model: Any = BertModel(_config(official))
@@ -321,9 +323,10 @@ def _write_dual(folder: Path, official: Official, parts: Path) -> None:
 
 
 def _write_cross(folder: Path, official: Official, parts: Path) -> None:
-    """A cross-encoder of one output: the difference of the official two, whose sigmoid is the probability of class 1.
+    """Write a cross-encoder with one output, the difference of the two official outputs.
 
-    So are plain ``predict`` and ``rank`` the official scores; with two outputs, ``rank`` would refuse the model.
+    The sigmoid of the output is the probability of class 1, so ``predict`` and ``rank`` return the official scores.
+    With two outputs, ``rank`` would refuse the model.
     """
     values = _tensors(official.parts["model"])
     state = {name if name.startswith("classifier.") else f"bert.{name}": tensor for name, tensor in values.items()}
@@ -339,7 +342,7 @@ def _write_cross(folder: Path, official: Official, parts: Path) -> None:
 
 
 def _write_encoder(folder: Path, official: Official, parts: Path) -> None:
-    """A BertModel with BERT's own tokenizer: what a training starts from."""
+    """Write a BertModel with BERT's own tokenizer, as a starting checkpoint."""
     state = _tensors(official.parts["model"])
     model: Any = BertModel(_config(official), add_pooling_layer=_POOLER[0] in state)
     model.load_state_dict(state)
@@ -360,5 +363,5 @@ def _bert_tokenizer(official: Official) -> Any:
 
 
 def _tokenizer(official: Official, kind: InputKind, length: int) -> Any:
-    """The official tokenizer; a tiny model may have fewer positions than the official inputs have pieces."""
+    """Return the official tokenizer. Its length is limited to the model's positions, which a tiny model has few of."""
     return official_tokenizer(_bert_tokenizer(official), kind, min(length, official.config.max_position_embeddings))

@@ -1,9 +1,9 @@
-"""Pull a checkpoint from the Hugging Face hub, every file checked.
+"""Pull a checkpoint from the Hugging Face hub and verify every file.
 
-Every file is compared with the manifest that `push` wrote. The directory is whole or not there. Run again after an
-interruption: what is there is not fetched again. No script and no pickle is ever taken. The optimizer's state is not on
-the hub: `train --start DIR` goes on from the weights. The token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT
-names another hub.
+Every file is compared with the manifest that `push` wrote. The directory appears when it is complete. After an
+interruption, run the same command again: complete files are not fetched again. Scripts and pickles are never fetched.
+The hub has no optimizer state, so `train --start DIR` starts a new training from the weights. The token is that of `hf
+auth login` or HF_TOKEN. HF_ENDPOINT names another hub.
 
 example:
   python -m baselines pull ORG/NAME --out build/models/de-bm25-neg
@@ -33,7 +33,7 @@ NAME: Literal["dureader_retrieval checkpoint"] = "dureader_retrieval checkpoint"
 
 
 class File(Struct, frozen=True):
-    """One file: its path in the repository, its size, its lower-case hex SHA-256."""
+    """A file's path in the repository, its size, and its SHA-256 in lower-case hex."""
 
     path: str
     bytes: Count
@@ -41,13 +41,13 @@ class File(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not belongs(self.path) and self.path != CARD:
-            raise ValueError(f"its manifest names {self.path}, which no checkpoint of ours holds")
+            raise ValueError(f"its manifest names {self.path}, which is no file of a checkpoint")
 
 
 class Manifest(Struct, frozen=True):
-    """All files of a checkpoint on the hub but the manifest itself.
+    """The manifest of a checkpoint on the hub. It lists all other files.
 
-    ``results``: files of ``.eval_results``, no part of the checkpoint and never pulled; the next push replaces them.
+    ``results`` lists files of ``.eval_results``. They are never pulled, and the next push replaces them.
     """
 
     files: list[File]
@@ -56,14 +56,14 @@ class Manifest(Struct, frozen=True):
     format: Literal[1] = 1
 
     def text(self) -> str:
-        """The content of the file."""
+        """Return the content of the manifest's file."""
         return json.dumps(msgspec.to_builtins(self), ensure_ascii=False, indent=1) + "\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("repo", type=repo_name, metavar="ORG/NAME", help="the model repository")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the checkpoint directory to write")
-    parser.add_argument("--revision", default="main", help="a branch, tag or commit (default: main)")
+    parser.add_argument("repo", type=repo_name, metavar="ORG/NAME", help="model repository")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="checkpoint directory to write")
+    parser.add_argument("--revision", default="main", help="branch, tag or commit (default: main)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
     with clear_errors(args.repo, api.endpoint, "model", "download"):
         commit = commit_in(api.repo_info(args.repo, revision=args.revision), args.repo)
     log.info("%s at %s", args.repo, commit)
-    with work_beside(out, commit) as folder:  # what was fetched of this commit before is there
+    with work_beside(out, commit) as folder:  # may have files of this commit from an earlier run
         fetch(args.repo, commit, folder)
         open_checkpoint(folder)
         replace_directory(folder, out)
@@ -82,11 +82,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 def fetch(repo: str, commit: str, folder: Path) -> None:
-    """Fetch the files that the manifest of a commit lists into ``folder``, except those that are there.
+    """Fetch the files that the manifest of a commit lists into ``folder``, except those already complete.
 
-    Within this process a file goes on where its connection broke; what another one has left of a file is fetched anew
-    (huggingface_hub 2 keeps no parts). Raises :class:`InputError` where the hub refuses, the repository is no
-    checkpoint that `push` made, or a file is not what the manifest says.
+    Within this process, a file resumes after a broken connection. A partial file of another process is fetched anew,
+    because huggingface_hub 2 keeps no parts. Raises :class:`InputError` if the hub refuses, if `push` did not make the
+    checkpoint, or if a file differs from the manifest.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import EntryNotFoundError
@@ -99,12 +99,12 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
         except (EntryNotFoundError, InputError) as error:
             why = error if isinstance(error, InputError) else f"no {MANIFEST}"
             raise InputError(f"{repo} is no checkpoint that `push` made ({why}); {other}") from None
-        names = [glob.escape(each.path) for each in files]  # no pattern: the hub's other files are not asked for
+        names = [glob.escape(each.path) for each in files]  # names, not patterns, so that no other file is fetched
         snapshot_download(repo, revision=commit, allow_patterns=names, local_dir=folder)
     for each in files:
         if not (folder / each.path).is_file():
             raise InputError(f"{repo} is no checkpoint that `push` made ({each.path} is missing); {other}")
         if sha256_of(folder / each.path) != each.sha256:
-            raise InputError(f"{repo}: {each.path} is not what its manifest says; run the same command again")
-    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's notes on what it fetched
+            raise InputError(f"{repo}: {each.path} differs from its manifest; run the same command again")
+    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's download records
     (folder / MANIFEST).unlink()

@@ -1,16 +1,17 @@
 """Push a checkpoint to the Hugging Face hub, with a model card.
 
-It is pushed in one commit. What goes there is what loading the model needs, the recipe, the record of the training and
-its loss curve. Scripts, pickles, trainer and optimizer states never leave. The card says how the model was made and on
-which data (--dataset names the release, where that is on the hub, too), how to use it, and, for runs that are named
-here, how it does: they are measured against the release's judgments on the way. Where the release is what --dataset
-holds on the hub, byte for byte, their figures go to .eval_results/, too, from where the hub takes them for the
-dataset's leaderboard (its eval.yaml names the tasks). Run again after an interruption: what the hub has received is not
-sent again. The token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where
-that has no xet storage).
+One commit has the model's files, the recipe, the record of the training and its loss curve. Scripts, pickles, trainer
+states and optimizer states are never pushed. The card describes the training, the data and the use of the model.
+--dataset names the release on the hub. --run adds scores to the card, measured with the judgments of --release.
 
-Then SentenceTransformer("ORG/NAME") or CrossEncoder("ORG/NAME") loads it with no code of this project, and
-`python -m baselines pull` or `train --start ORG/NAME` goes on from it.
+If --release equals --dataset byte for byte, the scores are also written to .eval_results/. The hub shows them on the
+dataset's leaderboard, whose tasks the dataset's eval.yaml lists.
+
+After an interruption, run the same command again: received files are not sent again. The token is that of `hf auth
+login` or HF_TOKEN. HF_ENDPOINT names another hub. Set HF_HUB_DISABLE_XET=1 if that hub has no xet storage.
+
+SentenceTransformer("ORG/NAME") or CrossEncoder("ORG/NAME") then loads the model without this project. `python -m
+baselines pull` fetches it, and `train --start ORG/NAME` fine-tunes it further.
 
 example:
   python -m baselines push --model build/models/de-bm25-neg --repo ORG/NAME --create --private \\
@@ -42,18 +43,18 @@ RESULTS = ".eval_results"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, required=True, metavar="CKPT", help="the checkpoint directory")
+    parser.add_argument("--model", type=Path, required=True, metavar="CKPT", help="checkpoint directory to push")
     add_repository(parser, "model")
-    parser.add_argument("--license", metavar="ID", help="the weights', in the hub's words (default: as the data's)")
+    parser.add_argument("--license", metavar="ID", help="license id of the weights (default: the data's license)")
     parser.add_argument(
         "--dataset",
         type=repo_name,
         metavar="ORG/NAME",
-        help="its release on the hub, for the card and the leaderboard",
+        help="release on the hub, for the card and the leaderboard",
     )
-    measured = parser.add_argument_group("measures for the card")
-    measured.add_argument("--release", type=Path, metavar="DIR", help="the release that the runs were made on")
-    measured.add_argument("--split", default="dev", help="the release's split (default: dev)")
+    measured = parser.add_argument_group("scores for the card")
+    measured.add_argument("--release", type=Path, metavar="DIR", help="release that the runs were made on")
+    measured.add_argument("--split", default="dev", help="split of the runs (default: dev)")
     add_set(parser)
     measured.add_argument("--run", type=Path, nargs="+", default=[], metavar="RUN", help="runs of this model")
     parser.set_defaults(usage_error=parser.error)
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if bool(args.run) != bool(args.release):
-        args.usage_error("--run and --release come together")
+        args.usage_error("--run and --release go together")
     need_hub()
     checkpoint = open_checkpoint(args.model)
     measured, results = list[Measured](), dict[str, str]()
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> list[Measured]:
-    """Return the runs' measures, each with what it was measured on."""
+    """Return the scores of each run, with the data that it was measured on."""
     qrels, corpus = release_qrels(release, split, set_name), SETS[set_name].corpus
     passages, fingerprint = release.rows(corpus, "corpus"), release.fingerprint(corpus, "corpus")
     means = [evaluate(read_run(path), qrels)[0] for path in runs]
@@ -98,12 +99,15 @@ def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> li
 
 
 def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, str]) -> dict[str, tuple[Path, str]]:
-    """Return what is pushed: path in the repository -> (file, SHA-256). Card, results and manifest are in ``work``."""
+    """Return the files to push: path in the repository -> (file, SHA-256).
+
+    The card, the results and the manifest are written into ``work``.
+    """
     pushed, left = checkpoint.files()
     if left:
-        log.info("not pushed: %s", ", ".join(sorted({name.split("/")[0] for name in left})))
+        log.info("skipped, not needed on the hub: %s", ", ".join(sorted({name.split("/")[0] for name in left})))
     if MANIFEST in pushed:
-        raise InputError(f"holds a {MANIFEST}, which push writes itself; remove it", path=checkpoint.path)
+        raise InputError(f"has a {MANIFEST}, a file that push writes itself; remove it", path=checkpoint.path)
     write_text(work / CARD, card)
     paths = {name: checkpoint.path / name for name in pushed} | {CARD: work / CARD}
     files = [File(name, path.stat().st_size, sha256_of(path)) for name, path in sorted(paths.items())]
@@ -115,14 +119,14 @@ def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, s
 
 
 def eval_results(measured: Sequence[Measured], release: Release, dataset: str, repo: str) -> dict[str, str]:
-    """Return the files of ``.eval_results/`` with their YAML, one a run: figures on the tasks of a benchmark.
+    """Return the files of ``.eval_results/`` with their YAML, one file for each run.
 
-    The hub gathers them on the dataset's leaderboard. So they are written only where the passages, queries and
-    judgments that the runs were measured on are, byte for byte, the dataset's; else a warning says why there are none.
-    The format: huggingface_hub's EvalResultEntry; github.com/huggingface/hub-docs, eval_results.yaml.
+    The hub shows these scores on the tasks of the dataset's leaderboard. So the files are
+    written only if the run's passages, queries and judgments equal the dataset's byte for byte. Otherwise a warning
+    gives the reason. Format: huggingface_hub's EvalResultEntry; github.com/huggingface/hub-docs, eval_results.yaml.
 
     Raises:
-        InputError: there is no such dataset, or the hub refuses.
+        InputError: the dataset does not exist, or the hub refuses.
     """
     from huggingface_hub import EvalResultEntry, HfApi, eval_result_entries_to_yaml
 
@@ -131,7 +135,7 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
         commit = commit_in(api.repo_info(dataset, repo_type="dataset"), dataset)
         why = _difference(measured, release, dataset, commit)
     if why:
-        log.warning("%s: %s; no %s are written", dataset, why, RESULTS)
+        log.warning("%s: %s; %s is not written", dataset, why, RESULTS)
         return {}
     files: dict[str, str] = {}
     for run in measured:
@@ -150,13 +154,13 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
         name = re.sub(r"[^\w.-]+", "_", run.run).removesuffix(".gz").lstrip(".") or "run"
         path = f"{RESULTS}/{name}.yaml"
         if path in files:
-            raise InputError(f"two runs would both be {path}; give one of them another name")
+            raise InputError(f"two runs would both be written to {path}; rename one of them")
         files[path] = as_yaml(eval_result_entries_to_yaml(entries))
     return files
 
 
 def _difference(measured: Sequence[Measured], release: Release, dataset: str, commit: str) -> str:
-    """Say why figures on ``release`` are none of the dataset's tasks; empty where they are."""
+    """Return the reason why scores on ``release`` do not count for the dataset's tasks, or an empty string."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -164,12 +168,12 @@ def _difference(measured: Sequence[Measured], release: Release, dataset: str, co
         _, path = (hf_hub_download(dataset, n, repo_type="dataset", revision=commit) for n in (EVAL, MANIFEST))
         theirs = Release(Path(path).parent, read_manifest(Path(path)))
     except EntryNotFoundError:
-        return f"has no {EVAL}, or no {MANIFEST}: `python -m builders publish` writes them"
+        return f"has no {EVAL} or no {MANIFEST}; `python -m builders publish` writes both"
     except InputError as error:
         return str(error)
     for run in measured:
         found = SETS[run.set]
         for split in ((found.corpus, "corpus"), (found.queries, run.split), (found.qrels, run.split)):
             if split not in theirs.splits() or release.fingerprint(*split) != theirs.fingerprint(*split):
-                return f"has other bytes than {release.path} in {'/'.join(split)}"
+                return f"differs from {release.path} in {'/'.join(split)}"
     return ""

@@ -1,6 +1,6 @@
-"""The search behind the page: a query in, the HTML of a column of hits of each system out. Knows nothing of Gradio.
+"""The search behind the page: it turns a query into HTML with one column of hits for each system.
 
-Whatever a query, a passage or an id holds is text in the HTML.
+The module does not depend on Gradio. Queries, passages and ids are escaped in the HTML.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from baselines.retrieve.passages import Passages
 from builders.core.errors import visible
 from builders.store.runs import Hit
 
-LONGEST = 1_000  # characters of a query that are searched for; the official ones have at most 100 or so
-_CACHED = 512  # answers
-_NOTHING = '<div class="hit">Nothing: the passages hold none of these words.</div>'
+LONGEST = 1_000  # characters of a query that are searched; official queries have at most about 100
+_CACHED = 512  # answers in the cache
+_NOTHING = '<div class="hit">No passage contains any of these words.</div>'
 _STYLE = """<style>
 .found { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); align-items: start; }
 .found h3 { margin: 0; font-size: 1rem; }
@@ -28,22 +28,28 @@ _STYLE = """<style>
 .found .head .rank { font-weight: 700; }
 .found .head .label { color: #15803d; font-weight: 700; }
 .found .id { font-size: .7rem; opacity: .6; }
-.found mark { background: #fde047; color: #111; padding: 0 .05em; }
+/* Gradio's dark theme colours every element of the answer. */
+.found mark { background: #fde047; color: #111 !important; padding: 0 .05em; }
+.dark .found .head .label { color: #4ade80; }
 .found summary { cursor: pointer; }
 .found .whole { margin: .4rem 0 0; max-height: 18rem; overflow-y: auto; }
 div:has(.found) { transition: none !important; } /* Gradio fades an answer in */
 </style>"""
 
-Search = Callable[[str, int], list[Hit]]  # (a query's text, how many): scores falling, ties by corpus id
-Rerank = Callable[[str, Sequence[str]], list[Hit]]  # (a query's text, corpus ids): the same passages, best first
+Search = Callable[[str, int], list[Hit]]  # (query text, number of hits): hits, best first, ties by corpus id
+Rerank = Callable[[str, Sequence[str]], list[Hit]]  # (query text, corpus ids): the same passages, best first
 
 
 class Searcher:
-    """Systems over one collection, and the questions that it is asked. Safe to share between threads.
+    """Systems that search one collection, and the split's questions. Threads can share a searcher.
 
-    ``systems``: the searches by the columns' names. ``questions``: (id, text). ``positives``: by query id, None where
-    the split has no judgments. ``rerank``: the name of the last column, and what re-ranks the best ``candidates`` of
-    the column before it.
+    Args:
+        systems: the search function of each column, by the column's name.
+        questions: (id, text) of each question.
+        positives: the positive passages by query id; None if the split has no judgments.
+        rerank: the name of the last column, and the function that re-ranks the column before it.
+        top_k: hits in a column.
+        candidates: hits that are re-ranked.
     """
 
     def __init__(
@@ -67,18 +73,18 @@ class Searcher:
         self._answer = functools.lru_cache(_CACHED)(self._columns)
 
     def page(self, text: str) -> str:
-        """The HTML of the answer to any text; of a note where it has blanks alone."""
+        """Return the answer to a text as HTML, or a hint if the text is blank."""
         line = _one_line(text)
         if not line:
-            return f"{_STYLE}<p>Type a question, or choose one.</p>"
+            return f"{_STYLE}<p>Type a question, or choose one from the list.</p>"
         query, known = line[:LONGEST].rstrip(), self._ids.get(line)
         notes = [f"“{html.escape(visible(query))}”"]
         if known is None:
-            notes.append("Not a question of this split: nobody knows its positives.")
+            notes.append("This is not a question of the split, so its positives are unknown.")
         else:
             notes.append(f"question {html.escape(visible(known))}")
         if len(line) > LONGEST:
-            notes.append(f"Of its {len(line):,} characters the first {LONGEST:,} were searched for.")
+            notes.append(f"Only the first {LONGEST:,} of {len(line):,} characters were searched.")
         return f'{_STYLE}<p>{" · ".join(notes)}</p><div class="found">{self._answer(query, known)}</div>'
 
     def _columns(self, query: str, known: str | None) -> str:
@@ -103,7 +109,7 @@ class Searcher:
         positive: set[str] | None,
         before: Mapping[str, int] | None = None,
     ) -> str:
-        """``before``: the ranks of the passages in the column that was re-ranked."""
+        """Return one column as HTML. ``before`` has the passages' ranks before re-ranking."""
         best = hits[: self._top_k]
         texts = self._passages.texts(self._passages.rows([corpus for corpus, _ in best]).tolist())
         shown = []
@@ -125,5 +131,5 @@ class Searcher:
 
 
 def _one_line(text: str) -> str:
-    """A text in one line: blanks and line ends each as one blank, no half of a character that UTF-8 cannot hold."""
+    """Return a text as one line with single spaces. Lone surrogates, which UTF-8 cannot encode, become "?"."""
     return " ".join(text.encode("utf-8", "replace").decode().split())

@@ -1,4 +1,4 @@
-"""Excerpts of passages: the words around the terms that a passage has in common with a question."""
+"""Excerpts of passages: the words around the terms that a passage shares with a question."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from builders.store.layout import Set
 from builders.store.reader import Release
 
 SAMPLE = Path("build/sample")
-CHARS = 120  # of an excerpt on the page
-_WHOLE = 5_000  # characters of a passage that the page shows
+CHARS = 120  # characters of an excerpt on the page
+_WHOLE = 5_000  # characters of an opened passage on the page
 
 Word = tuple[str, bool]  # a word of a text, and True if the question has it too
 
 
 def tally(ranking: Sequence[str], positive: set[str] | None) -> str:
-    """The number of passages of a list, and the ranks of the positives where they are known."""
+    """Describe a ranking: the number of passages, and the ranks of the positives if they are known."""
     passages = f"{len(ranking)} passage{'s' * (len(ranking) != 1)}"
     if positive is None:
         return passages
@@ -31,9 +31,10 @@ def tally(ranking: Sequence[str], positive: set[str] | None) -> str:
 
 
 def excerpt_of(text: str, query: str) -> tuple[str, str]:
-    """(at most ``CHARS`` characters of a passage, where they hold most terms of the query; all of it), as HTML.
+    """Return (excerpt, whole passage) as HTML, with ``<mark>`` around the terms of the query.
 
-    Nothing is markup but ``<mark>`` around terms. The second is empty where the first is all of the passage.
+    The excerpt has at most ``CHARS`` characters, where the passage has most terms of the query. The second string is
+    empty if the excerpt is the whole passage.
     """
     line = visible(" ".join(text[:_WHOLE].split())) + "…" * (len(text) > _WHOLE)
     terms = marking.common_terms(query, line)
@@ -42,19 +43,19 @@ def excerpt_of(text: str, query: str) -> tuple[str, str]:
 
 
 def marked(text: str, terms: set[str]) -> list[Word]:
-    """The words of a text, blanks and line ends each as one blank; True for those among the ``terms``."""
+    """Split a text into words, with single spaces between them. A word has True if it is one of the ``terms``."""
     return [(word, word.lower() in terms) for word in words(visible(" ".join(text.split())))]
 
 
 def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
-    """At most ``chars`` characters of the words of a text: where they hold most characters of different terms.
+    """Return the part of a text, of at most ``chars`` characters, that has most characters of different terms.
 
-    Of equally good places the middle one, so that the terms have words on both sides; the beginning where there is
-    no term. What is left out is shown as "…".
+    Among equally good parts the middle one is chosen, so that the terms have words on both sides. Without terms, the
+    excerpt is the beginning. Omitted text is shown as "…".
     """
     starts = [0, *accumulate(len(word) for word, _ in text)]
     ends = [max(first + 1, bisect_right(starts, start + chars) - 1) for first, start in enumerate(starts[:-1])]
-    del ends[bisect_left(ends, len(text)) + 1 :]  # what begins later holds less
+    del ends[bisect_left(ends, len(text)) + 1 :]  # a part that begins later is a part of the last one
     values = []
     for first, end in enumerate(ends):
         found = [word.lower() for word, common in text[first:end] if common]
@@ -68,7 +69,7 @@ def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
 
 
 def positives_of(release: Release, configs: Set, split: str) -> dict[str, set[str]] | None:
-    """The positive passages of every question; None where the split has no judgments."""
+    """Return the positive passages of every question; None if the split has no judgments."""
     if (configs.qrels, split) not in release.splits():
         return None
     judged = read_judgments(release, configs, split)

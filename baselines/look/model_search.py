@@ -1,4 +1,4 @@
-"""The columns that need a model: one query at a time through it, whoever asks."""
+"""The columns of the search page that need a model. A model encodes one query at a time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit
 
-_TURN = threading.Lock()  # a model has one user at a time: several would wait for the same cores, or the same card
+_TURN = threading.Lock()  # one query at a time, because several would wait for the same cores or GPU
 
 
 def open_dual_search(args: argparse.Namespace, release: Release, corpus: str, passages: Passages) -> Search:
-    """Exact search of ``--passages`` for queries that ``--model`` encodes. Errors as of `search`."""
+    """Open exact search of ``--passages`` for queries that ``--model`` encodes. Raises the errors of `search`."""
     vectors, device = open_vectors(args.passages), devices_of(args.device)[0]
     vectors.check("passages", release, corpus, "corpus")
     encoder = Encoder(encoding_model(args.model, vectors, device, args.dtype), "query")
@@ -37,7 +37,7 @@ def open_dual_search(args: argparse.Namespace, release: Release, corpus: str, pa
 
 
 def open_cross_ranker(args: argparse.Namespace, passages: Passages) -> Rerank:
-    """The logits of ``--reranker``. Errors as of `rerank`."""
+    """Open the model ``--reranker``, whose logits re-rank passages. Raises the errors of `rerank`."""
     device = devices_of(args.device)[0]
     scorer = CrossScorer(open_cross(ModelSettings(args.reranker), device, dtype_of(args.dtype, device)))
 

@@ -1,11 +1,11 @@
-"""The page: a Gradio app around a :class:`~baselines.look.answers.Searcher`. Needs the group ``space``."""
+"""The search page: a Gradio app around a :class:`~baselines.look.answers.Searcher`. It needs the extra ``space``."""
 
 from __future__ import annotations
 
 import os
 import threading
 
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when Gradio is imported
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # Gradio reads the variable when it is imported
 
 import gradio
 
@@ -14,13 +14,13 @@ from builders.core.errors import InputError, log, visible
 from builders.core.limits import usable_cores
 
 TITLE = "DuReader-retrieval: what each system finds"
-_WAITING = 256  # searches that wait for their turn
-_OFFERED = 1_000  # questions to choose from; any other one is found by its text
-_FONTS = ["system-ui", "sans-serif"]  # Gradio's own would be fetched from a server
+_WAITING = 256  # longest queue of searches
+_OFFERED = 1_000  # questions in the list; other questions can be typed
+_FONTS = ["system-ui", "sans-serif"]  # Gradio would fetch its own fonts from a server
 
 
 def _build(searcher: Searcher, at_once: int) -> gradio.Blocks:
-    """The app: ``at_once`` searches run at a time, the others wait for their turn."""
+    """Build the app. At most ``at_once`` searches run at a time, and the others wait in a queue."""
     texts = list(dict.fromkeys(text for _, text in searcher.questions))[:_OFFERED]
 
     def search(text: str) -> str:
@@ -30,7 +30,7 @@ def _build(searcher: Searcher, at_once: int) -> gradio.Blocks:
             raise gradio.Error(visible(str(error))) from error
 
     def first(request: gradio.Request) -> tuple[str, str]:
-        """The question of an address (``?q=...``), else the first question."""
+        """Answer the question of the address (``?q=...``), or else the first question."""
         text = request.query_params.get("q") or (texts[0] if texts else "")
         return text, search(text)
 
@@ -51,7 +51,7 @@ def _build(searcher: Searcher, at_once: int) -> gradio.Blocks:
 
 
 def serve(searcher: Searcher, host: str, port: int | None) -> None:
-    """Serve the page until the process is told to end. :class:`InputError` where nothing can listen there."""
+    """Serve the page until the process is stopped. Raises :class:`InputError` if the address cannot be used."""
     at_once = usable_cores()
     app = _build(searcher, at_once)
     theme = gradio.themes.Default(font=_FONTS, font_mono=["monospace"])
@@ -67,8 +67,8 @@ def serve(searcher: Searcher, host: str, port: int | None) -> None:
             footer_links=["api"],
         )
     except (OSError, ValueError) as error:
-        raise InputError(f"--host {host}: nothing can listen there ({' '.join(str(error).split())})") from error
-    log.info("%d questions to choose from; the page is at %s (Ctrl-C ends it)", len(searcher.questions), address)
+        raise InputError(f"--host {host}: cannot listen there ({' '.join(str(error).split())})") from error
+    log.info("%d questions in the list; the page is at %s (Ctrl-C ends it)", len(searcher.questions), address)
     try:
         threading.Event().wait()
     finally:

@@ -22,15 +22,15 @@ from builders.store.reader import open_release
 _MISSING = "the page needs Gradio: pip install 'gradio>=6.20'"
 _SPACE = Path(__file__).resolve().parent / "space"
 _CHECKOUT = _SPACE.parents[2]
-_TOP = ("README.md", "requirements.txt", "search_page.py")  # the last starts the page, and tells such a folder
+_TOP = ("README.md", "requirements.txt", "search_page.py")  # the last one starts the page and identifies such a folder
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Serve the page until the process is told to end; with ``--assemble`` write the Space's folder instead."""
+    """Serve the page until the process is stopped, or write the Space's folder (``--assemble``)."""
     if (args.model is None) != (args.passages is None):
-        raise InputError("--model M and --passages DIR, its embeddings of the passages, go together")
+        raise InputError("--model M and --passages DIR (the passages' embeddings by M) go together")
     if args.assemble:
-        _assemble(args)  # a Space builds the sample for itself
+        _assemble(args)  # without --release, the Space builds the sample itself
         return
     check_models(args.model, args.reranker)
     try:
@@ -46,13 +46,13 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def open_searcher(args: argparse.Namespace) -> Searcher:
-    """Open the systems that the options ask for. Raises :class:`InputError` for whatever is wrong with one."""
+    """Open the systems that the options name. Raises :class:`InputError` if one cannot be opened."""
     release, configs = open_release(args.release), SETS[args.set]
     questions = read_queries(release, args.split, configs.queries)
     positives = positives_of(release, configs, args.split)
     passages = open_passages(release, configs.corpus)
     dense, rerank = {}, None
-    if args.model or args.reranker:  # before BM25: an error of a model comes before an index is built
+    if args.model or args.reranker:  # before BM25, so that a model's error appears before the index is built
         from baselines.look.model_search import open_cross_ranker, open_dual_search
 
         if args.model:
@@ -74,22 +74,22 @@ def open_searcher(args: argparse.Namespace) -> Searcher:
 
 
 def _assemble(args: argparse.Namespace) -> None:
-    """Write ``--assemble DIR``; an earlier such folder is replaced. Models on the hub stay there.
+    """Write the folder ``--assemble DIR``. An earlier folder of this kind is replaced.
 
-    Raises :class:`InputError` for other sets and splits than the page starts with, and for models on the hub, which
-    the Space's variables name.
+    Raises :class:`InputError` for a set or split other than the page's defaults, and for models on the hub, because a
+    Space names them by its variables.
     """
     if (args.set, args.split) != ("main", "dev"):
-        raise InputError("--assemble: a Space shows the set main and its split dev")
+        raise InputError("--assemble: a Space only shows the set main and its split dev")
     named = {"model": args.model, "reranker": args.reranker}
     folders = {name: Path(path) for name, path in named.items() if path}
     for name, path in folders.items():
         if not path.is_dir():
-            raise InputError(f"--{name}: expected a folder; of a model on the hub, set SPACE_{name.upper()}", path=path)
+            raise InputError(f"--{name}: expected a folder; name a hub model by SPACE_{name.upper()}", path=path)
     if args.release != SAMPLE:
         release = open_release(args.release)
         for entry in release.manifest.files:
-            release.file(entry)  # raises: it is damaged
+            release.file(entry)  # raises InputError if the file is damaged
         folders["release"] = release.path
     if args.passages:
         folders["passages"] = args.passages

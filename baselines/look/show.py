@@ -1,16 +1,14 @@
-"""Show a question with its passages under each run; a search page.
+"""Show a question with its passages from each run, or serve a search page.
 
-The positives are marked. The question is named by its id, its text or a part of its text; without --query it is the
-first of the split that every run answers. A passage that is longer than --chars is cut around the terms that it has in
-common with the question, by the tokens that BM25 counts. On a terminal those terms are highlighted (NO_COLOR is
-respected).
+--query names a question by its id, its text or a part of its text. Without --query, the first question that every run
+answers is shown. Positives are marked. A passage longer than --chars is cut around the terms that it shares with the
+question. The terms are BM25's tokens. A terminal highlights them, unless NO_COLOR is set.
 
---serve opens a page (Gradio) to search the release: one column a system, with ranks, scores, positives and the terms in
-common. The query is one of the split's or any other text, whose positives nobody knows. BM25 alone, unless --model and
---passages (its embeddings, by `encode`) add a dual-encoder, and --reranker a cross-encoder, which re-ranks what the
-dual-encoder has found, or else BM25. The page is for this machine alone (--host 0.0.0.0: for others, too). The embedded
-sample is built where build/sample is missing. --assemble DIR writes a folder that is ready to be pushed as a Hugging
-Face Space, and starts nothing.
+--serve starts a page (Gradio) that searches the release. Each system has a column with ranks, scores, positives and
+shared terms. The query is a question of the split or any other text. BM25 is always a column. --model and --passages
+(its embeddings, by `encode`) add a dual-encoder. --reranker adds a cross-encoder, which re-ranks the passages of the
+dual-encoder, or else of BM25. Only this machine can open the page, unless --host is 0.0.0.0. If build/sample is
+missing, the embedded sample is built. --assemble DIR only writes a folder that you can push as a Hugging Face Space.
 
 examples:
 
@@ -42,25 +40,29 @@ _TERM, _POSITIVE, _HEAD, _PLAIN = "\033[1;33m", "\033[1;32m", "\033[1m", "\033[0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, default=SAMPLE, metavar="DIR", help=f"the release (default: {SAMPLE})")
-    add_set(parser)
-    parser.add_argument("--split", default="dev", help="whose questions (default: dev)")
-    parser.add_argument("--query", metavar="TEXT_OR_ID", help="the question: its id, its text or a part of its text")
     parser.add_argument(
-        "--top-k", type=whole_number(1), metavar="K", help="passages a run, or a column of the page (default: 3, 10)"
+        "--release", type=Path, default=SAMPLE, metavar="DIR", help=f"release to read (default: {SAMPLE})"
     )
-    parser.add_argument("--chars", type=whole_number(10), default=100, metavar="N", help="of a passage (default: 100)")
+    add_set(parser)
+    parser.add_argument("--split", default="dev", help="split of the questions (default: dev)")
+    parser.add_argument("--query", metavar="TEXT_OR_ID", help="question by its id, its text or a part of its text")
+    parser.add_argument(
+        "--top-k", type=whole_number(1), metavar="K", help="passages of each run (default: 3) or column (default: 10)"
+    )
+    parser.add_argument(
+        "--chars", type=whole_number(10), default=100, metavar="N", help="longest excerpt (default: 100)"
+    )
     page = parser.add_argument_group("the search page")
-    page.add_argument("--serve", action="store_true", help="open the page, until Ctrl-C")
-    page.add_argument("--model", metavar="M", help="a dual-encoder: hub name or folder; with --passages")
-    page.add_argument("--passages", type=Path, metavar="DIR", help="the passages' embeddings by --model")
-    page.add_argument("--reranker", metavar="M", help="a cross-encoder: hub name or folder")
+    page.add_argument("--serve", action="store_true", help="serve the page until Ctrl-C")
+    page.add_argument("--model", metavar="M", help="dual-encoder (hub name or folder); needs --passages")
+    page.add_argument("--passages", type=Path, metavar="DIR", help="embeddings of the passages by --model")
+    page.add_argument("--reranker", metavar="M", help="cross-encoder (hub name or folder)")
     page.add_argument(
-        "--candidates", type=whole_number(1), default=50, metavar="N", help="that --reranker reads (default: 50)"
+        "--candidates", type=whole_number(1), default=50, metavar="N", help="passages to re-rank (default: 50)"
     )
-    page.add_argument("--host", default="127.0.0.1", metavar="H", help="where it listens (default: 127.0.0.1)")
-    page.add_argument("--port", type=whole_number(0), metavar="P", help="default: the first free from 7860")
-    page.add_argument("--assemble", type=Path, metavar="DIR", help="write a Hugging Face Space's folder instead")
+    page.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
+    page.add_argument("--port", type=whole_number(0), metavar="P", help="port (default: the first free one from 7860)")
+    page.add_argument("--assemble", type=Path, metavar="DIR", help="write the folder of a Hugging Face Space")
     add_options(parser, *DEVICE)
     parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="TREC run or official predictions (JSON)")
 
@@ -71,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
 
         serve(args)
     elif not args.runs:
-        raise InputError("expected runs to show, or --serve")
+        raise InputError("no runs given; name runs to show, or add --serve")
     else:
         _show(args)
 
@@ -116,17 +118,20 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _chosen(questions: Sequence[Question], runs: Sequence[Run], args: argparse.Namespace) -> tuple[Question, str]:
-    """The question that ``--query`` names, or the first that every run answers; and why it is this question."""
+    """Return the question that ``--query`` names, or the first that every run answers, and a note on the choice."""
     wanted = args.query
     if wanted is None:
         every = "every run" if len(runs) > 1 else "the run"
         found = [each for each in questions if all(run.hits.get(each[0]) for run in runs)]
-        why, missing = f" (the first that {every} answers; --query TEXT_OR_ID names another)", "that every run answers"
+        why, missing = (
+            f" (the first that {every} answers; --query TEXT_OR_ID names another)",
+            "is answered by every run",
+        )
     else:
         exact = [each for each in questions if wanted in each]
         found = exact or [each for each in questions if wanted in each[1]]
         why = f" (the first of {len(found)} with {wanted} in them)" if len(found) > 1 and not exact else ""
-        missing = f"with the id or text {wanted!r}, or this as a part of its text"
+        missing = f"has the id {wanted!r} or contains this text"
     if not found:
         raise InputError(f"no question of {args.split!r} {missing}", path=args.release)
     return found[0], why

@@ -1,11 +1,12 @@
-"""Compare runs: paired tests, groups, what changed, in tables.
+"""Compare runs: paired tests, groups, changed queries.
 
-Every pair of runs on the same queries: Student's paired t-test and Fisher's randomisation test with Holm's correction
-over all pairs, the interval of the difference, win / tie / loss, the smallest difference that these queries could show,
-and the queries that changed most. Of all runs: superscripts that say who is significantly better than whom, and the
-groups that cannot be told apart. Runs and reference are those of `evaluate`; a query that a run lacks counts 0.
+Every pair of runs is compared on the same queries by Student's paired t-test and Fisher's randomisation test, with
+Holm's correction over all pairs. For each pair the verb prints the interval of the difference, wins, ties and losses,
+the smallest detectable difference, and the queries that changed most. Superscripts mark the systems that a system is
+significantly better than. Groups list systems without a significant difference. Runs and reference have the formats of
+`evaluate`. A query that a run lacks counts as 0.
 
-Percent in text, Markdown and LaTeX (the table for a paper), fractions in JSON.
+Figures are percent in text, Markdown and LaTeX (a table for a paper), and fractions in JSON.
 
 examples:
 
@@ -37,7 +38,7 @@ from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
-LABELS = "abcdefghijklmnoprstuvwxyz"  # one a system; Unicode has no superscript q to speak of
+LABELS = "abcdefghijklmnoprstuvwxyz"  # one per system, without q, whose superscript few fonts have
 MEASURES = tuple(PAPER.values())
 
 
@@ -47,45 +48,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure",
         action="append",
         metavar="NAME",
-        help="a measure, once for each: MRR@10, recall@1, recall@50 (these are the default), or a column of `evaluate "
-        "--per-query` with or without --holes: nDCG@10, Bpref ... The queries that changed most are those of the first",
+        help="measure to compare, repeatable: an official key or a column of `evaluate --per-query --holes`. The first "
+        "measure selects the queries that changed most (default: MRR@10, recall@1, recall@50)",
     )
     parser.add_argument(
-        "--name", action="append", metavar="TEXT", help="a run's name in the tables, once for each (its path)"
+        "--name", action="append", metavar="TEXT", help="name of a run in the tables, once per run (default: its path)"
     )
+    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="test for superscripts and groups (default: t)")
     parser.add_argument(
-        "--test",
-        choices=TESTS,
-        default=TESTS[0],
-        help="which test decides on superscripts and groups (default: t)",
-    )
-    parser.add_argument(
-        "--alpha",
-        type=number_between(0.0001, 0.5),
-        default=0.05,
-        metavar="P",
-        help="level of the tests (default: 0.05)",
+        "--alpha", type=number_between(0.0001, 0.5), default=0.05, metavar="P", help="test level (default: 0.05)"
     )
     parser.add_argument(
         "--power",
         type=number_between(0.5, 0.99),
         default=0.8,
         metavar="P",
-        help="probability that the smallest difference is found with (default: 0.8)",
+        help="power for the detectable difference (default: 0.8)",
     )
     parser.add_argument(
-        "--resamples",
-        type=whole_number(99),
-        default=TEST_RESAMPLES,
-        metavar="N",
-        help="of the randomisation test (9,999)",
+        "--resamples", type=whole_number(99), default=TEST_RESAMPLES, metavar="N", help="resamples (default: 9,999)"
     )
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of its draws (default: 0)")
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of resamples (default: 0)")
     parser.add_argument(
-        "--changed", type=whole_number(0), default=3, metavar="N", help="queries shown that changed most, a pair (3)"
+        "--changed", type=whole_number(0), default=3, metavar="N", help="show N changed queries per pair (default: 3)"
     )
     parser.add_argument(
-        "--format", choices=["text", "json", "markdown", "latex"], default="text", help="how the comparison is printed"
+        "--format", choices=["text", "json", "markdown", "latex"], default="text", help="output format (default: text)"
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
 
@@ -104,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
-    """A run's values by query; with those of its holes, where one of the measures is among them."""
+    """Return a run's values by query, with the columns of ``holes`` if one of the measures is among these columns."""
     retrieved = read_run(path)
     result, table = evaluate(retrieved, qrels)
     if {*measures} <= {*measured(table)}:
@@ -119,26 +107,27 @@ def compare(
 ) -> dict[str, Any]:
     """Compare systems by their tables of :func:`baselines.measure.evaluate.evaluate`, all on the same queries.
 
-    Holm's correction is over all pairs of systems under one measure. A pair is told apart where the corrected p-value
-    of ``--test`` is at most ``--alpha``. docs/compare.md describes the result. All its figures are fractions.
+    Holm's correction is over all pairs of systems under one measure. The difference of a pair is significant if the
+    corrected p-value of ``--test`` is at most ``--alpha``. docs/compare.md describes the result. All figures are
+    fractions.
 
     Raises:
-        InputError: fewer than two queries, no such measure.
+        InputError: fewer than two queries, or an unknown measure.
     """
     if len(tables[0]) < 2:
-        raise InputError("expected at least two queries with a positive passage: of one, nothing can be told")
+        raise InputError("expected at least two queries with a positive passage, found one")
     pairs = len(tables) * (len(tables) - 1) // 2
     smallest = 2 / (args.resamples + 1)
     if args.test == "randomisation" and pairs * smallest > args.alpha:
         log.warning(
-            "no pair can be told apart: of %d resamples the smallest p-value is %.2g, corrected over %d pairs %.2g; "
-            "raise --resamples",
+            "no difference can be significant: with %d resamples the smallest p-value is %.2g, corrected over %d pairs "
+            "%.2g; raise --resamples",
             args.resamples, smallest, pairs, pairs * smallest,
         )  # fmt: skip
     systems = dict(zip(LABELS, tables, strict=False))
     values = {name: {label: values_of(table, name) for label, table in systems.items()} for name in measures}
     compared = {name: _compared(found, args) for name, found in values.items()}
-    texts: dict[str, str] = {}  # none where the reference is a file of judgments, which has ids alone
+    texts: dict[str, str] = {}  # empty without --release, because a file of judgments has no texts
     if args.changed and args.release:
         texts = dict(read_queries(open_release(args.release), args.split, args.queries or SETS[args.set].queries))
     return {
@@ -164,8 +153,8 @@ def compare(
 
 
 def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[str, Any]:
-    """One measure: its pairs (the better system first), who is better than whom, groups, detectable differences."""
-    ordered = sorted(values, key=lambda label: -mean(values[label].tolist()))  # equal ones as given
+    """Compare all pairs under one measure. In a pair, the better system comes first."""
+    ordered = sorted(values, key=lambda label: -mean(values[label].tolist()))  # the sort is stable
     test = {"level": 1 - args.alpha, "resamples": args.resamples, "seed": args.seed}
     rows = [
         {"better": better, "worse": worse, **paired(values[better], values[worse], **test)}
@@ -177,7 +166,7 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
     queries, levels = len(values[ordered[0]]), {"alone": args.alpha, "corrected": args.alpha / len(rows)}
     for row in rows:
         row["told_apart"] = row[args.test]["corrected"] <= args.alpha
-        # Where two systems never differ, nothing says how much others would.
+        # Two systems that never differ have no deviation to estimate a detectable difference from.
         row["detectable"] = {
             name: detectable(row["deviation"], queries, alpha=alpha, power=args.power) if row["deviation"] else None
             for name, alpha in levels.items()
@@ -194,8 +183,8 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
 
 
 def _spread(found: Sequence[float | None]) -> dict[str, float] | None:
-    """The lowest, the middle and the highest of the pairs' values; None where no two systems differ."""
-    known = [each for each in found if each is not None]
+    """Return the lowest, median and highest value of the pairs, or None if no two systems differ."""
+    known = [value for value in found if value is not None]
     return {"lowest": min(known), "median": median(known), "highest": max(known)} if known else None
 
 
@@ -207,12 +196,12 @@ def _changed_most(
     texts: Mapping[str, str],
     most: int,
 ) -> dict[str, Any]:
-    """At most ``most`` queries, the largest change first, up or down; those without a change are left out.
+    """Return up to ``most`` changed queries of a pair, the largest absolute change first.
 
-    Equal changes go by how far the first positive passage moved, then by the reference's order. ``tables`` and
-    ``values`` are by system. Of each query: ``query_id``, ``text`` (None where ``texts`` lacks it), ``difference``
-    (fraction, above 0 where the better system is better), and the first positive's ``rank`` and ``rank_of_worse``
-    (None: in no list).
+    Equal changes are sorted by the change of the first positive passage's rank, then by the reference's order.
+    ``tables`` and ``values`` are by system. Each query has ``query_id``, ``text`` (None if ``texts`` lacks the query),
+    ``difference`` (a fraction, above 0 if the better system is better on this query), and the first positive's ranks
+    under the two systems, ``rank`` and ``rank_of_worse`` (None if a list has no positive).
     """
     ids = tables[better]["query_id"].to_pylist()
     ranks, others = (tables[label]["first_positive_rank"].to_pylist() for label in (better, worse))

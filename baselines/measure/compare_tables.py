@@ -1,4 +1,4 @@
-"""A comparison as text, as Markdown or as a LaTeX table."""
+"""Format a comparison as text, Markdown or a LaTeX table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Pairs: the better system - the worse one, in percentage points; win, tie, loss: 
 as good, worse; p of both tests, also with Holm's correction; detectable: the smallest difference, corrected."""
 _PAIRS = ["pair", "difference", "interval", "win", "tie", "loss", "t: p", "Holm", "random.: p", "Holm", "detectable"]
 _SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
-_CHARS = 60  # of a query's text
+_CHARS = 60  # shown of a query's text
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -30,9 +30,10 @@ _LATEX = {
 
 
 def shown(result: dict[str, Any], form: str) -> str:
-    """The comparison in percent and percentage points; ``form``: text, markdown or latex.
+    """Format the comparison in percent and percentage points.
 
-    LaTeX has the table of systems alone. Names and queries are shown as they are, never read as markup.
+    ``form`` is text, markdown or latex. LaTeX has only the table of systems. Names and queries are escaped, so that
+    they are never read as markup.
     """
     if form == "latex":
         return _latex(result)
@@ -63,12 +64,12 @@ def shown(result: dict[str, Any], form: str) -> str:
 
 
 def _title(measure: str) -> str:
-    """A measure's name: the official keys as the paper prints them."""
+    """Return the paper's name of an official key, or the measure's own name."""
     return _PAPER.get(measure, measure)
 
 
 def _explanation(result: dict[str, Any]) -> str:
-    """The meaning of a table's superscripts."""
+    """Return the line that explains a table's superscripts."""
     corrected = f"Holm's correction over {result['pairs']} pairs" if result["pairs"] > 1 else "one pair"
     return (
         f"superscripts: the systems that this one is significantly better than "
@@ -79,7 +80,7 @@ def _explanation(result: dict[str, Any]) -> str:
 def _systems(
     result: dict[str, Any], name: Callable[[str], str], superscript: Callable[[str, int], str]
 ) -> list[list[str]]:
-    """A row a system: its letter and name, its means with superscripts."""
+    """Return a row for each system: its letter and name, then its means with superscripts."""
     rows = []
     for system in result["systems"]:
         cells = [f"{system['label']}  {name(system['name'])}"]
@@ -93,7 +94,7 @@ def _systems(
 
 def _pair_cells(row: dict[str, Any]) -> list[str]:
     p_values = (row[test][kind] for test in _TESTS for kind in ("p", "corrected"))
-    smallest = row["detectable"]["corrected"]  # a measure ends at 100 percent
+    smallest = row["detectable"]["corrected"]  # no measure exceeds 100 percent
     return [
         f"{row['better']} - {row['worse']}",
         _points(row["difference"]),
@@ -105,12 +106,12 @@ def _pair_cells(row: dict[str, Any]) -> list[str]:
 
 
 def _points(fraction: float) -> str:
-    """A difference in percentage points, with its sign."""
+    """Format a difference in percentage points, with its sign."""
     return f"{100 * fraction:+.2f}"
 
 
 def _changed(pair: dict[str, Any], name: Callable[[str], str]) -> list[list[str]]:
-    """The queries that changed most, with the ranks of the first positive passage."""
+    """Return a row for each changed query, with the ranks of the first positive passage."""
     rows = []
     for query in pair["queries"]:
         ranks = " → ".join(str(query[key] or "-") for key in ("rank_of_worse", "rank"))
@@ -121,7 +122,7 @@ def _changed(pair: dict[str, Any], name: Callable[[str], str]) -> list[list[str]
 
 
 def _latex(result: dict[str, Any]) -> str:
-    """A table as papers have it: means with superscripts, the best in bold. Needs the package booktabs."""
+    """Format the table for a paper: means with superscripts, the best in bold. It needs the LaTeX package booktabs."""
     measures = result["measures"]
     best = {name: percent(max(system["means"][name] for system in result["systems"])) for name in measures}
     rows = []
@@ -151,5 +152,5 @@ def _latex(result: dict[str, Any]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text of others in LaTeX: shown as it is."""
+    """Escape a foreign text for LaTeX."""
     return re.sub(r"[&%$#_{}\\~^<>|]", lambda found: _LATEX[found[0]], visible(text))

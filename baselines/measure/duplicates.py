@@ -1,11 +1,11 @@
-"""Near-duplicates among the retrieved passages, and measures that take a passage and its copies for one.
+"""Near-duplicates among the retrieved passages, and measures that count near-duplicates as one passage.
 
-A copy of a positive that nobody judged counts as a miss, and a list that shows one passage five times as five results.
-For each query the positives, the judged negatives and the first 50 of a list are compared in the ways of `builders
-similar` (MinHash finds the candidates, the n-grams decide). Each passage follows its leader: the passage before it, in
-this order, that it is most like and that is no follower itself, so that a chain of small differences joins nothing. The
-leader stands for all of them in the list and among the judgments. Two passages of which one was judged positive and one
-negative are never one: people saw a difference (two years of one report); such pairs are counted.
+The plain measures count an unjudged copy of a positive as a miss, and five copies of a passage as five results.
+For each query, the positives, the judged negatives and the first 50 passages of a list are compared, in this order, by
+the methods of `builders similar` (MinHash finds the candidates, the n-grams decide). A passage's leader is the most
+similar earlier passage that has no leader itself, so a chain of small differences is not joined into one group. The
+leader replaces its followers in the list and among the judgments. A positive and a negative are never joined, because
+people saw a difference, for example two years of one report. Such pairs are counted as contradicted.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ class Found:
     """The near-duplicates of one run.
 
     Attributes:
-        leaders: by query, by passage, the passage that stands for it (itself, mostly).
-        contradicted: pairs of near-duplicates, one judged positive and one negative: query, negative, positive.
+        leaders: each passage's leader, by query and passage. Most passages lead themselves.
+        contradicted: (query, negative, positive) of near-duplicates with different labels.
     """
 
     leaders: dict[str, dict[str, str]] = field(default_factory=dict)
     contradicted: list[tuple[str, str, str]] = field(default_factory=list)
 
     def leader(self, query: str, passage: str) -> str:
-        """The passage that stands for this one."""
+        """Return the leader of a passage, or the passage itself if no leader is known."""
         return self.leaders.get(query, {}).get(passage, passage)
 
 
 def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, share: float) -> Found:
-    """The near-duplicates among the first 50 of each list and what is judged for its query.
+    """Find the near-duplicates among the first 50 passages of each list and the judged passages of its query.
 
     Args:
         corpus: the config of the passages.
-        length, share: characters of an n-gram, and the Jaccard similarity from which on two texts are near-duplicates.
+        length, share: characters of an n-gram, and the smallest Jaccard similarity of near-duplicates.
 
-    Raises :class:`InputError` where the run has a passage that the release lacks.
+    Raises:
+        InputError: the run has a passage that the release lacks.
     """
     rankings = run.rankings
     tops = {query: rankings.get(query, [])[:LIST_DEPTH] for query in qrels.positives}
@@ -69,7 +70,7 @@ def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, sha
 def _follow(
     query: str, texts: Mapping[str, str], grades: Mapping[str, int], length: int, share: float, found: Found
 ) -> None:
-    """``texts``: in the order in which they may lead."""
+    """Find the leaders of one query's passages. An earlier one of ``texts`` may lead a later one."""
     likes = LikeTexts(texts, _BY, length, share).find(list(texts.values()))
     leaders = found.leaders[query] = {}
     for each, like in zip(texts, likes, strict=True):
@@ -83,11 +84,11 @@ def _follow(
 
 
 def fair(rankings: Rankings, qrels: Qrels, found: Found, way: str) -> tuple[dict[str, list[str]], Qrels]:
-    """The lists and the reference in which leaders stand for their copies.
+    """Return the lists and the reference with every passage replaced by its leader.
 
     Args:
-        way: what becomes of a passage whose like stands above it: ``removed`` moves up what is below, as if the copies
-            were not in the collection; ``kept`` leaves it as a place that counts nothing, as a reader meets it.
+        way: ``removed`` removes later copies from a list, as if the collection had no copies. ``kept`` replaces a later
+            copy with a miss, so that lower passages stay at their ranks.
     """
     lists = {query: _led(query, rankings[query], found, way) for query in qrels.positives if query in rankings}
     reference = Qrels(qrels.name)
@@ -108,18 +109,18 @@ def _led(query: str, ranking: Sequence[str], found: Found, way: str) -> list[str
         if leader not in seen:
             led.append(leader)
         elif way == "kept":
-            led.append(f"copy {place}")  # a blank: no passage's id
+            led.append(f"copy {place}")  # no id has a blank
         seen.add(leader)
     return led
 
 
 def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """(figures, values by query) of one run.
+    """Measure one run with near-duplicates as one passage. Returns (figures, values by query).
 
-    The figures: ``repeated@10``, ``repeated@50`` (the mean share of these places that repeat one above),
-    ``repeated_queries`` (the share of queries with a repeat in the first 10), ``copies`` (unjudged near-duplicates of
-    positives in the lists), ``contradicted`` (pairs), ``positives`` (those that are left), and the measures under
-    ``official`` and ``ir_measures``. The values by query: ``fair RR@10``, ``fair AP`` ...
+    The figures are ``repeated@10`` and ``repeated@50`` (mean share of the places with a later copy),
+    ``repeated_queries`` (share of queries with a later copy in the first 10), ``copies`` (unjudged near-duplicates of
+    positives in the lists), ``contradicted`` (number of pairs), ``positives`` (number of distinct positives), and the
+    measures under ``official`` and ``ir_measures``. The values by query are ``fair RR@10``, ``fair AP`` and so on.
     """
     rankings = run.rankings
     lists, reference = fair(rankings, qrels, found, way)
@@ -144,9 +145,10 @@ def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str
 
 
 def pairs(run: Run, qrels: Qrels, found: Found) -> Iterator[dict[str, Any]]:
-    """Every passage that follows another, and every contradicted pair, for a look at them.
+    """Yield every follower with its leader, and every contradicted pair, for inspection.
 
-    ``run``, ``query-id``, ``corpus-id``, ``like`` (the other passage's id), ``labels`` (both grades, None: unjudged).
+    The keys are ``run``, ``query-id``, ``corpus-id``, ``like`` (id of the other passage) and ``labels`` (the grades of
+    the two passages, None if unjudged).
     """
     judged = qrels.judged()
     followers = ((query, each, to) for query, led in found.leaders.items() for each, to in led.items() if each != to)
@@ -161,7 +163,7 @@ def _repeated(query: str, rankings: Rankings, found: Found, depth: int) -> float
 
 
 def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
-    """The tables of the runs' near-duplicates. ``results``: as the verb ``evaluate`` prints them as JSON."""
+    """Format the tables of near-duplicates. ``results`` has the form of the JSON that the verb ``evaluate`` prints."""
     counts, values = [], []
     for result in results:
         each = result["duplicates"]

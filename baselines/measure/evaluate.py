@@ -1,16 +1,15 @@
 """Measure runs: the official measures, and the usual ones.
 
 A run is a TREC run (gzipped or not) or the official JSON of predictions. The reference is a split of a release, or a
-file: TREC qrels, BEIR's TSV, or an official dev.json. Printed are the four keys of the official script with its
-meaning of them (its recall@k is a hit rate), then the usual measures under ir-measures' names (R@k is the share of the
-positives found). Percent in text, fractions in JSON.
---queries and --qrels-config measure what Section 2.3's strategies change: on the questions that a removed training
-question is similar to or on the others alone (Table 6), by the judgments before people corrected them (Figure 2).
---qrels-config resttest-bucketN with --split interpolation or extrapolation: on the test questions that `add resttest`
-told apart.
---holes says what the passages that nobody judged do to the figures: Judged@10, bpref, the lists without them, and the
-best that a run could have. --duplicates takes near-duplicates (texts that share --jaccard of their n-grams) for one
-passage: a copy of a positive counts as the positive, and a copy of a passage above it is removed or counts nothing.
+file: TREC qrels, BEIR's TSV, or an official dev.json. The first table has the four keys of the official script, whose
+recall@k is a hit rate. The second table has the usual measures under ir-measures' names, whose R@k is the share of the
+positives found. Figures are percent in text and fractions in JSON.
+--queries measures only the questions that are similar to a removed training question, or only the other questions
+(Section 2.3, Table 6). --qrels-config qrels-before uses the judgments before people corrected them (Figure 2).
+--qrels-config resttest-bucketN with --split interpolation or extrapolation measures a bucket of `add resttest`.
+--holes reports the effect of passages that nobody judged: Judged@10, bpref, the measures without these passages, and
+the best measures that are possible. --duplicates counts near-duplicates (texts that share --jaccard of their n-grams)
+as one passage. A copy of a positive counts as the positive. A later copy in a list is removed or counts as a miss.
 
 examples:
 
@@ -46,24 +45,24 @@ from builders.store.runs import Run, read_run
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_reference(parser)
-    parser.add_argument("--holes", action="store_true", help="what the unjudged passages do to the figures, too")
+    parser.add_argument("--holes", action="store_true", help="also report the effect of unjudged passages")
     parser.add_argument(
         "--duplicates",
         choices=["removed", "kept"],
-        help="near-duplicates as one passage, too: what repeats one above is removed from its list, or kept as a miss",
+        help="also count near-duplicates as one passage: later copies are removed from the list, or kept as misses",
     )
     add_ngrams(parser)
     parser.add_argument("--list", type=Path, metavar="FILE", help="write every pair of --duplicates, as JSON lines")
-    parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write every query's values here")
+    parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write the values of every query")
     add_format(parser)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
 
 
 def run(args: argparse.Namespace) -> None:
     if args.list and not args.duplicates:
-        raise InputError("--list writes the near-duplicates that --duplicates finds: it goes with it")
+        raise InputError("--list writes the near-duplicates of --duplicates; add --duplicates")
     if args.duplicates and not args.release:
-        raise InputError("--duplicates compares the texts of a release: it goes with --release DIR")
+        raise InputError("--duplicates compares the texts of a release; expected --release DIR")
     qrels = reference_qrels(args)
     results, tables, listed = [], [], list[dict[str, Any]]()
     for path in args.runs:
@@ -94,20 +93,20 @@ def run(args: argparse.Namespace) -> None:
 
 
 def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
-    """Measure one run: (its means, its values by query).
+    """Measure one run. Returns (means, table of the values by query).
 
-    The means: ``run`` (its path), ``queries`` (reference queries, the number behind every mean), ``official`` and
-    ``ir_measures`` (see :mod:`baselines.measure.measures`). The table has one row per reference query, in the
-    reference's order. Raises :class:`InputError` where run and reference share no query.
+    The means have ``run`` (path), ``queries`` (number of reference queries, the denominator of every mean),
+    ``official`` and ``ir_measures`` (see :mod:`baselines.measure.measures`). The table has one row per reference query,
+    in the reference's order. Raises :class:`InputError` if run and reference share no query.
     """
     rankings = run.rankings
     missing = sum(query not in rankings for query in qrels.positives)
     if missing == len(qrels.positives):
-        raise InputError(f"no matching query: it has none of the {missing} queries of {qrels.name}", path=run.path)
+        raise InputError(f"no matching query: the run has none of the {missing} queries of {qrels.name}", path=run.path)
     if missing:
-        log.warning("%s: lacks %d of %d queries; they count 0", run.path, missing, len(qrels.positives))
+        log.warning("%s: lacks %d of %d queries; they count as 0", run.path, missing, len(qrels.positives))
     if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
-        log.warning("%s: %d queries have a passage more than once", run.path, repeats)
+        log.warning("%s: %d queries list a passage more than once", run.path, repeats)
     means, by_query = measures.measure(rankings, qrels)
     columns = {
         "run": pa.array([str(run.path)] * len(qrels.positives), pa.string()),
@@ -120,7 +119,7 @@ def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
 
 
 def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
-    """The table of :func:`evaluate` with more measures, a value for each of its queries."""
+    """Return the table of :func:`evaluate` with further columns, one value per query."""
     for name, values in by_query.items():
         table = table.append_column(name, pa.array(values, pa.float64()))
     return table

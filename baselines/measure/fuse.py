@@ -1,15 +1,15 @@
 """Fuse runs: by reciprocal rank, or by a weighted sum of scores.
 
-``rrf``: a passage's score is the sum, over the runs, of weight / (60 + its rank). ``weighted``: of weight times score,
-each query's scores in each run first brought to 0 ... 1 (the lowest is 0, the highest 1; 1 for all where they are
-equal); a passage that a run lacks has 0 there.
+``rrf`` adds weight / (60 + rank) over the runs. ``weighted`` adds weight times score. Before that, the scores of each
+query in each run are scaled to 0 ... 1: the lowest becomes 0 and the highest 1, and equal scores all become 1. A
+passage that a run lacks adds 0.
 
-Tune the weights where one run is much better than another. With equal weights, rrf's default, the fusion is then worse
-than the better run alone: MRR@10 86.62 for multilingual-e5-small with BM25, 91.68 for the former alone (700 questions).
---tune SPLIT tries every mixture in steps of --step on the runs of --tune-runs, the same systems in the same order on
-that split, and takes the one with the highest MRR@10 there; each run alone is among them. Use training questions, as in
-the example. The weights are written to --weights, from where another call reads them. Weights tuned on the queries that
-are fused flatter the result: this is refused without --tune-on-these.
+Tune the weights if one run is much better than another. With equal weights, the default of rrf, the fusion is then
+worse than the better run: on 700 questions, MRR@10 is 86.62 for multilingual-e5-small with BM25 and 91.68 without it.
+--tune SPLIT tries every combination of weights in steps of --step on --tune-runs, the runs of the same systems in the
+same order on that split. The weights with the highest MRR@10 are used and written to --weights. Another call can read
+them from there. Tune on training questions, as in the example. Weights tuned on the fused queries overestimate the
+result, so --tune-on-these is required for such a tuning.
 
 Example:
 
@@ -54,23 +54,23 @@ class _Weights(msgspec.Struct):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="two or more runs of the same queries")
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
-    parser.add_argument("--method", choices=["rrf", "weighted"], default="rrf", help="default: rrf")
-    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
-    parser.add_argument("--weights", type=Path, metavar="FILE", help="read from here; with --tune, written")
-    parser.add_argument("--tune", metavar="SPLIT", help="find the weights on this split (train)")
-    parser.add_argument("--tune-runs", type=Path, nargs="+", metavar="RUN", help="the same systems' runs of that split")
-    parser.add_argument("--tune-on-these", action="store_true", help="tune on the very queries that are fused")
-    parser.add_argument("--step", type=_step, default=0.05, metavar="X", help="of the weights (default: 0.05)")
-    parser.add_argument("--release", type=Path, metavar="DIR", help="whose judgments --tune needs")
-    parser.add_argument("--split", default="dev", help="the split of the runs; not needed to fuse them")
+    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="run to write; .gz is gzipped")
+    parser.add_argument("--method", choices=["rrf", "weighted"], default="rrf", help="fusion method (default: rrf)")
+    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="keep K passages (default: 50)")
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="file to read weights from, or to write by --tune")
+    parser.add_argument("--tune", metavar="SPLIT", help="tune the weights on this split, for example train")
+    parser.add_argument("--tune-runs", type=Path, nargs="+", metavar="RUN", help="runs of the same systems on --tune")
+    parser.add_argument("--tune-on-these", action="store_true", help="allow tuning on the queries that are fused")
+    parser.add_argument("--step", type=_step, default=0.05, metavar="X", help="step of the weights (default: 0.05)")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="release with the judgments for --tune")
+    parser.add_argument("--split", default="dev", help="split of the runs, not used (default: dev)")
     add_set(parser)
 
 
 def _step(text: str) -> float:
     value = float(text)
     if not (0 < value <= 1 and abs(1 / value - round(1 / value)) < 1e-9):
-        raise argparse.ArgumentTypeError(f"expected 1 / n (0.1, 0.05, ...), found {text}")
+        raise argparse.ArgumentTypeError(f"expected 1 / n, for example 0.1 or 0.05; found {text}")
     return value
 
 
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
         weights = [1.0] * len(runs) if args.method == "rrf" and not args.weights else _read_weights(args)
     every = {query for run in runs for query in run.hits}
     if not set.intersection(*(set(run.hits) for run in runs)):
-        raise InputError("share no query; expected runs of one split", path=", ".join(map(str, args.runs)))
+        raise InputError("the runs share no query; expected runs of one split", path=", ".join(map(str, args.runs)))
     for run in runs:
         if missing := len(every) - len(run.hits):
             log.warning("%s lacks %d of %d queries", run.path, missing, len(every))
@@ -93,39 +93,39 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _scores(args: argparse.Namespace, runs: Sequence[Run]) -> list[Scores]:
-    """The scores that the method sums up."""
+    """Return the scores that the method adds up."""
     return [reciprocal_ranks(run) if args.method == "rrf" else normalised(run) for run in runs]
 
 
 def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
     if not args.release:
-        raise InputError("--tune needs --release, whose judgments it is tuned on")
+        raise InputError("--tune needs judgments; expected --release DIR")
     if len(args.tune_runs or runs) != len(runs):
         raise InputError(f"--tune-runs: expected {len(runs)} runs, the same systems in the same order")
     qrels = release_qrels(open_release(args.release), args.tune, args.set)
     others = [read_run(path) for path in args.tune_runs] if args.tune_runs else runs
     if not any(query in run.hits for run in others for query in qrels.positives):
         path = ", ".join(str(run.path) for run in others)
-        raise InputError(f"no matching query: none of the {len(qrels.positives)} queries of {qrels.name}", path=path)
+        raise InputError(f"no matching query: expected some of the {len(qrels.positives)} of {qrels.name}", path=path)
     shared = sum(any(query in run.hits for run in runs) for query in qrels.positives)
     if shared and not args.tune_on_these:
         raise InputError(
-            f"--tune {args.tune}: {shared} of its queries are in the runs to fuse; expected --tune-runs of other "
-            "queries, or --tune-on-these"
+            f"--tune {args.tune}: {shared} queries of this split are in the runs to fuse; expected --tune-runs of "
+            "another split, or --tune-on-these"
         )
     systems = _scores(args, others)
     weights, value = tune(systems, qrels, args.step)
-    alone = [tune([system], qrels, 1)[1] for system in systems]
+    single = [tune([system], qrels, 1)[1] for system in systems]
     result = {
         "weights": weights,
         "method": args.method,
         "tuned_on": args.tune,
         "runs": [run.path.name for run in others],
         "MRR@10": value,
-        "alone": alone,
+        "alone": single,
     }
-    each = ", ".join(f"{run.path.name} {one:.4f}" for run, one in zip(others, alone, strict=True))
-    log.info("tuned on %s: weights %s, MRR@10 %.4f (alone: %s)", args.tune, weights, value, each)
+    listed = ", ".join(f"{run.path.name} {one:.4f}" for run, one in zip(others, single, strict=True))
+    log.info("tuned on %s: weights %s, MRR@10 %.4f (single runs: %s)", args.tune, weights, value, listed)
     path = args.weights or args.out.with_name(f"{args.out.name}.weights.json")
     write_text(path, json.dumps(result, indent=1) + "\n")
     return weights
@@ -134,18 +134,18 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
 def _read_weights(args: argparse.Namespace) -> list[float]:
     if not args.weights:
         raise InputError("--method weighted needs --weights FILE or --tune SPLIT")
-    expected = 'expected {"weights": [a number a run]}'
+    expected = 'expected {"weights": [a number for each run]}'
     found = json_of(read_whole(args.weights), _Weights, args.weights, remedy=expected)
     weights = found.weights
     if found.method not in (None, args.method):
-        raise InputError(f"weights of --method {found.method}, not of {args.method}", path=args.weights)
+        raise InputError(f"expected weights of --method {args.method}, found {found.method}", path=args.weights)
     if len(weights) != len(args.runs):
-        raise InputError(f"expected {len(args.runs)} weights, one a run, found {len(weights)}", path=args.weights)
+        raise InputError(f"expected {len(args.runs)} weights, one per run, found {len(weights)}", path=args.weights)
     return weights
 
 
 def reciprocal_ranks(run: Run) -> Scores:
-    """1 / (60 + rank) of every passage, ranks from 1."""
+    """Return 1 / (60 + rank) of every passage, with ranks from 1."""
     return {
         query: {corpus: 1 / (RRF_K + rank) for rank, corpus in enumerate(dict.fromkeys(c for c, _ in hits), 1)}
         for query, hits in run.hits.items()
@@ -153,7 +153,7 @@ def reciprocal_ranks(run: Run) -> Scores:
 
 
 def normalised(run: Run) -> Scores:
-    """Every query's scores between 0 and 1. A passage that comes twice has its first, higher score."""
+    """Scale every query's scores to 0 ... 1. A repeated passage has its first, higher score."""
     found: Scores = {}
     for query, hits in run.hits.items():
         scores = dict(reversed(hits))
@@ -163,19 +163,19 @@ def normalised(run: Run) -> Scores:
 
 
 def fused(systems: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
-    """(query, hits) for every query of any run, in the order of the first run that has it."""
+    """Yield (query, hits) for every query of any run, in the order of the runs."""
     for query in dict.fromkeys(query for system in systems for query in system):
         terms: dict[str, list[float]] = {}
         for system, weight in zip(systems, weights, strict=True):
             for corpus, score in system.get(query, {}).items():
                 terms.setdefault(corpus, []).append(weight * score)
-        # Summed exactly: the order of the runs changes nothing.
+        # fsum is exact, so the order of the runs does not change the score.
         hits = [(corpus, math.fsum(each)) for corpus, each in terms.items()]
         yield query, sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
 
 
 def mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:
-    """Every vector of ``runs`` weights that are multiples of ``step`` and add up to 1, shape (mixtures, runs)."""
+    """Return every vector of ``runs`` weights, multiples of ``step`` that add up to 1, shape (mixtures, runs)."""
     whole = round(1 / step)
     cuts = itertools.combinations(range(whole + runs - 1), runs - 1)
     found = [np.diff([-1, *each, whole + runs - 1]) - 1 for each in cuts]
@@ -183,7 +183,7 @@ def mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:
 
 
 def tune(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[float], float]:
-    """(weights, MRR@10) of the best mixture; of equally good ones that nearest to equal weights."""
+    """Return (weights, MRR@10) of the best mixture. Ties go to the mixture nearest to equal weights."""
     every = mixtures(len(systems), step)
     sums = np.zeros(len(every))
     for query, positives in qrels.positives.items():
@@ -192,8 +192,8 @@ def tune(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[flo
         if not good.any():
             continue
         columns = np.array([[system.get(query, {}).get(corpus, 0.0) for system in systems] for corpus in ids])
-        scores = (columns @ every.T).round(12)  # what is equal but for the last bits is equal
-        # The first positive by falling score, then by id: ids are sorted, argmax takes the first.
+        scores = (columns @ every.T).round(12)  # ignores differences in the last bits
+        # Best positive by falling score, then by id, because ids are sorted and argmax returns the first maximum.
         best = np.where(good[:, None], scores, -1.0).argmax(0)
         value = scores[best, np.arange(len(every))]
         above = (scores > value).sum(0) + ((scores == value) & (np.arange(len(ids))[:, None] < best)).sum(0)

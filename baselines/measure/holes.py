@@ -1,13 +1,13 @@
 """Effects of holes on a run's measures. A hole is a retrieved passage that nobody judged.
 
-The plain measures take an unjudged passage for a negative. Beside them stand
+The plain measures count an unjudged passage as a negative. Further measures are
 
-- ``Judged@10``: the share of the first ten that was judged;
-- ``Bpref``: how many judged negatives stand above each positive; the unjudged do not count (Buckley and Voorhees 2004);
+- ``Judged@10``: the share of judged passages in the first ten;
+- ``Bpref``: a measure that counts the judged negatives above each positive and ignores unjudged passages (Buckley and
+  Voorhees 2004);
 - condensed lists: the measures of the list without its unjudged passages (Sakai 2007), ``judged_only`` in ir-measures;
-- the best: the highest value under any judging of the list's unjudged passages; what that is above the plain value is
-  the residual. An unjudged passage that counts as positive has the highest grade of its query, and is one more that
-  there was to find. Passages that the run did not retrieve stay what they are.
+- best: the highest value under any labels of the list's unjudged passages. The residual is best minus plain. An
+  unjudged passage labelled positive has the highest grade of its query, and the query then has one positive more.
 
 All values are fractions.
 """
@@ -29,21 +29,21 @@ from builders.core.tables import percent, text_table
 SHOWN = ("Judged@10", "Bpref")
 LISTS = ("plain", "condensed", "best", "residual")
 _NO_NEGATIVES = """\
-No passage is judged negative: condensed lists and Bpref say which positives were found, not where; and the best judging
-of any list is near 100."""
+No passage is judged negative. So condensed lists and Bpref depend only on which positives were found, not on their
+ranks, and the best measures of any list are near 100."""
 
-ByQuery = dict[str, list[float]]  # by measure, a value for each reference query
+ByQuery = dict[str, list[float]]  # by measure: one value per reference query
 Means = Mapping[str, Any]  # "official" and "ir_measures": by measure
 
 
 def condensed_name(name: str) -> str:
-    """A measure of ir-measures on lists without their unjudged passages: ``R@10`` is ``R(judged_only=True)@10``."""
+    """Return ir-measures' name of a measure on condensed lists: ``R@10`` becomes ``R(judged_only=True)@10``."""
     measure, at, depth = name.partition("@")
     return f"{measure}(judged_only=True){at}{depth}"
 
 
 def condensed(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    """The rankings of the judged queries without their unjudged passages."""
+    """Return the rankings of the judged queries without their unjudged passages."""
     return {
         query: [passage for passage in rankings[query] if passage in known]
         for query, known in judged.items()
@@ -52,11 +52,12 @@ def condensed(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict
 
 
 def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any], ByQuery]:
-    """(means, values by query) of one run; ``plain``: the means of :func:`baselines.measure.evaluate.evaluate`.
+    """Measure the holes of one run. Returns (means, values by query).
 
-    The means: ``Judged@10``, ``Bpref``, and for ``condensed``, ``best`` and ``residual`` the measures under
-    ``official`` and ``ir_measures``. The values by query: ``Judged@10``, ``Bpref``, condensed ones under ir-measures'
-    names, and ``best RR@10``, ``best AP`` ...
+    ``plain`` is the means of :func:`baselines.measure.evaluate.evaluate`. The returned means are ``Judged@10``,
+    ``Bpref``, and under each of ``condensed``, ``best`` and ``residual`` the measures ``official`` and ``ir_measures``.
+    The values by query are ``Judged@10``, ``Bpref``, condensed measures under ir-measures' names, and ``best RR@10``,
+    ``best AP`` and so on.
     """
     judged = qrels.judged()
     lists = condensed(rankings, judged)
@@ -67,7 +68,7 @@ def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any
         for query, positives in qrels.positives.items()
     ]
     best = {name: [values[name] for values in best_values] for name in IR_MEASURES}
-    # For a first positive it is best that every retrieved passage which nobody judged is a positive.
+    # The first positive has its best rank if every unjudged passage of the list is a positive.
     hopeful = Qrels(qrels.name)
     for query, positive in qrels.positives.items():
         negative = qrels.negatives.get(query, set())
@@ -75,7 +76,7 @@ def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any
     means: dict[str, Any] = {name: mean(found[name]) for name in SHOWN}
     means["condensed"] = _means(lists, qrels, {name: found[each] for each, name in names.items()})
     means["best"] = _means(rankings, hopeful, best)
-    means["residual"] = {  # sums of the same numbers in two libraries differ by 1e-16
+    means["residual"] = {  # two libraries' sums differ by 1e-16
         kind: {name: max(0.0, value - plain[kind][name]) for name, value in values.items()}
         for kind, values in means["best"].items()
     }
@@ -99,10 +100,11 @@ def _reciprocal(rankings: Rankings, qrels: Qrels) -> list[float]:
 
 
 def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Collection[str]) -> dict[str, float]:
-    """The highest value of each of ``IR_MEASURES`` under any judging of a ranking's unjudged passages.
+    """Return the highest value of each of ``IR_MEASURES`` under any labels of a ranking's unjudged passages.
 
-    Of two unjudged passages the upper one is always the better positive. So there is one case a number of positives
-    among them, and the highest of these values is the best: more is not better where a positive far down lowers a mean.
+    For a given number of positives among the unjudged passages, a measure is highest if these are the upper passages.
+    So each number is one case, and the best value is the maximum over all cases. More positives are not always better,
+    because a positive at a low rank can lower AP or nDCG.
     """
     gains = np.array([positives.get(passage, 0) for passage in ranking], np.float64)
     open_ = np.array([passage not in positives and passage not in negatives for passage in ranking], bool)
@@ -123,7 +125,7 @@ def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Col
 
 
 def _cases(open_: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Shape (unjudged + 1, ranks): in case n, the upper n unjudged passages."""
+    """Return a mask of shape (unjudged + 1, ranks): row n marks the upper n unjudged passages."""
     number = np.cumsum(open_)
     return open_ & (number <= np.arange(open_.sum() + 1)[:, None])
 
@@ -138,7 +140,7 @@ def _best_ap(positive: npt.NDArray[np.bool_], open_: npt.NDArray[np.bool_], posi
 
 
 def _best_ndcg(gains: npt.NDArray[np.float64], open_: npt.NDArray[np.bool_], ideal: Sequence[int], depth: int) -> float:
-    """``ideal``: the grades of the query's positives, the highest first."""
+    """Return the best nDCG. ``ideal`` has the grades of the query's positives, the highest first."""
     highest = ideal[0]
     sums = ((gains + highest * _cases(open_)) / np.log2(np.arange(2, len(gains) + 2))).sum(axis=1)
     values = []
@@ -149,7 +151,7 @@ def _best_ndcg(gains: npt.NDArray[np.float64], open_: npt.NDArray[np.bool_], ide
 
 
 def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
-    """The tables of the runs' holes. ``results``: as the verb ``evaluate`` prints them as JSON, with ``holes``."""
+    """Format the tables of holes. ``results`` has the form of the JSON that ``evaluate --holes`` prints."""
     negatives = sum(map(len, qrels.negatives.values()))
     first = [[each["run"], *(percent(each["holes"][name]) for name in SHOWN)] for each in results]
     rows = []
@@ -161,8 +163,8 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
         f"holes, percent ({qrels.pairs} positives and {negatives} negatives are judged, everything else is unjudged)",
         text_table(["run", *SHOWN], first),
         "",
-        "percent of the lists as they are (plain), without what is unjudged (condensed), under the judging of it that",
-        "is best for the run (best); residual: best less plain",
+        "percent: plain lists, lists without unjudged passages (condensed), unjudged passages with the labels that are",
+        "best for the run (best); residual: best minus plain",
         text_table(["run", "lists", *PAPER.values(), *IR_MEASURES], rows),
     ]
     if not negatives:

@@ -1,8 +1,8 @@
 """The measures: the four official keys, and the usual ones under the names of ir-measures.
 
-The official ``recall@k`` is a hit rate (the share of queries with a positive passage in the top k, ``Success@k``
-elsewhere), which is what the paper prints as Recall@k (Section 3.2, Table 4). The share of all positives that were
-found, which others call recall, is ``R@k`` here. All values are fractions.
+The official ``recall@k`` is a hit rate: the share of queries with a positive passage in the top k. ir-measures calls it
+``Success@k``, and the paper prints it as Recall@k (Section 3.2, Table 4). Recall in the usual sense, the share of all
+positives in the top k, is ``R@k`` here. All values are fractions.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from baselines.measure.qrels import Qrels
 from builders.core.errors import InputError
 from builders.core.tables import percent
 
-# As the paper prints them (Section 3.2), and the official script's keys.
+# The paper's names (Section 3.2) and the official script's keys.
 PAPER = {"MRR@10": "MRR@10", "Recall@1": "recall@1", "Recall@50": "recall@50"}
 OFFICIAL = (*PAPER.values(), "QueriesRanked")
 IR_MEASURES = ("Success@1", "Success@5", "Success@10", "Success@50", "R@10", "R@50", "nDCG@10", "AP")
 
 MRR_DEPTH = 10
-LIST_DEPTH = 50  # the official script looks no deeper
+LIST_DEPTH = 50  # the official script ignores lower ranks
 
 Rankings = Mapping[str, Sequence[str]]
 Values = npt.NDArray[np.float64]
 
 
 def reciprocal_rank(rank: int | None) -> float:
-    """1 / rank down to rank 10, then 0."""
+    """Return 1 / rank for ranks 1 to 10, else 0."""
     return 0.0 if rank is None or rank > MRR_DEPTH else 1 / rank
 
 
 def first_ranks(rankings: Rankings, qrels: Qrels) -> list[int | None]:
-    """The rank (from 1) of the first positive passage of every reference query, in the reference's order.
+    """Return the rank (from 1) of the first positive passage of every reference query, in the reference's order.
 
-    A passage that comes twice takes two ranks.
+    A repeated passage takes a rank each time.
     """
     return [
         next((rank for rank, passage in enumerate(rankings.get(query, ()), 1) if passage in positives), None)
@@ -49,17 +49,17 @@ def first_ranks(rankings: Rankings, qrels: Qrels) -> list[int | None]:
 
 
 def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
-    """The official keys, in the official order: fractions, but for ``QueriesRanked``, a count.
+    """Return the official keys in the official order: fractions, and the count ``QueriesRanked``.
 
-    Means are over all reference queries: one that the run lacks counts 0. ``QueriesRanked`` counts the run's queries,
-    also those that the reference lacks, which are otherwise ignored.
+    Means are over all reference queries. A query that the run lacks counts as 0. ``QueriesRanked`` counts all queries
+    of the run. Queries that the reference lacks are otherwise ignored.
     """
     means = map(mean, zip(*paper_by_query(rankings, qrels), strict=True))
     return {**dict(zip(PAPER.values(), means, strict=True)), "QueriesRanked": len(rankings)}
 
 
 def paper_by_query(rankings: Rankings, qrels: Qrels) -> list[tuple[float, float, float]]:
-    """The paper's measures (``PAPER``, in its order) of every reference query, in the reference's order: fractions."""
+    """Return the measures of ``PAPER`` as fractions, for every reference query in the reference's order."""
     return list(map(_paper_values, first_ranks(rankings, qrels)))
 
 
@@ -73,13 +73,13 @@ def per_query(
     names: Sequence[str] = IR_MEASURES,
     judged: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, list[float]]:
-    """Each of ``names`` for every reference query, in the reference's order; 0 where the run lacks the query.
+    """Return the values of each measure for every reference query, in the reference's order.
 
-    A passage that comes twice in a ranking counts once, at its first place (the ranks below it move up).
+    A query that the run lacks has 0. A repeated passage counts only at its first rank, and later passages move up.
 
     Args:
-        names: measures as ir-measures reads them.
-        judged: the grades in the place of the reference's positives: for measures that know what was judged negative.
+        names: measures in the notation of ir-measures.
+        judged: grades of positives and negatives, for measures that use judged negatives. Default: the positives.
     """
     import ir_measures
 
@@ -93,9 +93,9 @@ def per_query(
 
 
 def _scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, float]]:
-    """The rankings of some queries as falling scores, all different: the library breaks ties in a way of its own.
+    """Convert rankings to strictly falling scores, because ir-measures breaks ties in its own way.
 
-    Each passage once; queries without a ranking are left out.
+    Repeated passages, and queries without a ranking, are removed.
     """
     run = {}
     for query in queries:
@@ -105,7 +105,7 @@ def _scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, f
 
 
 def measure(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
-    """(means: ``official`` and ``ir_measures``, each by measure; values by query: RR@10 and ``IR_MEASURES``)."""
+    """Return (means under ``official`` and ``ir_measures``, values by query of RR@10 and ``IR_MEASURES``)."""
     by_query = per_query(rankings, qrels)
     means = {name: mean(values) for name, values in by_query.items()}
     by_query = {"RR@10": list(map(reciprocal_rank, first_ranks(rankings, qrels))), **by_query}
@@ -113,30 +113,30 @@ def measure(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float
 
 
 def cells(means: Mapping[str, Any]) -> list[str]:
-    """The means of :func:`measure` in percent: the paper's measures, then ``IR_MEASURES``."""
+    """Format the means of :func:`measure` in percent: the paper's measures, then ``IR_MEASURES``."""
     every = means["official"] | means["ir_measures"]
     return [percent(every[name]) for name in (*PAPER.values(), *IR_MEASURES)]
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, summed exactly, so that the order of the queries cannot change it."""
+    """Return the mean. The sum is exact, so the order of the queries cannot change the mean."""
     return math.fsum(values) / len(values)
 
 
 def values_of(by_query: pa.Table, measure: str) -> Values:
-    """One value a query, as fractions, in the order of a table of :func:`baselines.measure.evaluate.evaluate`.
+    """Return one value per query, as fractions, from a table of :func:`baselines.measure.evaluate.evaluate`.
 
-    ``measure`` is an official key (MRR@10, recall@1, recall@50; the mean of the values is the official value) or a
-    column of the table. Raises :class:`InputError` for another name.
+    ``measure`` is an official key (MRR@10, recall@1, recall@50) or a column of the table. The mean of an official key's
+    values is the official value. Raises :class:`InputError` for another name.
     """
     if measure not in measured(by_query):
-        raise InputError(f"no measure {measure!r} of single queries; expected one of {', '.join(measured(by_query))}")
+        raise InputError(f"unknown measure {measure!r}; expected one of {', '.join(measured(by_query))}")
     if measure in OFFICIAL:
         values = map(_paper_values, by_query["first_positive_rank"].to_pylist())
-        return np.array([each[OFFICIAL.index(measure)] for each in values])
+        return np.array([row[OFFICIAL.index(measure)] for row in values])
     return np.asarray(by_query[measure].to_numpy(), np.float64)
 
 
 def measured(by_query: pa.Table) -> list[str]:
-    """Every measure of the table: the official keys, then its columns."""
+    """Return the names of the table's measures: the official keys, then its columns."""
     return [*PAPER.values(), *(field.name for field in by_query.schema if types.is_floating(field.type))]

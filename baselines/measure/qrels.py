@@ -1,4 +1,4 @@
-"""Queries and relevance judgments: of a release's sets, or of a file (TREC qrels, BEIR's TSV, an official dev.json)."""
+"""Read queries and relevance judgments from a release or a file (TREC qrels, BEIR's TSV or an official dev.json)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from builders.core.typed import json_lines, json_of
 from builders.store.layout import BEFORE, JOINED, REMOVED, SETS, TOLD_APART, Set, schema_of, set_of
 from builders.store.reader import Release, open_release
 
-QUERIES = (*TOLD_APART, REMOVED)  # configs that hold some of main's questions
-_HIGHEST = 1_000_000  # the library that measures makes room for every grade up to the highest
+QUERIES = (*TOLD_APART, REMOVED)  # configs with a part of main's questions
+_HIGHEST = 1_000_000  # ir-measures allocates memory for every grade up to the highest
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
 
-Judged = dict[str, dict[str, int]]  # by query, by passage: the score
+Judged = dict[str, dict[str, int]]  # scores by query and passage
 
 
 @dataclass
 class Qrels:
     """The reference: ``positives`` maps a query's id to its positive passages and their grades (>= 1).
 
-    Only queries with at least one positive are in it: nothing can be measured on the others, and a mean over them
-    would only say how many there are. ``without`` counts those left out. ``negatives``: the passages of the same
-    queries that were judged, and are no positive (a score of 0 or less); most benchmarks publish none.
+    Queries without a positive are excluded, because every measure is 0 on them. ``without`` counts these queries.
+    ``negatives`` has the judged passages with a score of 0 or less. Most benchmarks publish no negatives.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Qrels:
         return sum(map(len, self.positives.values()))
 
     def judged(self) -> Judged:
-        """Every judged passage of the reference's queries with its grade, 0 for a negative."""
+        """Return every judged passage of the reference's queries with its grade, 0 for a negative."""
         return {
             query: positive | dict.fromkeys(sorted(self.negatives.get(query, ())), 0)
             for query, positive in self.positives.items()
@@ -52,57 +51,57 @@ class Qrels:
 
 
 def add_reference(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name judgments: a split of a release, its set, queries and qrels; or a file."""
+    """Add the options that select judgments: a release with split, set, queries and qrels, or a file."""
     reference = parser.add_mutually_exclusive_group(required=True)
-    reference.add_argument("--release", type=Path, metavar="DIR", help="the release whose judgments are the reference")
+    reference.add_argument("--release", type=Path, metavar="DIR", help="release with the reference judgments")
     reference.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, BEIR's TSV or an official dev.json")
-    parser.add_argument("--split", default="dev", help="the release's split (default: dev)")
+    parser.add_argument("--split", default="dev", help="split of the release (default: dev)")
     add_set(parser)
     add_queries(parser)
     parser.add_argument(
         "--qrels-config",
         metavar="CONFIG",
-        help=f"the judgments of this config of the release: {BEFORE}, resttest-bucketN (default: the set's)",
+        help=f"config with the judgments: {BEFORE} or resttest-bucketN (default: the set's qrels)",
     )
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add ``--set``, for every command that reads queries, passages or judgments of a release."""
-    parser.add_argument("--set", choices=list(SETS), default="main", help="whose queries and passages (default: main)")
+    """Add ``--set``, for every verb that reads queries, passages or judgments of a release."""
+    parser.add_argument("--set", choices=list(SETS), default="main", help="set of the release (default: main)")
 
 
 def add_queries(parser: argparse.ArgumentParser) -> None:
-    """Add ``--queries``, for commands that may read some of main's questions alone (Section 2.3)."""
+    """Add ``--queries``, for verbs that can read only a part of main's questions (Section 2.3)."""
     parser.add_argument(
         "--queries",
         choices=QUERIES,
         metavar="CONFIG",
-        help=f"the questions of this config alone: {', '.join(QUERIES)} (default: all of the set's)",
+        help=f"use only the questions of this config: {', '.join(QUERIES)} (default: all questions of the set)",
     )
 
 
 def expect_main(args: argparse.Namespace, option: str, value: str | None) -> str:
-    """The option's value, empty where it is not given; :class:`InputError` where another set than main is asked for."""
+    """Return the option's value or "". Raises :class:`InputError` if it is given with a set other than main."""
     if value and args.set != "main":
-        raise InputError(f"{option} {value} is of the set main, not of --set {args.set}")
+        raise InputError(f"{option} {value} belongs to the set main; remove it or --set {args.set}")
     return value or ""
 
 
 def reference_qrels(args: argparse.Namespace) -> Qrels:
-    """The judgments that the options of :func:`add_reference` name."""
+    """Read the judgments that the options of :func:`add_reference` select."""
     queries = expect_main(args, "--queries", args.queries)
     config = expect_main(args, "--qrels-config", args.qrels_config)
     if args.release:
         return release_qrels(open_release(args.release), args.split, args.set, queries, config)
     if queries or config:
-        raise InputError("--queries and --qrels-config name configs of a release: they go with --release DIR")
+        raise InputError("--queries and --qrels-config name configs of a release; expected --release DIR")
     return read_qrels(args.qrels)
 
 
 def release_qrels(release: Release, split: str, name: str = "main", queries: str = "", qrels: str = "") -> Qrels:
-    """The judgments of one split of a release's set. Raises :class:`InputError` where the split has no positive.
+    """Read the judgments of one split of a release's set. Raises :class:`InputError` if the split has no positive.
 
-    ``queries``, ``qrels``: configs in the place of the set's (:func:`read_judgments`).
+    ``queries`` and ``qrels`` replace the set's configs, as in :func:`read_judgments`.
     """
     shown = f"{release.path} {split}" + f" of {name}" * (name != "main") + f" of {queries}" * bool(queries)
     shown += f" by {qrels}" * bool(qrels)
@@ -110,7 +109,10 @@ def release_qrels(release: Release, split: str, name: str = "main", queries: str
 
 
 def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
-    """(id, text) of every query of a split, in the release's order; :class:`InputError` for an id that comes twice."""
+    """Return (id, text) of every query of a split, in the release's order.
+
+    Raises :class:`InputError` for a repeated id.
+    """
     found: list[tuple[str, str]] = []
     names = ["query_id", "query"] if schema_of(config) == JOINED else ["_id", "text"]
     for batch in release.batches(config, split, names):
@@ -120,16 +122,16 @@ def read_queries(release: Release, split: str, config: str = "queries") -> list[
 
 
 def read_judgments(release: Release, configs: Set, split: str, queries: str = "", qrels: str = "") -> Judged:
-    """Every query of a split and its judged passages with their scores; a query without any has an empty dict.
+    """Return the scores of the judged passages of every query of a split. An unjudged query has an empty dict.
 
     Args:
-        release, configs, split: of which set.
-        queries: one of ``QUERIES`` in the place of the set's queries. Rows with their passages are judged by those: the
-            removed training questions are in no qrels (Section 2.3).
-        qrels: a config in the place of the set's judgments.
+        release, configs, split: the release, the configs of the set, and the split.
+        queries: one of ``QUERIES`` to use instead of the set's queries. The removed training questions (Section 2.3)
+            are in no qrels, so their judgments are read from the positive passages of their rows.
+        qrels: a config to use instead of the set's qrels.
 
     Raises:
-        InputError: the release lacks one of these configs, or its split; an id or a judged pair comes twice.
+        InputError: the release lacks a config or split, or an id or a judged pair is repeated.
     """
     if queries and schema_of(queries) == JOINED:
         columns = ["query_id", "positive_passages.list.element.docid"]
@@ -144,7 +146,7 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
 
 def _judgments(release: Release, configs: Set, split: str, qrels: str) -> Judged:
     every: Judged = {}
-    judged: dict[str, list[str]] = {}  # the query that qrels name -> itself, or its translations
+    judged: dict[str, list[str]] = {}  # query of the qrels -> itself, or its translations
     if (configs.queries, split) in release.splits():
         rows = release.table(configs.queries, split).to_pylist()
         _expect_once(release, configs.queries, split, [row["_id"] for row in rows])
@@ -152,40 +154,40 @@ def _judgments(release: Release, configs: Set, split: str, qrels: str) -> Judged
             every[row["_id"]] = {}
             judged.setdefault(row["zh_id"] if configs.translated else row["_id"], []).append(row["_id"])
     elif configs is not SETS["main"]:
-        release.shards(configs.queries, split)  # raises: the set is not there
+        release.shards(configs.queries, split)  # raises, because the release lacks the set
     names = ("query-id", "corpus-id", "score")
     batches = release.batches(qrels, split)
     pairs = (pair for batch in batches for pair in zip(*(batch[name].to_pylist() for name in names), strict=True))
     for row, (query, corpus, score) in enumerate(pairs):
-        # A query that nobody translated is none of the cross-lingual set's.
+        # The cross-lingual set lacks queries without a translation.
         for target in judged.get(query, []) if configs.translated else [query]:
             scores = every.setdefault(target, {})
             if corpus in scores:
-                said = _judged_again(query, corpus, scores[corpus], score)
-                raise InputError(said, path=release.place(qrels, split, row))
+                problem = _judged_again(query, corpus, scores[corpus], score)
+                raise InputError(problem, path=release.place(qrels, split, row))
             scores[corpus] = score
     return every
 
 
 def _judged_again(query: str, corpus: str, before: int, score: int) -> str:
     scores = f"with {before}, then with {score}" if before != score else f"with {score} each time"
-    return f"query {query!r} and passage {corpus!r} are judged again ({scores}); expected one judgment of each pair"
+    return f"query {query!r} and passage {corpus!r} are judged twice ({scores}); expected one judgment per pair"
 
 
 def _expect_once(release: Release, config: str, split: str, ids: list[str]) -> None:
     seen = set[str]()
-    for row, each in enumerate(ids):
-        if each in seen:
-            raise InputError(f"the id {each!r} comes again; expected it once", path=release.place(config, split, row))
-        seen.add(each)
+    for row, id_ in enumerate(ids):
+        if id_ in seen:
+            raise InputError(f"the id {id_!r} is repeated; expected it once", path=release.place(config, split, row))
+        seen.add(id_)
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Read a qrels file, whose first line tells its format. Raises :class:`InputError` with the line.
+    """Read a qrels file, whose format is detected from its first line. Raises :class:`InputError` with the line.
 
     TREC: ``query-id 0 corpus-id score``. BEIR: a header line, then ``query-id corpus-id score``. Official: JSON lines
-    ``{question_id, question, answer_paragraphs: [{paragraph_id, paragraph_text}]}`` or all of them in
-    ``{"data": [...]}``. Rows of one question are united; a pair that TREC's or BEIR's lines judge twice is an error.
+    ``{question_id, question, answer_paragraphs: [{paragraph_id, paragraph_text}]}`` or ``{"data": [...]}`` with a list
+    of these rows. Official rows of one question are merged. In TREC and BEIR files a repeated pair is an error.
     """
     every: Judged = {}
     if first_character(path) == "{":
@@ -214,14 +216,14 @@ def _positives(name: str, every: Judged) -> Qrels:
         else:
             qrels.without += 1
     if not qrels.positives:
-        raise InputError("has no query with a positive passage: there is nothing to measure against", path=name)
+        raise InputError("no query has a positive passage; expected judgments with a score above 0", path=name)
     if qrels.without:
-        log.info("%s: %d queries without a positive passage are left out of every mean", name, qrels.without)
+        log.info("%s: %d queries without a positive passage are excluded from every mean", name, qrels.without)
     return qrels
 
 
 def _columns(path: Path) -> Iterator[tuple[int, str, str, int]]:
-    """(number of the line, query id, corpus id, score) of every line that is not blank."""
+    """Yield (line number, query id, corpus id, score) of every line that is not blank."""
     beir = False
     for number, line in raw_lines(path):
         fields = line.split()
@@ -242,14 +244,14 @@ class _Paragraph(msgspec.Struct):
 
 
 class _Question(msgspec.Struct):
-    """The fields read from a row of the official train.json and dev.json."""
+    """The fields used of a row of the official train.json and dev.json."""
 
     question_id: str
     answer_paragraphs: list[_Paragraph]
 
 
 def _official(path: Path) -> Iterator[_Question]:
-    """The rows of the official JSON lines, or of ``{"data": [...]}``."""
+    """Yield the rows of the official JSON lines, or of ``{"data": [...]}``."""
     expected = "expected {question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings"
     content = read_whole(path).removeprefix(codecs.BOM_UTF8)
     if re.match(rb'\s*\{\s*"data"\s*:', content):

@@ -1,8 +1,8 @@
-"""Certainty of measures: intervals of means, paired tests of two systems, and the differences that can be detected.
+"""Confidence intervals of means, paired significance tests of two systems, and detectable differences.
 
 The tests are scipy's. Smucker, Allan and Carterette (2007, "A comparison of statistical significance tests for
-information retrieval evaluation") recommend both for means over queries. Detectable differences follow Sakai (2016,
-"Statistical significance, power, and sample sizes: a systematic review of SIGIR and TOIS, 2006-2015").
+information retrieval evaluation") recommend both tests for means over queries. Detectable differences follow Sakai
+(2016, "Statistical significance, power, and sample sizes: a systematic review of SIGIR and TOIS, 2006-2015").
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy.typing as npt
 from baselines.measure.measures import Values
 
 LEVEL = 0.95
-RESAMPLES = 2_000  # of an interval
-TEST_RESAMPLES = 9_999  # with what was observed, 10,000
+RESAMPLES = 2_000  # for an interval
+TEST_RESAMPLES = 9_999  # 10,000 with the observed sample
 TESTS = ("t", "randomisation")  # the first is the default
-_DRAWN_AT_ONCE = 1 << 22  # numbers held: 32 MB
-_SIGNS_AT_ONCE = 1 << 21  # signs held: 16 MB
+_DRAWN_AT_ONCE = 1 << 22  # numbers in memory: 32 MB
+_SIGNS_AT_ONCE = 1 << 21  # signs in memory: 16 MB
 _QUANTILES = (np.arange(2_000) + 0.5) / 2_000
 
 Interval = tuple[float, float]
@@ -30,18 +30,18 @@ Interval = tuple[float, float]
 def of_means(
     values: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
 ) -> list[Interval]:
-    """The percentile bootstrap's interval of each column's mean (Efron and Tibshirani 1993, Section 13.3).
+    """Return the percentile bootstrap interval of each column's mean (Efron and Tibshirani 1993, Section 13.3).
 
-    Queries are drawn again, with replacement, as many as there are; all columns see the same draws.
+    A resample draws as many queries as ``values`` has, with replacement. All columns use the same resamples.
 
     Args:
         values: shape (queries, measures).
-        seed: of the draws: the same values have the same intervals.
-        resamples: how many draws.
-        level: the share of the resampled means between the two ends.
+        seed: seed of the resamples. The same values and seed give the same intervals.
+        resamples: number of resamples.
+        level: the share of the resampled means inside the interval.
 
     Returns:
-        (low, high) a measure, in the unit of the values.
+        (low, high) for each measure, in the unit of the values.
     """
     table = np.asarray(values, np.float64)
     queries, random = len(table), np.random.default_rng(seed)
@@ -57,10 +57,10 @@ def of_means(
 def rank_agreement(
     first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
 ) -> tuple[float, Interval]:
-    """Kendall's tau-b of two lists of values of the same items, and its percentile bootstrap's interval over items.
+    """Return Kendall's tau-b of two lists of values of the same items, with a percentile bootstrap interval over items.
 
-    Ties within a list are taken into account. A draw whose tau is not defined, since all values of one list are equal,
-    is passed over. Not a number where the lists themselves are like this.
+    Tau-b corrects for ties within a list. Tau is not defined if all values of a list are equal: such a resample is
+    skipped, and for such lists the result is not a number.
     """
     from scipy.stats import kendalltau
 
@@ -74,18 +74,20 @@ def rank_agreement(
 def paired(
     first: Values, second: Values, *, level: float, resamples: int = TEST_RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
-    """Compare the values of two systems, shape (queries,), at least two, in the same order.
+    """Compare the values of two systems on the same queries, in the same order. The same seed gives the same result.
 
-    The same values and seed give the same numbers. ``level``: the share of ``interval``, such as 0.95.
+    Args:
+        first, second: shape (queries,), with at least two queries.
+        level: confidence level of the interval, for example 0.95.
 
     Returns:
-        ``difference`` of the means; ``interval``: its ends by Student's t, not corrected; ``deviation``: the standard
-        deviation of the queries' differences; ``wins``, ``ties``, ``losses``: the number of queries on which the first
-        is better, as good, worse; for each of ``TESTS`` ``p``, the two-sided p-value, not corrected.
+        ``difference``: of the means; ``interval``: of the difference by Student's t, not corrected; ``deviation``:
+        standard deviation of the differences by query; ``wins``, ``ties``, ``losses``: numbers of queries on which the
+        first system is better, equal or worse; for each of ``TESTS`` ``p``: the two-sided p-value, not corrected.
     """
     differences = first - second
     p_value = randomisation(differences, resamples=resamples, seed=seed)
-    # Student's t divides by how much they vary: without that the other test stands in.
+    # Student's t is not defined if all differences are equal. The randomisation test's p-value is then used for both.
     vary, student_p, interval = np.ptp(differences) > 0, p_value, (float(differences[0]), float(differences[0]))
     if vary:
         student_p, interval = student(first, second, level)
@@ -102,9 +104,9 @@ def paired(
 
 
 def student(first: Values, second: Values, level: float) -> tuple[float, tuple[float, float]]:
-    """Student's paired t-test, two-sided: (p-value, the interval of the difference of the means).
+    """Run Student's paired two-sided t-test. Returns (p-value, interval of the difference of the means).
 
-    Not defined where all differences are equal.
+    The test is not defined if all differences are equal.
     """
     from scipy.stats import ttest_rel
 
@@ -114,14 +116,14 @@ def student(first: Values, second: Values, level: float) -> tuple[float, tuple[f
 
 
 def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed: int = 0) -> float:
-    """Fisher's randomisation test, two-sided: were the two systems' values of each query swapped by a coin?
+    """Run Fisher's two-sided randomisation test. Returns the p-value, at least 2 / (resamples + 1).
 
-    A swap turns the sign of the query's difference. The p-value is the share of the drawn swaps, and of the observed
-    one, whose mean is as far out; the smallest that can come out is 2 / (resamples + 1).
+    A resample swaps the two systems' values of each query with probability 1/2, which flips the difference's sign. The
+    p-value is the share of samples, the observed sample included, whose mean is at least as extreme.
     """
     from scipy.stats import monte_carlo_test
 
-    changed = differences[differences != 0]  # turning a tie changes nothing
+    changed = differences[differences != 0]  # swapping a tie changes nothing
     if not len(changed):
         return 1.0
     random = np.random.default_rng(seed)
@@ -132,50 +134,50 @@ def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed:
     def total(drawn: Values, axis: int = -1) -> Any:
         return drawn @ changed
 
-    observed = np.ones(len(changed))  # no sign is turned
+    observed = np.ones(len(changed))  # no sign is flipped
     at_once = max(1, _SIGNS_AT_ONCE // len(changed))
     test = monte_carlo_test(observed, signs, total, vectorized=True, n_resamples=resamples, batch=at_once)
     return float(test.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's (1979) corrected p-values, in the order given: at most one in 20 such lists has a false alarm at 0.05.
+    """Return Holm's (1979) corrected p-values, in the order of the input.
 
-    The smallest of n is taken n times, the next one n - 1 times, and so on; none is below the one before. scipy has
-    corrections of the false discovery rate alone; statsmodels', which is the same, collects garbage at every call
-    (50 ms, with its import 1 s).
+    The smallest of n p-values is multiplied by n, the next one by n - 1, and so on. No corrected value is below the one
+    before it. scipy has only corrections of the false discovery rate. statsmodels has Holm's correction, but is slow
+    (1 s for the import, 50 ms a call for garbage collection).
     """
     p = np.asarray(p_values, np.float64)
     order = np.argsort(p)
     corrected = np.empty_like(p)
     corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
-    return [float(each) for each in corrected]
+    return [float(value) for value in corrected]
 
 
 def detectable(deviation: float, queries: int, *, alpha: float, power: float) -> float:
-    """The true difference of two means that Student's paired t-test, two-sided, finds with a probability of ``power``.
+    """Return the smallest true difference that Student's paired two-sided t-test detects with probability ``power``.
 
     Args:
-        deviation: the standard deviation of the queries' differences.
-        queries: their number, at least two.
-        alpha: the level of the test.
-        power: the probability of a p-value of at most ``alpha``, 0.5 to 0.99.
+        deviation: standard deviation of the differences by query.
+        queries: number of queries, at least two.
+        alpha: level of the test.
+        power: probability of a p-value of at most ``alpha``, 0.5 to 0.99.
 
     Returns:
-        In the unit of ``deviation``. May be above 1, where a measure ends: then these queries cannot show any.
+        The difference in the unit of ``deviation``. A result above 1 means that no possible difference is detectable.
     """
     return float(_errors(queries, alpha, power) * deviation / np.sqrt(queries))
 
 
 @lru_cache
 def _errors(queries: int, alpha: float, power: float) -> float:
-    """The detectable difference in standard errors of the mean."""
+    """Return the detectable difference in standard errors of the mean."""
     from scipy.optimize import brentq
     from scipy.stats import chi2, norm, t
 
     freedom = queries - 1
-    # By the definition of the noncentral t: a normal value over the root of a chi-squared one, taken here at its
-    # quantiles. scipy's own nct is not a number where the tails are far out.
+    # A noncentral t is a normal variable over the root of a chi-squared variable, whose quantiles are used here.
+    # scipy's nct returns NaN far out in the tails.
     limits = t.isf(alpha / 2, freedom) * np.sqrt(chi2.ppf(_QUANTILES, freedom) / freedom)
 
     def missing(shift: float) -> float:
@@ -185,15 +187,15 @@ def _errors(queries: int, alpha: float, power: float) -> float:
 
 
 def groups(systems: Sequence[str], apart: Collection[tuple[str, str]]) -> list[list[str]]:
-    """The largest groups of systems none of which is told apart from another of its group.
+    """Return the largest groups of systems without a significant difference inside a group.
 
     This is the compact letter display of Piepho (2004, "An algorithm for a letter-based representation of all-pairwise
-    comparisons"): begin with one group of all; each pair that is told apart splits every group that holds both; a group
-    within another one goes. A system may be in several: a and b, b and c may look alike where a and c do not.
+    comparisons"). Begin with one group of all systems. Each pair with a significant difference splits every group that
+    contains both systems. Then a group inside another group is removed. A system may be in several groups.
 
     Args:
-        systems: the best first; the groups and their members are in this order.
-        apart: the pairs that are told apart.
+        systems: the best system first. The groups and their members are in this order.
+        apart: the pairs with a significant difference.
     """
     place = {system: number for number, system in enumerate(systems)}
     found = {frozenset(place.values())}

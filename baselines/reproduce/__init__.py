@@ -1,35 +1,35 @@
-"""Run the steps behind the paper's tables, beside its figures.
+"""Reproduce the paper's tables and compare the scores with the published ones.
 
-Tables 4 to 9 and Figure 2; `builders check` prints Table 3, `errors --tally` Table 10. baselines/matrix.toml has the
-rows: the steps, and what the paper prints. Steps that rows share run once; a step whose output is there already, from
-the same input by the same version of the code, is not run again. Every figure has its 95 % interval over queries, and a
-mark against the published one: OK, close or off where data and starting model are those of the published one, else "not
-comparable", and why. A page has the same tables (reproduce.html under --out, or --html FILE), with Figure 2, the curves
-of the trainings and the leaderboard; it opens from disk.
+The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, `errors --tally` Table 10.
+baselines/matrix.toml lists the rows with their steps and published scores. Rows can share steps. A step is skipped if
+its output exists and was made from the same input by the same version of the code.
 
-Without --release, the embedded sample is built first (build/sample), and run as --small says: it shows that every step
-runs; its figures are not the paper's. --small is --scratch with the settings of baselines/settings/sample.toml: minutes
-on two cores, for a release of some thousand passages.
+Every score has a 95 % interval over queries and a mark. The mark is OK, close or off if data and starting checkpoint
+are those of the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page (reproduce.html
+under --out, or --html FILE) shows the tables, Figure 2, the training curves and the leaderboard.
 
---scratch takes the recipes for machines without pretrained weights: a small BERT, pretrained on the collection as the
-first step. --settings FILE gives recipes other values (TOML, a table a recipe or "*" for all of them, keys as in the
-recipes) and commands other options (a table [options.VERB]: top-k = 20): smaller models and shorter trainings for a
-small machine; baselines/settings has some.
+Without --release, the command builds the embedded sample (build/sample) and runs as with --small. Scores on the sample
+only show that every step runs. --small means --scratch with the settings of baselines/settings/sample.toml. On two
+cores and some thousand passages, --small takes minutes.
 
---table 6 needs the configs that `builders similar` writes, --figure 2 those of `builders annotate merge`; the bars of a
-figure are also drawn, as PNG and SVG under --out.
+--scratch uses recipes without pretrained weights: a small BERT is first pretrained on the collection. --settings FILE
+(TOML) changes the values of recipes and the options of commands, for example for a small machine. A table is named
+after a recipe, "*" for all recipes, or [options.VERB]. baselines/settings has examples.
 
---extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders add` drew. It
-reports interpolation, extrapolation and the gap.
+--table 6 needs the configs that `builders similar` writes. --figure 2 needs those of `builders annotate merge`. Figures
+are also drawn as PNG and SVG under --out.
 
---leaderboard [RUN ...] prints the figures of baselines/leaderboard.toml with their sources: where each is printed, what
-was searched, and whether the model declares training on data of DuReader. Figures on the whole collection and on the
-sample of 100,001 passages (C-MTEB's DuRetrieval) never stand in one table. Runs are measured on --split of --release
-and stand among those of the same collection, with 95 % intervals; on any other one they have a table of their own.
+--extrapolation [restrain-14K resttest] trains BM25, DE and CE (or another --row) on the sets that `builders add` drew.
+The report has the scores of interpolation and extrapolation, and the gap between them.
 
---dry-run prints the commands. Above them, as comments, it prints what each step costs by formula: rows, tokens,
-operations (6 x parameters x tokens for training, 2 x for encoding and re-ranking) and bytes on the disk. Where the
-release does not exist, the sizes are those of the paper's collection.
+--leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources, and if the model declares
+training on data of DuReader. The whole collection and the sample of 100,001 passages (C-MTEB's DuRetrieval) have
+separate tables. Each RUN is measured on --split of --release, with 95 % intervals. It is listed in the table of its
+collection, or in a table of its own.
+
+--dry-run prints the commands, after comments with the estimated cost of each step: rows, tokens, operations and bytes
+on disk. Operations are 6 x parameters x tokens for training, 2 x for encoding and re-ranking. If the release does not
+exist, the sizes are those of the paper's collection.
 
 examples:
   python -m baselines reproduce
@@ -64,54 +64,58 @@ from builders.store.reader import open_release
 SAMPLE = Path("build/sample")
 SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
 _SAMPLE_IS = "this is the embedded sample, written for this project: it shows that every step runs"
-_BLIND = "those of the official data were never published; %d rows end in files of predictions"
+_BLIND = "the official labels were never published; %d rows get files of predictions instead of scores"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--table", type=int, nargs="+", metavar="N", help="of these tables of the paper (default: all)")
-    parser.add_argument("--figure", type=int, nargs="+", metavar="N", help="of these figures of the paper")
-    parser.add_argument("--row", metavar="NAME", help="the rows of this name (default: all)")
+    parser.add_argument("--table", type=int, nargs="+", metavar="N", help="tables of the paper (default: all)")
+    parser.add_argument("--figure", type=int, nargs="+", metavar="N", help="figures of the paper (default: all)")
+    parser.add_argument("--row", metavar="NAME", help="rows with this name (default: all)")
     parser.add_argument(
-        "--release", type=Path, metavar="DIR", help=f"default: {SAMPLE}, built where it is missing, run as --small says"
+        "--release", type=Path, metavar="DIR", help=f"release to read (default: {SAMPLE}, built if missing, --small)"
     )
-    parser.add_argument("--split", default="dev", help="the split to measure on, where a row has none (default: dev)")
-    parser.add_argument("--scratch", action="store_true", help="recipes without pretrained weights")
-    parser.add_argument("--small", action="store_true", help="--scratch, and the settings of the sample")
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="other values for recipes (TOML)")
-    parser.add_argument("--out", type=Path, default=Path("build/runs"), metavar="DIR", help="where all output is put")
-    parser.add_argument("--html", type=Path, metavar="FILE", help=f"where the page is put (default: OUT/{PAGE})")
-    parser.add_argument("--any-code", action="store_true", help="keep what another version of the code has made, too")
+    parser.add_argument("--split", default="dev", help="split to measure on, unless the row has its own (default: dev)")
+    parser.add_argument("--scratch", action="store_true", help="use recipes without pretrained weights")
+    parser.add_argument("--small", action="store_true", help="use --scratch with the settings of the sample")
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="TOML file that changes recipes and options")
+    parser.add_argument("--out", type=Path, default=Path("build/runs"), metavar="DIR", help="output (build/runs)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help=f"file of the HTML page (default: OUT/{PAGE})")
+    parser.add_argument("--any-code", action="store_true", help="accept outputs of other versions of the code")
     parser.add_argument(
         "--one-process",
         action="store_true",
-        help="run every step in this process: libraries load once, but memory is not released between steps",
+        help="run every step in this process; libraries load once, but memory is not released between steps",
     )
     parser.add_argument(
-        "--processes", type=whole_number(1), default=1, metavar="N", help="of a training, by torchrun (default: 1)"
+        "--processes",
+        type=whole_number(1),
+        default=1,
+        metavar="N",
+        help="torchrun processes of a training (default: 1)",
     )
     parser.add_argument(
         "--extrapolation",
         nargs="*",
         metavar="NAME",
-        help="BM25, DE and CE on queries like those they were trained on, and on others (default: all such sets)",
+        help="compare interpolation with extrapolation on these sets (default: all such sets of the release)",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the commands and, by formula, what their steps cost; run nothing"
+        "--dry-run", action="store_true", help="print the commands and the estimated costs of their steps; run nothing"
     )
     parser.add_argument(
         "--leaderboard",
         type=Path,
         nargs="*",
         metavar="RUN",
-        help="print the published figures, and own runs of --release among them, and run nothing",
+        help="print the published scores, with own runs of --release if any are given; run nothing",
     )
-    parser.add_argument("--searched", choices=["whole", "sample"], help="of these on this collection alone")
-    parser.add_argument("--top", type=whole_number(1), metavar="N", help="of these the N best of each table")
+    parser.add_argument("--searched", choices=["whole", "sample"], help="leaderboard: only this collection")
+    parser.add_argument("--top", type=whole_number(1), metavar="N", help="leaderboard: only the N best of each table")
     parser.add_argument(
         "--format",
         choices=["text", "json", "markdown"],
         default="text",
-        help="how the result is printed; markdown: of --leaderboard",
+        help="format of the result; markdown only with --leaderboard (default: text)",
     )
 
 
@@ -124,7 +128,7 @@ def run(args: argparse.Namespace) -> None:
     if args.release is None:
         args.release = SAMPLE
         if not (args.small or args.scratch or args.settings):
-            log.info("the embedded sample: --small, models from scratch in minutes (--release %s: else)", SAMPLE)
+            log.info("no --release: using the embedded sample with --small (--release %s runs it without)", SAMPLE)
             args.small = True
     if args.small:
         args.scratch, args.settings = True, args.settings or SMALL
@@ -154,7 +158,6 @@ def run(args: argparse.Namespace) -> None:
     measured, own = measure(labelled, plan, release, args.split)
     report = side_by_side(matrix, release, measured, steps, done, settings)
     report["images"] = list(map(str, draw_figures(measured, args.out)))
-    # Other reasons stand under the tables.
     report["notes"] = [_SAMPLE_IS] if args.release == SAMPLE else []
     report["predictions"] = [
         {"table": row.table, "row": row.name, "split": row.split or args.split, "file": str(file)}
@@ -167,7 +170,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argparse.Namespace) -> None:
-    """Print the commands of ``--dry-run``, and those that measure."""
+    """Print the commands of ``--dry-run``: first the steps, then the commands that measure."""
     release = open_release(args.release) if args.release.exists() else None
     if release:
         rows = runnable(rows, release, args)
@@ -181,14 +184,14 @@ def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argpars
     before = [sample_command(args.release)] if args.release == SAMPLE and not release else []
     commands = [*before, *(step.command for step in plan.values())]
     commands += [_last_command(row, plan, args, row in labelled) for row in rows]
-    if args.format == "text" and not before:  # nothing is known of a sample that is still to be built
+    if args.format == "text" and not before:  # the sizes of a sample that is not built are unknown
         of = release.path if release else "the paper's collection"
         print("\n".join(f"# {line}" for line in [f"{of}, by formula:", *plan_table(plan, release).splitlines()]))
     print(printed(commands, args))
 
 
 def _last_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespace, labelled: bool) -> list[str]:
-    """The command that measures a row's run as the report does, or writes its predictions."""
+    """Return the command that measures a row's run as the report does, or that exports its predictions."""
     if not labelled:
         return _predictions(row, plan, args).command
     some = [*["--queries", row.queries] * bool(row.queries), *["--qrels-config", row.qrels] * bool(row.qrels)]
@@ -196,7 +199,7 @@ def _last_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespace, 
 
 
 def _predictions(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> Step:
-    """The step that exports a row's run as the official JSON, which a submission consists of."""
+    """Return the step that exports a row's run as the official JSON for a submission."""
     run, split = plan[row.step].output, row.split or args.split
     out = args.out / "predictions" / f"table{row.table}.{row.name}.{split}"
     words = ["--release", str(args.release), *["--set", row.set] * (row.set != "main"), "--format", "official"]

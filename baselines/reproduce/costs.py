@@ -1,9 +1,9 @@
-"""Rows, tokens, operations and disk of each step of a plan, by formula: what ``reproduce --dry-run`` prints.
+"""Estimate the rows, tokens, operations and disk space of each step of a plan, for ``reproduce --dry-run``.
 
-Operations are 6 x parameters x tokens for training and 2 x parameters x tokens for encoding and re-ranking. The
-parameters are those of the transformer's layers, because looking up an embedding multiplies nothing. Every text has as
-many tokens as its recipe allows. Disk is that of checkpoints and embeddings. Not counted: attention's products of
-tokens, the second forward pass of a dual-encoder's gradient caching, search's products of vectors, and static models.
+Operations are 6 x parameters x tokens for training and 2 x parameters x tokens for encoding and re-ranking. Only the
+parameters of the transformer's layers count, because looking up an embedding multiplies nothing. Every text has as
+many tokens as its recipe allows. Disk space is that of checkpoints and embeddings. The estimate omits attention
+scores, the second forward pass of gradient caching, vector search, and static models.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOP_K = 50  # the commands' default
 
 
 class Architecture(NamedTuple):
-    """The sizes of a BERT: vocabulary, positions, layers, width, and width of the feed-forward part."""
+    """Sizes of a BERT: vocabulary, positions, layers, hidden width, and width of the feed-forward part."""
 
     vocabulary: int
     positions: int
@@ -37,14 +37,14 @@ class Architecture(NamedTuple):
 
     @property
     def in_layers(self) -> int:
-        """Parameters of the layers: four products of attention, two of the feed-forward part, biases and norms."""
+        """Parameters of the layers: four attention matrices, two feed-forward matrices, biases and norms."""
         return self.layers * (
             4 * self.hidden**2 + 2 * self.hidden * self.feed_forward + 9 * self.hidden + self.feed_forward
         )
 
     @property
     def parameters(self) -> int:
-        """All parameters: the layers' and the embeddings'."""
+        """All parameters, of the layers and of the embeddings."""
         return self.in_layers + (self.vocabulary + self.positions + 2) * self.hidden
 
 
@@ -56,7 +56,7 @@ KNOWN = {
 
 
 class StepCost(NamedTuple):
-    """One step; None: unknown, or no work of a model."""
+    """The cost of one step. A number is None if it is unknown, or if the step runs no model."""
 
     rows: int
     tokens: int | None = None
@@ -65,7 +65,10 @@ class StepCost(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The sizes of ``release``; of the paper's collection where None, KeyError for its other sets."""
+    """The sizes of ``release``, or of the paper's collection if it is None.
+
+    Without a release, a set that the paper's tables lack raises KeyError.
+    """
 
     release: Release | None = None
 
@@ -75,13 +78,13 @@ class Sizes(NamedTuple):
         return int(published()["collections"][set_of(name).corpus]["passages"])
 
     def queries(self, config: str, split: str) -> int:
-        """The queries of a config's split."""
+        """The number of queries in a config's split."""
         if self.release:
             return self.release.rows(config, split)
         return int(published()["table3"][split if config == "queries" else None]["queries"])
 
     def pairs(self, name: str, split: str) -> int:
-        """The (query, positive passage) pairs of a split."""
+        """The number of (query, positive passage) pairs in a split."""
         if not self.release:
             return int(published()["table3"][split if name == "main" else None]["positive_passages"])
         scores = self.release.table(set_of(name).qrels, split, ["score"])["score"]
@@ -103,7 +106,7 @@ def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture 
 
 
 def tokens_of_row(recipe: Recipe) -> int:
-    """The tokens of a training row: of a dual-encoder the query and its passages, else one text."""
+    """Return the tokens of a training row: the query and its passages for a dual-encoder, else one text."""
     data = recipe.data
     if recipe.model.kind != "dual":
         return data.passage_length
@@ -112,7 +115,7 @@ def tokens_of_row(recipe: Recipe) -> int:
 
 
 def training_rows(recipe: Recipe, sizes: Sizes) -> int:
-    """The rows that a training goes through, over all its epochs."""
+    """Return the number of rows that a training reads, over all its epochs."""
     data, train = recipe.data, recipe.train
     if recipe.model.kind == "mlm":
         rows = sizes.passages(data.set)
@@ -127,12 +130,12 @@ def training_rows(recipe: Recipe, sizes: Sizes) -> int:
 
 
 def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe]) -> StepCost:
-    """The cost of one command of a plan.
+    """Estimate the cost of one command of a plan.
 
     Args:
         command: the words after ``python -m``.
-        sizes: how much there is to read.
-        recipes: the recipes that the plan trains, by the name of each and by the checkpoint that it leaves.
+        sizes: the sizes of the release.
+        recipes: the recipes that the plan trains, by their names and by the paths of their checkpoints.
 
     Raises:
         InputError: the release lacks a config that the command reads.
@@ -143,7 +146,7 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
         recipe = recipes[options["--out"]]
         rows, model = training_rows(recipe, sizes), architecture(recipe, recipes)
         tokens = rows * tokens_of_row(recipe)
-        # The checkpoint, and two states to resume from with Adam's two moments; 4 bytes a number.
+        # The checkpoint, and two states for resuming. A state also has Adam's two moments. A number takes 4 bytes.
         disk = model and recipe.model.towers * model.parameters * 4 * (1 + 2 * 3 * bool(recipe.train.saves))
         return StepCost(rows, tokens, model and 6 * model.in_layers * tokens, disk)
     name = options.get("--set", "main")
@@ -164,7 +167,7 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
 
 
 def plan_table(plan: Mapping[str, Step], release: Release | None) -> str:
-    """The costs of a plan's steps as a table, with their sum. Steps that cannot be counted have dashes."""
+    """Return the costs of a plan's steps and their sum as a table. Unknown costs are dashes."""
     recipes: dict[str, Recipe] = {}
     for step in (step for step in plan.values() if step.command[1] == "train"):
         own = [value for option, value in itertools.pairwise(step.command) if option == "--set"]
@@ -174,7 +177,7 @@ def plan_table(plan: Mapping[str, Step], release: Release | None) -> str:
     for name, step in plan.items():
         try:
             costs[name] = step_cost(step.command, Sizes(release), recipes)
-        except (InputError, KeyError):  # the release, or the paper's tables, lack what the step reads
+        except (InputError, KeyError):  # the release, or the paper's tables, lack the config that the step reads
             costs[name] = StepCost(0)
     operations, disk = (sum(filter(None, column)) for column in list(zip(*costs.values(), strict=True))[2:])
     costs["all"] = StepCost(0, None, operations, disk)

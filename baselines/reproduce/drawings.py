@@ -1,4 +1,4 @@
-"""Figure 2 of the paper (Section 3.4) as bars, and the curves of the trainings."""
+"""Drawings of Figure 2 of the paper (Section 3.4) and of the training curves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from baselines.measure.measures import PAPER
 from baselines.reproduce.report import Measured
 from builders.core.files import write_bytes
 
-# The paper's caption: "before (light blue) and after (dark blue)". Any further series is grey.
+# The paper's caption says "before (light blue) and after (dark blue)". Any other series is grey.
 _COLOURS = {"before": "#a9cce3", "after": "#1f618d"}
-_METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # of the image's maker: left out
+_METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # not written, so that bytes repeat
 
 
 def draw_figures(measured: Sequence[Measured], out: Path) -> list[Path]:
-    """Draw each figure of the rows into ``out`` as PNG and SVG; returns the files."""
+    """Draw each figure of the rows as PNG and SVG into ``out``, and return the files."""
     found: list[Path] = []
     for number in sorted({each.row.figure for each in measured if each.row.figure}):
         own = [each for each in measured if each.row.figure == number]
@@ -34,12 +34,12 @@ def draw_figures(measured: Sequence[Measured], out: Path) -> list[Path]:
 
 @contextmanager
 def _image(name: str, width: float, height: float) -> Iterator[Any]:
-    """A figure of matplotlib, in inches, that gives the same bytes again; ``name`` tells its ids from others'."""
-    # Slow to import. Not pyplot: no display, no global state.
+    """Open a matplotlib figure (size in inches) that is saved to the same bytes each time. ``name`` salts its ids."""
+    # Imported here because it is slow. pyplot is not used, because it has global state and may want a display.
     import matplotlib
     from matplotlib.figure import Figure
 
-    # Ids in an SVG are random without a salt. Text stays text.
+    # Without a salt, the ids in an SVG are random. The font type "none" keeps text as text.
     with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         yield Figure(figsize=(width, height), dpi=110, layout="constrained")
 
@@ -51,7 +51,10 @@ def _bytes_of(figure: Any, suffix: str) -> bytes:
 
 
 def _drawn(measured: Sequence[Measured], suffix: str) -> bytes:
-    """One image: a panel a measure, a group of bars a system, a bar a series with its 95 % interval."""
+    """Draw one image, with a panel for each measure and a group of bars for each system.
+
+    A group has one bar for each series, with its 95 % interval.
+    """
     systems = list(dict.fromkeys(each.row.title for each in measured))
     series = list(dict.fromkeys(each.row.series for each in measured))
     with _image("figure", 3.6 * len(PAPER), 3.6) as figure:
@@ -62,7 +65,7 @@ def _drawn(measured: Sequence[Measured], suffix: str) -> bytes:
 
 
 def _bars(panel: Any, measured: Sequence[Measured], systems: list[str], series: list[str], name: str) -> None:
-    """One measure: the bars of every system, with the figures above them."""
+    """Draw the bars of one measure with their values above them."""
     width = 0.8 / len(series)
     for number, each_series in enumerate(series):
         own = [each for each in measured if each.row.series == each_series]
@@ -81,12 +84,12 @@ def _bars(panel: Any, measured: Sequence[Measured], systems: list[str], series: 
 
 
 def curve(training: Mapping[str, Any]) -> str:
-    """One training's curve as SVG."""
+    """Return one training's curve as SVG."""
     with _image(training["recipe"], 3.6, 1.8) as figure:
         draw_curve(figure.subplots(), training["losses"], training["measure"], training["dev"], size=8)
         return svg_of(_bytes_of(figure, "svg").decode())
 
 
 def svg_of(file: str) -> str:
-    """The element of an SVG file, to stand in HTML."""
+    """Return the <svg> element of an SVG file, for use in HTML."""
     return file[file.index("<svg") :]

@@ -1,10 +1,10 @@
-"""``reproduce --extrapolation``: systems on queries like those that they were trained on, and on others.
+"""``reproduce --extrapolation``: compare scores on queries near the training queries and far from them.
 
-As extrapolate-eval does for MS MARCO (Zhan et al., arXiv 2204.11447), from the configs that ``builders add``
-makes. ReSTrain: every system is trained twice, on the questions near to the test queries (interpolation) and on others
-(extrapolation), and measured on the same test queries. ReSTTest: it is trained once a bucket, without the bucket's
-questions; interpolation is the mean over the test queries of the other buckets, extrapolation over the bucket's, and
-of both the mean over the buckets is taken. BM25 learns from no questions: it shows how hard the queries are.
+The method is extrapolate-eval's for MS MARCO (Zhan et al., arXiv 2204.11447). ``builders add`` makes its configs.
+ReSTrain trains every system twice: on questions near the test queries (interpolation) and on other questions
+(extrapolation). Both are measured on the same test queries. ReSTTest trains every system once for each bucket, without
+the bucket's questions. Interpolation is measured on the test queries of the other buckets, extrapolation on those of
+the bucket. Both scores are means over the buckets. BM25 learns from no questions, so it shows how hard the queries are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 
-ROWS = ("bm25", "de-bm25-neg", "ce-bm25-neg-on-bm25")  # what is measured where no row is named
+ROWS = ("bm25", "de-bm25-neg", "ce-bm25-neg-on-bm25")  # measured if no row is named
 KINDS = ("interpolation", "extrapolation")
 RESTTEST = "resttest"
 _RESTRAIN = re.compile(r"(restrain-[^-]+)-interpolation")
@@ -40,13 +40,13 @@ _WORD = re.compile(r"\{([^{}]*)\}")
 Floats = npt.NDArray[np.float64]
 
 
-# For interpolation, then for extrapolation: (the config that is trained on, the config of judgments and its split that
-# are tested on). An empty config of judgments is the release's own qrels.
+# A pair for interpolation, then for extrapolation: (training config, (config of the test judgments, its split)). If the
+# config of the test judgments is empty, the release's own qrels are used.
 Fold = tuple[tuple[str, tuple[str, str]], tuple[str, tuple[str, str]]]
 
 
 def reproduce_extrapolation(args: argparse.Namespace) -> None:
-    """Run what is missing, and print the report. Raises :class:`InputError` where the release has no such sets."""
+    """Run the missing steps and print the report. Raises :class:`InputError` if the release has no such sets."""
     release, matrix = open_release(args.release), read_matrix()
     sets = _sets(release, args.split, args.extrapolation)
     asked = bool(args.table or args.row)
@@ -77,7 +77,7 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
 
 
 def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[Fold]]:
-    """The sets of the release that are for the split's queries, by name: ``restrain-SIZE``, ``resttest``."""
+    """Return the release's sets for the split's queries, by name: ``restrain-SIZE``, ``resttest``."""
     stats, have = read_stats(release.path).get("extrapolation", {}), {config for config, _ in release.splits()}
     found: dict[str, list[Fold]] = {}
     buckets = []
@@ -99,10 +99,11 @@ def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[
 def trained_on(
     matrix: Matrix, steps: Sequence[str], configs: Sequence[str], variant: str = ""
 ) -> tuple[Matrix, dict[tuple[str, str], str]]:
-    """The matrix with steps that train on each config's questions what some steps train on all, and their names.
+    """Add steps to the matrix that repeat ``steps`` with each config's training questions.
 
-    What learns from questions is trained again, and every step that uses it is run again. Other steps stay: BM25, the
-    masked language model that a dual-encoder starts from, negatives that BM25 finds.
+    A training that learns from questions is repeated, with every step that uses its checkpoint. Other steps are shared:
+    BM25, masked language models, and negatives that BM25 finds. Returns the new matrix, and the names of the new steps
+    by (step, config).
     """
     added: dict[str, str] = {}
 
@@ -115,7 +116,7 @@ def trained_on(
             return step
         name = f"{step}/{config}"
         head = _WORD.sub(lambda found: f"{{{used.get(found[1], found[1])}}}", head)
-        if learns:  # beside the others: a recipe finds what it starts from there
+        if learns:  # in the folder of the other checkpoints, because a recipe looks for its starting checkpoint there
             added[name] = f"{head} --set data.set={config} --out {{out}}/{out}.{config}"
         else:
             added[name] = f"{head} --out {{out}}/{config}/{out}"
@@ -126,13 +127,13 @@ def trained_on(
 
 
 def _values(release: Release, step: Step, test: tuple[str, str]) -> dict[str, Floats]:
-    """The paper's measures of every query, by its id."""
+    """Return the paper's measures of every query, by query id."""
     qrels = release_qrels(release, test[1], qrels=test[0])
     return dict(zip(qrels.positives, np.array(paper_by_query(read_run(step.output).rankings, qrels)), strict=True))
 
 
 def _figures(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]]) -> list[dict[str, Any]]:
-    """A system's figures: means over the folds of each fold's mean, by query, for interpolation and extrapolation."""
+    """Return a system's scores for interpolation and extrapolation: the mean over the folds of each fold's mean."""
     near, far = (np.mean([np.mean(list(fold[kind].values()), axis=0) for fold in folds], axis=0) for kind in (0, 1))
     found = []
     for metric, *values in zip(PAPER, near, far, *gap_interval(folds), strict=True):
@@ -157,10 +158,10 @@ def _figures(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]
 
 
 def gap_interval(folds: Sequence[Sequence[Mapping[str, Floats]]], seed: int = 0) -> tuple[Floats, Floats]:
-    """(low, high), shape (measures,) each: the percentile bootstrap's interval of extrapolation less interpolation.
+    """Return the ends (low, high) of the gap's interval, shape (measures,) each, by a percentile bootstrap.
 
-    Test queries are drawn again, with replacement; a query is drawn for all folds together, in which it stands once a
-    bucket. A draw that leaves a fold without queries passes over that fold.
+    The gap is extrapolation minus interpolation. Test queries are resampled with replacement, once for all folds. A
+    fold that has no query in a resample is skipped in it.
     """
     queries = sorted({query for fold in folds for kind in fold for query in kind})
     drawn = np.random.default_rng(seed).multinomial(len(queries), np.full(len(queries), 1 / len(queries)), RESAMPLES)
@@ -178,8 +179,8 @@ def gap_interval(folds: Sequence[Sequence[Mapping[str, Floats]]], seed: int = 0)
 
 
 def text(report: Mapping[str, Any]) -> str:
-    """The report as a table a set."""
-    lines = [f"release {report['release']}, split {report['split']}; percent; gap: extrapolation less interpolation"]
+    """Return the report as text, with one table for each set."""
+    lines = [f"release {report['release']}, split {report['split']}; percent; gap: extrapolation minus interpolation"]
     tables: dict[str, list[list[str]]] = {}
     for row in report["rows"]:
         relative = "-" if row["relative_gap"] is None else f"{row['relative_gap']:+.1f} %"

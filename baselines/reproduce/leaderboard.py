@@ -1,6 +1,6 @@
-"""The leaderboard: published figures with the place where each is printed, and own runs among them.
+"""The leaderboard: published scores with their sources, and own runs among them.
 
-``leaderboard.toml`` holds the figures. There is a table for each collection that was searched and each split.
+``leaderboard.toml`` has the scores. Each combination of a searched collection and a split has its own table.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ OTHER = "other"  # neither the whole collection nor MTEB's sample of it
 OWN = "own run"
 PASSAGES = {"whole": 8_096_668, "sample": 100_001}
 _USUAL = ("nDCG@10", "R@10")
-# The measures of each table; the first orders it. On the whole: as the paper prints them (Recall@k: a hit rate). On the
-# sample: MTEB's (R@k: the share of the positives that is found).
+# The measures of each table. The first one sorts the table. The whole collection has the paper's measures (Recall@k is
+# a hit rate). The sample has MTEB's measures (R@k is the share of the positives found).
 MEASURES = {"whole": tuple(PAPER), "sample": ("nDCG@10", "MRR@10", "R@10"), OTHER: (*PAPER, *_USUAL)}
 _SAMPLE_QUERIES = 2_000
 _HEADS = {
@@ -43,17 +43,17 @@ _HEADS = {
     "sample": "MTEB's sample of the collection, {passages:,} passages",
     OTHER: "{release}, {passages:,} passages: comparable with nothing above",
 }
-_Place = tuple[str, str, str]  # what was searched, the split, and the release where its collection is not known
-# An own run: ``model``, ``place`` (a _Place), ``passages``; ``figures`` and ``intervals``, in percent by measure.
+_Place = tuple[str, str, str]  # the searched collection, the split, and the release if its collection is unknown
+# An own run has ``model``, ``place`` (a _Place), ``passages``, and ``figures`` and ``intervals`` in percent by measure.
 Own = dict[str, Any]
 _Text = Annotated[str, Meta(min_length=1)]
 _Date = Annotated[str, Meta(pattern=r"\A\d{4}-\d\d(-\d\d)?\Z")]
 
 
 class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A source of figures: a ``document``, or a ``repository`` at a ``commit``.
+    """A source of scores: a ``document``, or a ``repository`` at a ``commit``.
 
-    ``date``: of the document or the commit; where it is another day, ``note`` says which.
+    ``date`` is the day of the document or the commit. If it is another day, ``note`` explains which.
     """
 
     title: _Text
@@ -69,14 +69,14 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """The document, or the repository with its commit."""
+        """Name of the document, or of the repository with its commit."""
         return self.document or f"{self.repository} at {self.commit[:8]}"
 
 
 class Figure(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One published figure, in percent; ``file``: where in its source it stands (a table, a path).
+    """One published score, in percent.
 
-    ``trained``: yes if the model declares that it was trained on data of DuReader.
+    ``file`` is its table or path in the source. ``trained`` is yes if the model declares training on data of DuReader.
     """
 
     model: _Text
@@ -94,28 +94,31 @@ class Figure(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Published(Struct, frozen=True, forbid_unknown_fields=True):
-    """All figures, and their sources by name."""
+    """All published scores, and their sources by name."""
 
     sources: dict[str, Source]
     figures: list[Figure]
 
 
 def read_leaderboard(path: Path = LEADERBOARD) -> Published:
-    """Read the figures. :class:`InputError` for one without a source, or that is there twice."""
+    """Read the published scores. Raises :class:`InputError` for a score that is repeated or has no source."""
     found = typed(read_toml(path), Published, path)
     seen = set()
     for figure in found.figures:
         what = f"{figure.model}, {figure.metric}, {figure.searched} ({figure.split})"
         if figure.source not in found.sources:
-            raise InputError(f"{what}: has no source {figure.source!r}", path=path)
+            raise InputError(f"{what}: the file has no source {figure.source!r}; add it", path=path)
         if what in seen:
-            raise InputError(f"{what}: is there twice", path=path)
+            raise InputError(f"{what}: listed twice; remove one of the two", path=path)
         seen.add(what)
     return found
 
 
 def own_of(name: str, release: Release, split: str, measured: tuple[dict[str, Any], Any]) -> Own:
-    """A run of a release's main set, as :func:`baselines.measure.evaluate.evaluate` has measured it."""
+    """Return the leaderboard's entry of a run on a release's main set.
+
+    ``measured`` is the result of :func:`baselines.measure.evaluate.evaluate`.
+    """
     result, by_query = measured
     passages = release.rows("corpus", "corpus")
     figures = {shown: 100 * result["official"][key] for shown, key in PAPER.items()}
@@ -127,7 +130,7 @@ def own_of(name: str, release: Release, split: str, measured: tuple[dict[str, An
 
 
 def place_of(passages: int, queries: int, split: str, release: str) -> _Place:
-    """The table of a run: the numbers of passages and questions tell what was searched."""
+    """Return the table of a run. The numbers of passages and questions identify the searched collection."""
     if passages == PASSAGES["whole"]:
         return "whole", split, ""
     if (passages, queries, split) == (PASSAGES["sample"], _SAMPLE_QUERIES, "dev"):
@@ -136,11 +139,11 @@ def place_of(passages: int, queries: int, split: str, release: str) -> _Place:
 
 
 def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]:
-    """The tables, as JSON values: whole before sample before others, dev before test; the best first in each.
+    """Return the tables as JSON values.
 
-    A table: ``searched``, ``split``, ``title``, ``passages``, ``measures``, ``models``, and ``of``, their number.
-    A model: ``model``, ``trained`` (on data of DuReader, as it declares itself), ``source``, ``file``, ``figures``
-    and, of own runs, ``intervals``.
+    The whole collection comes before the sample and other collections, dev before test. Models are sorted, best first.
+    A table has ``searched``, ``split``, ``title``, ``passages``, ``measures``, ``models``, and ``of`` (number of
+    models). A model has ``model``, ``trained``, ``source``, ``file``, ``figures``, and in own runs ``intervals``.
     """
     places = {(figure.searched, figure.split, "") for figure in published.figures} | {each["place"] for each in own}
     order = list(_HEADS)
@@ -173,9 +176,9 @@ def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]
 
 
 def print_leaderboard(args: argparse.Namespace) -> None:
-    """Print the tables that the options of `reproduce --leaderboard` ask for."""
+    """Print the tables that the options of `reproduce --leaderboard` select."""
     if bool(args.leaderboard) != bool(args.release):
-        raise InputError("expected runs with the release that they are of: --release DIR --leaderboard RUN...")
+        raise InputError("runs and their release go together: --release DIR --leaderboard RUN...")
     published, own = read_leaderboard(), []
     if args.leaderboard:
         release = open_release(args.release)
@@ -203,7 +206,7 @@ def print_leaderboard(args: argparse.Namespace) -> None:
 
 
 def grid_of(table: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
-    """(title, head, rows) of a table of :func:`board` in words; the intervals of own runs have rows of their own."""
+    """Return (title, head, rows) of a table of :func:`board` as strings. Intervals of own runs have separate rows."""
     names, rows = table["measures"], []
     for model in table["models"]:
         figures = [f"{model['figures'][name]:.2f}" if name in model["figures"] else "-" for name in names]
@@ -215,7 +218,7 @@ def grid_of(table: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
 
 
 def listed_of(sources: Mapping[str, Source]) -> list[str]:
-    """A line for each source, behind its name."""
+    """Return one line for each source, starting with its name."""
     return [
         f"{name}: {each.title}; {each.place}; {each.date}" + f" ({each.note})" * bool(each.note)
         for name, each in sources.items()

@@ -1,4 +1,4 @@
-"""The mark of a figure: OK, close or off; "not comparable" where data or starting model are not the published ones."""
+"""The mark of a score: OK, close or off, or "not comparable" if data or starting checkpoint differ."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from baselines.reproduce.settings import Settings
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 
 OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"
-# Values that leave a training comparable: another draw, other ways to the same result, what is measured on the way.
+# Recipe keys that may differ in a comparable training: the seed, speed, and the measurements during the training.
 _NEUTRAL = {f"train.{key}" for key in ("seed", "mini_batch", "mini_batch_tokens", "workers", "compile")}
 _NEUTRAL |= {f"train.{key}" for key in ("logs", "evaluations", "saves")}
 _NEUTRAL |= {"data.dev_split", "data.dev_queries", "data.dev_passages", "model.revision"}
 _NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "device", "cache", "quiet"}
-_HALF = 0.005  # of the last digit that is printed
+_HALF = 0.005  # half a unit of the last printed digit
 
 
 def nearness(interval: Interval, published: float) -> str:
-    """OK: the published figure lies in our 95 % interval. close: in one twice as wide. off: further away."""
+    """Return OK if the published score lies in our 95 % interval, close in one twice as wide, off if further away."""
     low, high = interval
     more = (high - low) / 2
     if low - _HALF <= published <= high + _HALF:
@@ -29,20 +29,20 @@ def nearness(interval: Interval, published: float) -> str:
 
 
 def other_data(ours: Mapping[str, int], split: str, published: Published) -> list[str]:
-    """The reasons why the data are not those of the published figure; ``ours``: queries, positives and passages."""
+    """Return the differences between our data and the published score's; ``ours`` counts the three keys below."""
     found = []
     if split != published.split:
         found.append(f"measured on {split}, published on {published.split}")
     for key in ("passages", "queries", "positives"):
         theirs = getattr(published, key)
-        # Another split has other queries, of course.
+        # Another split always has other queries, so only its passages are compared.
         if theirs and ours[key] != theirs and (key == "passages" or split == published.split):
             found.append(f"{ours[key]:,} {key}, not {theirs:,}")
     return found
 
 
 def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
-    """The reasons why the models behind a row's steps are not those of its recipes."""
+    """Return the differences between the models behind a row's steps and those of its recipes."""
     found: list[str] = []
     for step in steps:
         verb = step.command[1]
@@ -60,13 +60,13 @@ def _other_training(name: str, given: list[str]) -> list[str]:
     if ours.model.start != recipe.model.start:
         theirs = recipe.model.start.removeprefix(FROM_RECIPE)
         found.append(f"{name} starts from {ours.model.start}, not from {theirs}")
-        hidden |= {"model.pooling", "model.similarity"}  # the name of another start stands for its settings
+        hidden |= {"model.pooling", "model.similarity"}  # the other starting checkpoint implies these settings
     before, now = _flat(recipe), _flat(ours)
     changed = [key for key in now if now[key] != before.get(key) and key not in hidden]
     return found + [f"{name} with {', '.join(f'{key} = {now[key]}' for key in changed)}"] * bool(changed)
 
 
 def _flat(recipe: Recipe) -> dict[str, Any]:
-    """Every value of a recipe by its key, as ``--set`` has it."""
+    """Return every value of a recipe by its key as in ``--set``."""
     sections = {name: values for name, values in recipe.resolved().items() if isinstance(values, dict)}
     return {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}

@@ -22,7 +22,7 @@ from builders.store.layout import SETS
 from builders.store.reader import Release
 
 MATRIX = Path(__file__).parents[1] / "matrix.toml"
-SCRATCH = "-scratch"  # the other {variant}
+SCRATCH = "-scratch"  # {variant} of the recipes without pretrained weights
 _AS_THEY_ARE = Settings()
 _WORD = re.compile(r"\{([^{}]*)\}")
 _NEGATIVES = "hard negatives that came with the data (`python -m builders official` brings them)"
@@ -30,9 +30,10 @@ _Place = tuple[str, int]  # ("table", 4) or ("figure", 2)
 
 
 class Reference(NamedTuple):
-    """The judgments that a row is measured against: those of a set's split.
+    """The judgments of a set's split that a row is measured against.
 
-    ``queries``: measure the questions of this config alone. ``qrels``: take this config's judgments. Empty: the set's.
+    ``queries`` restricts the questions to those of a config. ``qrels`` takes the judgments of another config. An empty
+    string means the set's own config.
     """
 
     set: str
@@ -42,23 +43,27 @@ class Reference(NamedTuple):
 
 
 class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One row of one table, or one bar of a figure's panels.
+    """One row of a table, or one bar of each panel of a figure.
 
-    ``step`` leaves the run that is measured; ``published`` is in percent, measured on ``published_on`` (empty: on what
-    the paper's figures of the set were). ``like``: the row whose published figures are those to compare ours with on
-    their split. ``official_negatives``: the steps read the hard negatives that come with the official data. ``queries``
-    and ``qrels``: see :class:`Reference`. ``needs``: configs without which the row says nothing, beside these two.
-    ``series``, a figure's alone: which bars of each system it is one of.
+    Attributes:
+        step: the step that writes the measured run.
+        published: the published scores in percent.
+        published_on: the data of the published scores (empty: the paper's data of the set).
+        like: a row whose published scores are compared with ours if they are on our split.
+        official_negatives: True if the steps read the hard negatives of the official data.
+        queries, qrels: see :class:`Reference`.
+        needs: further configs that the row needs.
+        series: the group of the bar, such as before or after; only rows of a figure have it.
     """
 
     table: Annotated[int, Meta(ge=1)] | None = None
     figure: Annotated[int, Meta(ge=1)] | None = None
     name: str
-    title: str  # as the paper prints it; "A > B": B re-ranks what A ranks first
+    title: str  # as in the paper; "A > B" means that B re-ranks the top passages of A
     step: str
     published: dict[str, Annotated[float, Meta(ge=0, le=100)]]
     set: str = "main"
-    split: str = ""  # the user's
+    split: str = ""  # empty: the user's --split
     published_on: str = ""
     like: str = ""
     official_negatives: bool = False
@@ -73,22 +78,22 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def place(self) -> _Place:
-        """The table or figure that the row stands in."""
+        """The table or figure of the row."""
         return ("figure", self.figure) if self.figure is not None else ("table", self.table or 0)
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures that the paper prints of the row; all of the paper's where it prints no number."""
+        """The measures that the paper prints for the row, or all its measures if the paper prints no number."""
         return tuple(self.published) or tuple(PAPER)
 
     def reference(self, split: str) -> Reference:
-        """The judgments of the row where the user's split is ``split``."""
+        """Return the judgments of the row. ``split`` is used if the row has no split."""
         return Reference(self.set, self.split or split, self.queries, self.qrels)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step filled in: ``command`` as the words after ``python -m``, what it writes, the steps that it reads of."""
+    """A step with its values: the words after ``python -m``, the output, and the steps whose output it reads."""
 
     name: str
     command: list[str]
@@ -97,7 +102,7 @@ class Step:
 
 
 class Published(Struct, frozen=True, forbid_unknown_fields=True):
-    """The data that published figures were measured on, and their source."""
+    """The data that published scores were measured on, and the source of the scores."""
 
     split: str
     source: str = "paper"
@@ -107,39 +112,39 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
-    """All rows and steps, and what the published figures were measured on: by set, or by the name that a row gives."""
+    """All rows, all steps, and the data of published scores by set or by a row's ``published_on``."""
 
     published_on: dict[str, Published]
     steps: dict[str, str] = field(name="step")
     rows: list[Row] = field(name="row")
 
     def published(self, row: Row) -> Published:
-        """The data that a row's published figures were measured on."""
+        """Return the data that a row's published scores were measured on."""
         return self.published_on[row.published_on or row.set]
 
     def select(self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None) -> list[Row]:
-        """Select rows by tables, figures and name; without any of the three, all rows.
+        """Select rows by tables, figures and name. Without any of the three, select all rows.
 
-        Raises :class:`InputError` with the known rows where nothing fits, or no row is of one of the numbers.
+        Raises :class:`InputError` with the known rows if no row matches, or if a table or figure has no row.
         """
         asked = asked_places(tables, figures)
         found = [row for row in self.rows if row.place in (asked or [row.place]) and name in (None, row.name)]
         if not found or {*asked} - {row.place for row in found}:
             wanted = " ".join([*(f"--{kind} {number}" for kind, number in asked), *[f"--row {name}"] * bool(name)])
             known = "; ".join("--{} {} --row {}".format(*row.place, row.name) for row in self.rows)
-            raise InputError(f"no row fits {wanted}; known: {known}", path=MATRIX.name)
+            raise InputError(f"no row matches {wanted}; known rows: {known}", path=MATRIX.name)
         return found
 
     def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = _AS_THEY_ARE) -> dict[str, Step]:
-        """Every step that the rows need, each once, in an order in which they can run.
+        """Return every step that the rows need, once, after the steps that it needs.
 
         Args:
-            rows: what is to be measured.
-            fill: ``release``, ``split``, ``out`` and ``variant``.
-            settings: other values for the recipes, other options for the commands.
+            rows: the rows to measure.
+            fill: values of ``release``, ``split``, ``out`` and ``variant``.
+            settings: changed values of recipes and options of commands.
 
         Raises:
-            InputError: for settings that do not fit.
+            InputError: a setting does not fit its recipe or command.
         """
         planned: dict[str, Step] = {}
 
@@ -169,7 +174,7 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         return planned
 
     def _before(self, recipe: str, given: Sequence[str]) -> list[str]:
-        """The step that trains what a recipe starts from, where that is another recipe's checkpoint."""
+        """Return the step that trains a recipe's starting checkpoint, if another recipe makes it."""
         start = read_recipe(recipe, given).model.start
         if not start.startswith(FROM_RECIPE):
             return []
@@ -177,22 +182,22 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         for name, text in self.steps.items():
             if text.startswith(f"baselines train {wanted}{{variant}} "):
                 return [name]
-        raise InputError(f"no step trains {wanted}, from which {recipe} starts", path=MATRIX)
+        raise InputError(f"no step trains {wanted}, the starting checkpoint of {recipe}", path=MATRIX)
 
 
 def read_matrix(path: Path = MATRIX) -> Matrix:
-    """Read the matrix. Raises :class:`InputError` for a row or step that lacks something."""
+    """Read the matrix. Raises :class:`InputError` for an incomplete row or step."""
     return typed(read_toml(path), Matrix, path)
 
 
 def fill(args: argparse.Namespace) -> dict[str, str]:
-    """The values of the words in braces of a matrix's steps."""
+    """Return the values of the words in braces in a matrix's steps."""
     variant = SCRATCH if args.scratch else ""
     return {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
 
 
 def behind(plan: Mapping[str, Step], step: str) -> dict[str, Step]:
-    """A step and all steps whose output it depends on, in the plan's order."""
+    """Return a step and all steps that it depends on, in the plan's order."""
     own, waiting = set[str](), [step]
     while waiting:
         own.add(name := waiting.pop())
@@ -201,14 +206,14 @@ def behind(plan: Mapping[str, Step], step: str) -> dict[str, Step]:
 
 
 def asked_places(tables: Sequence[int] | None, figures: Sequence[int] | None) -> list[_Place]:
-    """The tables and figures that were asked for; empty for all."""
+    """Return the selected tables and figures. An empty list selects all."""
     return [*(("table", number) for number in tables or ()), *(("figure", number) for number in figures or ())]
 
 
 def runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
-    """The rows that a release has queries, judgments and negatives for; the others are logged.
+    """Return the rows that can run on a release. The other rows are logged with the data that they lack.
 
-    Raises :class:`InputError` where a row, table or figure that ``args`` asks for is left without any.
+    Raises :class:`InputError` if a row, table or figure that ``args`` names cannot run.
     """
     kept, lacking = list[Row](), dict[str, list[Row]]()
     negatives = any(row.official_negatives for row in rows) and _has_official_negatives(release)
@@ -222,17 +227,17 @@ def runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) ->
         words = f"{', '.join(dict.fromkeys(row.name for row in skipped))}: {found}"
         if args.row or not kept or any(row.place in unserved for row in skipped):
             raise InputError(words, path=release.path)
-        log.warning("%s: %s; left out", release.path, words)
+        log.warning("%s: %s; skipped", release.path, words)
     return kept
 
 
 def _lacks(row: Row, release: Release, args: argparse.Namespace, negatives: bool) -> str:
-    """The reason why a row cannot be run; empty if it can. ``negatives``: the release has the official ones."""
+    """Return the reason why a row cannot run, or an empty string. ``negatives``: the release has official negatives."""
     split, have = row.split or args.split, release.splits()
     if (SETS[row.set].queries, split) not in have:
         return f"has no {SETS[row.set].queries}/{split} to measure on; `python -m builders add` adds sets"
     missing = {*row.needs} - {config for config, _ in have}
-    if row.needs or row.queries or row.qrels:  # the configs of the quality strategies (Section 2.3)
+    if row.needs or row.queries or row.qrels:  # configs of the quality strategies (Section 2.3)
         own = (row.queries, row.qrels or SETS[row.set].qrels)
         missing |= {f"{config}/{split}" for config in own if config and (config, split) not in have}
     if missing:
@@ -243,7 +248,7 @@ def _lacks(row: Row, release: Release, args: argparse.Namespace, negatives: bool
 
 
 def is_labelled(row: Row, release: Release, split: str) -> bool:
-    """True if a row can be measured: the labels of the official test split were never published."""
+    """True if the release has the row's judgments. The official test split has none."""
     return (SETS[row.set].qrels, row.split or split) in release.splits()
 
 

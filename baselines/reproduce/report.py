@@ -1,4 +1,4 @@
-"""The report of ``reproduce`` as JSON values: our figures beside the published ones, with intervals and marks."""
+"""The report of ``reproduce`` as JSON values: our scores beside the published ones, with intervals and marks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from builders.store.runs import read_run
 
 @dataclass(frozen=True)
 class Measured:
-    """A row with our figures, in percent under the paper's names, their 95 % intervals, and the judgments behind."""
+    """A row with our scores (in percent, under the paper's names), their 95 % intervals, and the judgments."""
 
     row: Row
     split: str
@@ -35,7 +35,7 @@ class Measured:
     intervals: dict[str, Interval]
 
     def counts(self, release: Release) -> dict[str, int]:
-        """Numbers of queries, positives and passages that the row was measured on."""
+        """Return the numbers of queries, positives and passages that the row was measured on."""
         passages = release.rows(SETS[self.row.set].corpus, "corpus")
         return {"queries": len(self.qrels.positives), "positives": self.qrels.pairs, "passages": passages}
 
@@ -43,7 +43,7 @@ class Measured:
 def measure(
     rows: Sequence[Row], plan: Mapping[str, Step], release: Release, split: str
 ) -> tuple[list[Measured], list[Own]]:
-    """Measure each row's run; also return, for the leaderboard, the runs of main's questions by all its judgments."""
+    """Measure each row's run. The second list has, for the leaderboard, the runs on all questions of the main set."""
     known: dict[Reference, Qrels] = {}
     found: list[Measured] = []
     own: dict[str, Own] = {}
@@ -67,15 +67,15 @@ def side_by_side(
     done: Mapping[str, Stamp],
     settings: Settings,
 ) -> dict[str, Any]:
-    """The report of some rows.
+    """Return the report of the measured rows.
 
     Args:
-        matrix: what is published.
-        release: what the rows were measured on.
-        measured: the rows.
+        matrix: the published scores.
+        release: the release that the rows were measured on.
+        measured: the rows with our scores.
         plan: the steps behind the rows.
         done: the stamp of each step.
-        settings: what the steps were run with.
+        settings: the settings of the steps.
     """
     counted = {each.row.reference(each.split): each.counts(release) for each in measured}
     sets = [
@@ -106,12 +106,12 @@ def _figures(
     done: Mapping[str, Stamp],
     settings: Settings,
 ) -> Iterator[dict[str, Any]]:
-    """The figures of one row."""
+    """Yield one entry for each measure of a row."""
     row, steps, counts = each.row, behind(plan, each.row.step), each.counts(release)
     models = other_models(steps.values(), settings)
 
     def beside(theirs: Row, name: str) -> dict[str, Any]:
-        """The published figure of a row, and its mark."""
+        """Return the published score of a row, and the mark of ours against it."""
         on, value = matrix.published(theirs), theirs.published.get(name)
         mark, why = None, ["the paper prints no number"]
         if value is not None:
@@ -139,7 +139,7 @@ def _figures(
 
 
 class _Training(Struct):
-    """The part of a ``training.json`` that is shown."""
+    """The part of a ``training.json`` that the page shows."""
 
     losses: list[tuple[int, float]] = []
     dev: list[dict[str, float]] = []
@@ -149,9 +149,9 @@ class _Training(Struct):
 
 
 def trainings(plan: Mapping[str, Step]) -> list[dict[str, Any]]:
-    """The curves of a plan's trainings: ``losses`` as [step, loss], ``dev`` as [step, fraction] of ``measure``.
+    """Return the curves of a plan's trainings: ``losses`` as [step, loss], ``dev`` as [step, fraction] of ``measure``.
 
-    A training whose record cannot be read is skipped, with a warning.
+    A training with an unreadable record is skipped, with a warning.
     """
     found = []
     for step in (step for step in plan.values() if step.command[1] == "train"):

@@ -1,7 +1,7 @@
-"""A settings file: other values for recipes, and other options for the steps' commands.
+"""A settings file, which changes values of recipes and options of the steps' commands.
 
 ```toml
-["*"]                      # every recipe that is trained
+["*"]                      # every recipe
 train.seed = 1
 
 [de-bm25-neg]              # one recipe
@@ -30,45 +30,45 @@ from builders.core.files import read_toml
 
 EVERY = "*"
 OPTIONS = "options"
-_OF_THE_STEP = ("--set", "--split")  # a step's own, as its words in braces are
+_OF_THE_STEP = ("--set", "--split")  # options that define a step, as words in braces do
 _Value = str | bool | int | float
 
 
 def verbs(program: str = "baselines") -> Mapping[str, str]:
-    """The module of every verb of a program."""
+    """Return the modules of a program's verbs by verb."""
     found: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
     return found
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``recipes``: ``SECTION.KEY=VALUE`` words by recipe (or ``*``); ``options``: by verb, its options' values."""
+    """Changed values of recipes (``SECTION.KEY=VALUE`` by recipe or ``*``) and of options (by verb)."""
 
     recipes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, _Value]] = field(default_factory=dict)
     path: Path | None = None
 
     def of_recipe(self, name: str) -> list[str]:
-        """The words for a recipe: those of every recipe, then its own, which win."""
+        """Return the values for a recipe. The recipe's own come last, so they override those of ``*``."""
         return [*self.recipes.get(EVERY, ()), *self.recipes.get(name, ())]
 
     def with_options(self, words: Sequence[str]) -> list[str]:
-        """Put the options of a step's verb into its words, which come from ``matrix.toml``.
+        """Return the words of a step from ``matrix.toml`` with the options that are set for its verb.
 
-        Raises :class:`InputError` for an option that belongs to the step.
+        Raises :class:`InputError` for an option that defines the step.
         """
         found = list(words)
         for name, value in self.options.get(words[1], {}).items():
             option = f"--{name}"
             place = found.index(option) if option in found else len(found)
             if option in _OF_THE_STEP or "".join(found[place + 1 : place + 2]).startswith("{"):
-                raise self._error(words[1], f"{option} is what the step is about; it cannot be set")
+                raise self._error(words[1], f"{option} defines the step and cannot be set; remove it")
             found[place : place + 2] = []
             found += [option] if value is True else [option, str(value)]
         return found
 
     def check(self, command: Sequence[str]) -> None:
-        """Raise :class:`InputError` for an option or a value that the command's verb refuses."""
+        """Raise :class:`InputError` if the command's verb refuses an option or a value."""
         verb = command[1]
         if verb in self.options:
             parser = _Parser(allow_abbrev=False, add_help=False)
@@ -79,7 +79,7 @@ class Settings:
                 raise self._error(verb, str(error)) from None
 
     def shown(self, verb: str, but: Collection[str]) -> list[str]:
-        """The options of a verb as one types them, ``rerank --top-k 20``, without those named ``but``."""
+        """Return the options of a verb as on a command line, ``rerank --top-k 20``, except those in ``but``."""
         own = self.options.get(verb, {}).items()
         return [f"{verb} --{name} {value}".removesuffix(" True") for name, value in own if name not in but]
 
@@ -99,7 +99,7 @@ def read_settings(path: Path) -> Settings:
         try:
             msgspec.convert(tables, dict[str, dict[str, _Value]])
         except msgspec.ValidationError as error:
-            words = "expected tables of texts, numbers and true, such as train.epochs = 3 or [options.rerank]"
+            words = "expected a table of strings, numbers or true, for example train.epochs = 3 or [options.rerank]"
             raise InputError(f"{name}: {words}", path=path) from error
     options = content.pop(OPTIONS, {})
     if unknown := next((verb for verb in options if verb not in verbs()), None):
@@ -108,7 +108,7 @@ def read_settings(path: Path) -> Settings:
         recipe: [f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()]
         for recipe, sections in content.items()
     }
-    for recipe in sorted(recipes.keys() - {EVERY}):  # the words of "*" are read with each recipe that is trained
+    for recipe in sorted(recipes.keys() - {EVERY}):  # the values of "*" are checked with each trained recipe
         try:
             read_recipe(recipe, recipes[recipe])
         except InputError as error:

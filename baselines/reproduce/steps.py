@@ -1,9 +1,9 @@
-"""Run the steps of a plan, each once: a step whose output is whole, and from the same input, is not run again.
+"""Run the steps of a plan. A step is skipped if its output is complete and was made from the same input.
 
-Beside an output, ``.NAME.step.json`` records its key (:func:`key_of_step`): the command, the release's bytes that it
-reads, the steps before it, the recipe and the weights that it starts from. The file also records the version of the
-code. The output's files are recorded last. If they are missing or differ, the step runs again. A killed training
-resumes by itself.
+Beside an output, ``.NAME.step.json`` records its key (:func:`key_of_step`). The key covers the command, the release's
+bytes that it reads, the steps before it, the recipe and the starting checkpoint. The file also records the version of
+the code. The output's files are recorded last. If they are missing or differ, the step runs again. A killed training
+resumes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 class Stamp(Struct):
     """The record of a step beside its output. Earlier versions wrote no ``seconds``, ``processes`` or ``code``.
 
-    ``files``: of a finished step, its output's files. ``seconds`` and ``processes``: of the run that finished it.
+    ``files`` lists the output's files if the step is finished. ``seconds`` and ``processes`` describe its last run.
     """
 
     key: str = ""
@@ -73,18 +73,18 @@ def run_steps(
     """Run every step of ``plan``, in its order.
 
     Args:
-        plan: what :meth:`baselines.reproduce.matrix.Matrix.plan` gives.
+        plan: the result of :meth:`baselines.reproduce.matrix.Matrix.plan`.
         release: the release that the commands name.
-        quiet: have the steps log warnings and errors only.
+        quiet: let the steps log only warnings and errors.
         here: run every step in this process. Libraries load once, but memory is not released between steps.
-        processes: run a training in that many processes; its result does not depend on the number.
-        any_code: keep what another version of the code has made.
+        processes: number of processes of a training; the result does not depend on it.
+        any_code: accept outputs of other versions of the code.
 
     Raises:
-        InputError: a step failed; the steps before it stay done.
+        InputError: a step failed. The outputs of the steps before it are complete.
     """
     keys: dict[str, str] = {}
-    for name, step in plan.items():  # before any runs: a starting checkpoint that is missing is an error at once
+    for name, step in plan.items():  # before any step runs, so that a missing starting checkpoint fails at once
         keys[name] = _known_key(step, [keys[other] for other in step.needs], release)
     codes = code_of_steps(plan)
     done: dict[str, Stamp] = {}
@@ -103,34 +103,34 @@ def run_steps(
 
 
 def run_plan(plan: Mapping[str, Step], release: Release, args: argparse.Namespace) -> dict[str, Stamp]:
-    """Run what is missing of a plan, as the options of `reproduce` say."""
+    """Run the missing steps of a plan with the options of `reproduce`."""
     how = {"quiet": args.quiet, "here": args.one_process, "processes": args.processes, "any_code": args.any_code}
     return run_steps(plan, release, **how)
 
 
 def printed(commands: Sequence[list[str]], args: argparse.Namespace) -> str:
-    """Commands as --dry-run prints them: a line each; as JSON, lists of their words."""
+    """Return commands for --dry-run: one line each, or lists of their words as JSON."""
     lines = [shown(command, args.processes) for command in commands]
     return json.dumps(commands) if args.format == "json" else "\n".join(lines)
 
 
 def sample_command(release: Path) -> list[str]:
-    """The command that builds the embedded sample."""
+    """Return the command that builds the embedded sample."""
     raw = _CHECKOUT / "builders" / "sample"
     shown_raw = os.path.relpath(raw) if raw.is_relative_to(Path.cwd()) else str(raw)
     return ["builders", "release", "--raw", shown_raw, "--out", str(release)]
 
 
 def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1) -> None:
-    """Run one command of the project; an :class:`InputError` naming it where it fails.
+    """Run one command of the project. Raises :class:`InputError` with the command if it fails.
 
-    A training in one process gets the first visible graphics card only: on several cards, transformers would wrap the
-    model in torch's DataParallel, which breaks the cached loss. Several ``processes`` are torchrun's.
+    A training in one process gets only the first visible GPU. With several GPUs, transformers would wrap the model in
+    torch's DataParallel, which breaks the cached loss. Torchrun starts several ``processes``.
     """
     log.info("running: %s", shown(command, processes))
     started = time.monotonic()
     words = [*command, *(["--quiet"] if quiet else [])]
-    # stdout carries the caller's table alone: what a step prints goes to stderr.
+    # stdout carries only the caller's table, so the output of a step goes to stderr.
     if here and processes == 1:
         with contextlib.redirect_stdout(sys.stderr):
             code = main(command[0], "", verbs(command[0]), words[1:])
@@ -140,39 +140,40 @@ def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1
             environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         code = _wait(subprocess.Popen([sys.executable, *_run(words, processes)], stdout=2, env=environment))
     if here and code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
-        raise KeyboardInterrupt  # the step has cleaned up
+        raise KeyboardInterrupt  # the step has cleaned up by now
     if code:
         raise InputError(f"this step failed with exit code {code}: {shown(command, processes)}")
-    log.info("took %.0f s", time.monotonic() - started)
+    log.info("finished after %.0f s", time.monotonic() - started)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a step's process. Where this process is stopped, so is the step's, which cleans up."""
+    """Wait for a step's process and return its exit code. If this process is stopped, the step is terminated, too."""
     try:
         return process.wait()
     except BaseException:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=1)  # Ctrl-C in a terminal reaches both
+            process.wait(timeout=1)  # Ctrl-C in a terminal reaches both processes
         process.terminate()
         process.wait()
         raise
 
 
 def _run(command: list[str], processes: int) -> list[str]:
-    """The words after ``python``: of a command, or of torchrun with several processes of it."""
+    """Return the words after ``python``. For several processes, torchrun runs the command."""
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
     return ["-m", *torchrun * (processes > 1), *command]
 
 
 def shown(command: list[str], processes: int = 1) -> str:
-    """A command as one types it; a training in ``processes``."""
+    """Return a command as typed in a shell. ``processes`` only applies to a training."""
     return "python " + shlex.join(_run(command, processes if command[1] == "train" else 1))
 
 
 def _known_key(step: Step, read: list[str], release: Release) -> str:
-    """The step's key. Of a finished training whose start is out of reach, the key with the commit that it began from.
+    """Return the step's key.
 
-    Raises :class:`InputError` where the training is not finished.
+    If the hub is unreachable, a finished training's key uses the commit that its starting checkpoint had. Raises
+    :class:`InputError` if the training is not finished.
     """
     try:
         return key_of_step(step, read, release)
@@ -182,14 +183,14 @@ def _known_key(step: Step, read: list[str], release: Release) -> str:
         key = key_of_step(step, read, release, commit) if commit else ""
         if not _done(step.output, key):
             raise
-        log.warning("%s; %s began from the commit %s", error, step.output, commit)
+        log.warning("%s; using %s, which started from the commit %s", error, step.output, commit)
         return key
 
 
 def key_of_step(step: Step, read: list[str], release: Release, commit: str | None = None) -> str:
-    """Name everything that the step's output depends on; ``read``: the keys of the steps that it needs.
+    """Hash everything that the step's output depends on. ``read`` has the keys of the steps that it needs.
 
-    ``commit``: of a start on the hub; None: its newest commit.
+    ``commit`` is the commit of a starting checkpoint on the hub; None stands for the newest one.
     """
     about: dict[str, Any] = {"command": [w for w in step.command if w != str(release.path)], "read": read}
     options = dict(itertools.pairwise(step.command))
@@ -215,18 +216,18 @@ def _recipe(step: Step) -> Recipe:
 
 
 def _start(recipe: Recipe) -> str | None:
-    """The SHA-256 or the commit of the weights that a recipe starts from; None where a step, or nobody, made them."""
+    """Return the SHA-256 or commit of the starting checkpoint; None if a step makes it or the training starts anew."""
     start = recipe.model.start
     if start in MADE or start.startswith(FROM_RECIPE):
         return None
     if Path(start).is_dir():
         return weights_sha256(Path(start))
-    without = f"--settings FILE with [{recipe.name}] model.start = DIR does without"
+    without = f"--settings FILE with [{recipe.name}] model.start = DIR uses a local folder instead"
     return model_commit(start, recipe.model.revision, without)
 
 
 def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
-    """The version of the code behind each step's output: its own, and that of the steps before it."""
+    """Return a hash of the code of each step and of the steps that it needs, by step."""
     found: dict[str, str] = {}
     for name, step in plan.items():
         own = [code_of(verbs(step.command[0])[step.command[1]]), *(found[other] for other in step.needs)]
@@ -235,19 +236,19 @@ def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
 
 
 class _OwnModules(ModuleFinder):
-    """Finder of the project's modules. In site-packages, the libraries beside them are ignored."""
+    """Finder of the project's modules. It ignores libraries, even if the project is installed beside them."""
 
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
-        if path is None and name not in ("builders", "baselines"):  # a module of the top level
+        if path is None and name not in ("builders", "baselines"):  # path is None for a top-level module
             raise ImportError(name)
         return super().find_module(name, path, parent)
 
 
 @functools.cache
 def code_of(module: str) -> str:
-    """SHA-256 of the code of a verb's module and of all that it imports of the project, directly or not.
+    """Return the SHA-256 of the code of a verb's module and of all project modules that it imports.
 
-    Comments, docstrings and layout are no code. Neither are libraries: ``training.json`` has their versions.
+    Comments, docstrings and layout do not count. Libraries do not count either; ``training.json`` has their versions.
     """
     finder = _OwnModules([str(_CHECKOUT)])
     finder.import_hook(module)
@@ -257,7 +258,7 @@ def code_of(module: str) -> str:
 
 @functools.cache
 def _code(path: Path) -> str:
-    """SHA-256 of a file's name and code."""
+    """Return the SHA-256 of a file's name and code."""
     tree = ast.parse(path.read_bytes())
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
@@ -272,18 +273,16 @@ def _stamp(output: Path) -> Path:
 def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
     """Write the stamp of a step that begins.
 
-    First the states of an earlier training of this name are removed. What another version of the code has made is
-    removed, too, since its verb would take it for done; a finished model is kept as NAME.before.
+    Saved states of an earlier training with this name are removed first. An output of another version of the code is
+    removed, too, because its verb would skip it as finished. A finished model is renamed to NAME.before instead.
     """
     path, output = _stamp(step.output), step.output
     earlier = _read(path)
     if path.exists() and (earlier.key != stamp.key or (earlier.code != stamp.code and not any_code)):
         shutil.rmtree(states_of(output), ignore_errors=True)
         if earlier.key == stamp.key:
-            said = (
-                "%s: made by another version of the code, made again (--any-code keeps it; an earlier model is NAME%s)"
-            )
-            log.warning(said, output, _BEFORE)
+            words = "%s: made by another version of the code; the step runs again (--any-code accepts it; a model is"
+            log.warning(f"{words} renamed to NAME%s)", output, _BEFORE)
             shutil.rmtree(output.with_name(f".{output.name}.building"), ignore_errors=True)
             if step.command[1] == "train" and output.is_dir():
                 before = output.with_name(output.name + _BEFORE)
@@ -298,7 +297,7 @@ def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
 
 
 def _read(path: Path) -> Stamp:
-    """A stamp; an empty one where it is missing or damaged."""
+    """Read a stamp. A missing or damaged stamp is read as an empty one."""
     try:
         return read_json(path, Stamp)
     except (OSError, InputError):
@@ -310,9 +309,9 @@ def _write(path: Path, stamp: Stamp) -> None:
 
 
 def _done(output: Path, key: str, code: str = "") -> Stamp | None:
-    """Return the stamp of a finished step; None if the step has to be run. No ``code``: of any version.
+    """Return the stamp of a finished step; None if the step has to run. An empty ``code`` accepts any version.
 
-    Raises :class:`InputError` where a file of a checkpoint is damaged.
+    Raises :class:`InputError` if a file of a checkpoint is damaged.
     """
     stamp = _read(_stamp(output))
     if stamp.key != key or code not in ("", stamp.code) or not output.exists() or stamp.files != _listing(output):
@@ -322,7 +321,7 @@ def _done(output: Path, key: str, code: str = "") -> Stamp | None:
 
 
 def _listing(output: Path) -> dict[str, Any]:
-    """A file's SHA-256; for a directory, its files' sizes."""
+    """Return a file's SHA-256, or the sizes of the files in a directory."""
     if output.is_file():
         return {output.name: sha256_of(output)}
     files = sorted(path for path in output.rglob("*") if path.is_file())

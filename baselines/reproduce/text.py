@@ -1,4 +1,4 @@
-"""The report of ``reproduce`` as tables of words, and those tables as text."""
+"""The report of ``reproduce`` as tables of strings, and the tables as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Figure = Mapping[str, Any]
 
 
 class Section(NamedTuple):
-    """A table or figure of the paper. ``|`` divides ours from the published figures; marks are the last column."""
+    """A table or figure of the paper. ``|`` separates our scores from the published ones. Marks are the last column."""
 
     name: str  # table4
     title: str
@@ -33,25 +33,25 @@ class Section(NamedTuple):
 
 
 class Reasons:
-    """The reasons why figures are not comparable, numbered as they come."""
+    """The reasons why scores are not comparable, numbered in order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def mark(self, figures: Sequence[Figure]) -> str:
-        """The marks of the figures of one row: ``OK / close / off``, or ``not comparable (1)``."""
+        """Return the marks of one row's scores: ``OK / close / off``, or ``not comparable (1)``."""
         if figures[0]["mark"] == NOT:
             number = self._numbers.setdefault(tuple(figures[0]["why"]), len(self._numbers) + 1)
             return f"{NOT} ({number})"
         return " / ".join(figure["mark"] or "-" for figure in figures)
 
     def lines(self) -> list[str]:
-        """The footnotes."""
+        """Return the footnotes."""
         return [f"({number}) {NOT}: {'; '.join(why)}" for why, number in self._numbers.items()]
 
 
 def text(report: Mapping[str, Any]) -> str:
-    """The report as text: what it was measured on, the tables, the footnotes."""
+    """Return the report as text: the measured data, the tables and the footnotes."""
     lines, reasons = measured_on(report), Reasons()
     for section in sections(report, reasons):
         lines += ["", section.title, text_table(section.head, section.rows)]
@@ -62,7 +62,7 @@ def text(report: Mapping[str, Any]) -> str:
 
 
 def predictions(report: Mapping[str, Any]) -> list[str]:
-    """The files for a submission, a line each."""
+    """Return one line for each file of a submission."""
     return [
         f"predictions of the {each['split']} split, Table {each['table']}, {each['row']}: {each['file']}"
         for each in report["predictions"]
@@ -70,7 +70,7 @@ def predictions(report: Mapping[str, Any]) -> list[str]:
 
 
 def measured_on(report: Mapping[str, Any]) -> list[str]:
-    """The release, splits and judgments of a report, and its notes, a line each."""
+    """Return one line for each set of judgments that the report measures on, then its notes."""
     lines = []
     for each in report["sets"]:
         name = "" if each["set"] == "main" else f"{each['set']}, "
@@ -83,7 +83,7 @@ def measured_on(report: Mapping[str, Any]) -> list[str]:
 
 
 def sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
-    """The tables of a report, then its figures, in order; ``reasons`` collects the footnotes."""
+    """Yield the tables of a report, then its figures, in order. ``reasons`` collects the footnotes."""
     places: dict[tuple[bool, str, int], dict[str, dict[str, Figure]]] = {}
     for each in report["rows"]:
         kind = "figure" if "figure" in each else "table"
@@ -96,9 +96,10 @@ def sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
 
 
 def _table(rows: Mapping[str, Mapping[str, Figure]], reasons: Reasons) -> tuple[list[str], list[list[str]]]:
-    """A row's figures beside the published ones; under it their intervals, and what ours compares with.
+    """Return (head, rows) of a table with our scores beside the published ones.
 
-    Where nothing is published, ours alone.
+    Under each row are the intervals, and the published scores on our split. If nothing is published, the table only
+    has our scores.
     """
     names = [name for name in PAPER if any(name in found for found in rows.values())]
     body, head = [], ["", *names]

@@ -1,26 +1,30 @@
-"""Dual-encoders of one vector a text (SentenceTransformer), and exact search by inner product.
+"""Dual-encoders with one vector per text (SentenceTransformer), and exact search by inner product.
 
-Static embeddings (StaticEmbedding: a vector a token, looked up and averaged) are dual-encoders without a network.
+Static embeddings (StaticEmbedding: one vector per token, averaged) are dual-encoders without a network.
 
-The score of a pair is the inner product of its 16-bit embeddings, computed in 64 bits and rounded to 32: it depends on
-the pair alone, not on the engine, the block, the batch or how many devices there are. Fast engines (FAISS or PyTorch,
-in 32 bits), one a device, only choose candidates. They are scored again; queries whose next best candidate might still
-belong to the best, given how far sums of 32-bit floats can be off (ties, above all), get a second pass that leaves
-nothing out.
+The score of a pair is the inner product of its 16-bit embeddings, computed in 64 bits and rounded to 32 bits. So it
+depends only on the pair, not on engine, block, batch or number of devices. Each device has a fast engine (FAISS or
+PyTorch, in 32 bits) that only selects candidates. The candidates are then scored exactly. The rounding error of 32-bit
+sums may exclude a passage of the top k, above all among ties. Queries for which this is possible get a second pass over
+all passages.
 
-Memory: a few blocks of passages a device, at most ``SCORES`` scores, and of every query its embedding and its
-candidates (about 6 kB at 768 dimensions and 100 candidates); never the scores of all passages.
+Memory holds a few blocks of passages per device, at most ``SCORES`` scores, and about 6 kB per query (embedding and
+candidates, at 768 dimensions and 100 candidates). It never holds the scores of all passages.
 """
 
 from __future__ import annotations
 
 import abc
+import copy
+import functools
 import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,25 +35,25 @@ from sentence_transformers import SentenceTransformer
 from baselines.retrieve.devices import dtype_of, moved
 from baselines.retrieve.encoder import Encoder, Floats, Halves, widened
 from baselines.retrieve.index import ROWS_ON_GPU, Arrays, Index, Retriever
-from baselines.retrieve.models import fingerprint, open_encoder
+from baselines.retrieve.models import SENTENCE, fingerprint, open_encoder, set_prompts
 from baselines.retrieve.passages import Passages, Rows
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
 
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
-SCORES = 1 << 26  # at once on a device: 268 MB in 32 bits
-_PAIRS = 8_192  # scored again at a time
-_CACHED = 1 << 17  # numbers widened at a time: they stay in a processor's cache
-_QUERIES = 1 << 12  # merged at once on a CPU: about what its caches hold
+SCORES = 1 << 26  # scores on a device at once: 268 MB in 32 bits
+_PAIRS = 8_192  # pairs scored exactly at once
+_CACHED = 1 << 17  # numbers converted at once: they fit into a CPU's cache
+_QUERIES = 1 << 12  # queries merged at once on a CPU: about the size of its caches
 _GROUP = 32
 
 
 class Engine(abc.ABC):
-    """Finds the best passages of every query, a block at a time.
+    """Find the best passages of every query, block by block.
 
-    The best so far lie on a device and are merged there, so that nothing waits for a CPU. Which of several equal ones
-    are kept is undefined.
+    The best passages so far are merged on the device, so that the device never waits for the CPU. The choice among
+    equal scores is undefined.
     """
 
     def __init__(self, queries: int, count: int, device: str) -> None:
@@ -58,25 +62,25 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, block: Halves) -> Any:
-        """A block in 16 bits as ``add`` takes it; called by another thread while a block is searched."""
+        """Convert a 16-bit block for ``add``. Another thread calls this while the engine searches a block."""
 
     @abc.abstractmethod
     def add(self, start: int, block: Any) -> None:
         """Search a prepared block, whose first passage is row ``start``."""
 
     def best(self) -> tuple[Floats, Rows]:
-        """(scores, rows) of each query so far, best first, shape (queries, count); -inf and -1 where fewer are."""
+        """Return (scores, rows) so far, best first, shape (queries, count). Missing passages have -inf and -1."""
         return self._scores.cpu().numpy(), self._rows.cpu().numpy()
 
     def _merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
-        """Take in the best of a block for the queries at ``place``, shape (queries, k)."""
+        """Merge the best passages of a block, shape (queries, k), into those of the queries at ``place``."""
         scores, rows = torch.cat([self._scores[place], scores], 1), torch.cat([self._rows[place], rows], 1)
         self._scores[place], chosen = torch.topk(scores, self._scores.shape[1])
         self._rows[place] = rows.gather(1, chosen)
 
 
 class FaissEngine(Engine):
-    """FAISS's exhaustive search in 32 bits: on a CPU, or a GPU where FAISS is built for it (group ``gpu``)."""
+    """FAISS's exhaustive search in 32 bits on a CPU, or on a GPU with FAISS's GPU build (group ``gpu``)."""
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
         import faiss
@@ -106,9 +110,8 @@ class FaissEngine(Engine):
 class TorchEngine(Engine):
     """Matrix products and top-k by PyTorch, in 32 bits.
 
-    On a GPU these are the products of the 16-bit numbers as they are, summed in 32 bits: matrix units do that at
-    fifteen times the rate of 32-bit products. A product of two 16-bit numbers fits into 32 bits, so nothing else is
-    rounded.
+    A GPU multiplies the 16-bit numbers and adds the products in 32 bits, fifteen times as fast as products of 32-bit
+    numbers. The product of two 16-bit numbers fits into 32 bits, so only the sums are rounded.
     """
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
@@ -134,9 +137,10 @@ class TorchEngine(Engine):
 
 
 def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """``torch.topk`` over the last of two dimensions, which need not look at every column closely.
+    """Return ``torch.topk(scores, k)`` of a matrix, but faster.
 
-    The best k lie in the k groups of columns with the highest maxima. Which of several equal ones come is undefined.
+    The k best scores lie in the k groups of columns with the highest maxima, so only these groups are searched. The
+    choice among equal scores is undefined.
     """
     groups = scores.shape[1] // _GROUP
     if scores.shape[1] % _GROUP or groups < 2 * k:
@@ -149,10 +153,10 @@ def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def candidates(vectors: Index, engines: Sequence[Engine], count: int) -> tuple[Floats, Rows]:
-    """The ``count`` best rows of each query by the engines' scores, best first, shape (queries, count).
+    """Return (scores, rows) of the ``count`` best rows of each query by the engines' scores, best first.
 
-    Fewer columns where there are fewer passages. Every engine keeps ``count`` of the blocks that it gets, each in turn
-    one, in a thread of its own: threads are enough where the work is a device's or a library's.
+    The shape is (queries, count), with fewer columns if the index has fewer passages. Each engine has a thread and gets
+    every n-th block for n engines. Threads suffice because devices and libraries do the work outside Python.
     """
     stopped = threading.Event()
 
@@ -169,14 +173,14 @@ def candidates(vectors: Index, engines: Sequence[Engine], count: int) -> tuple[F
         try:
             wait(fed, return_when=FIRST_EXCEPTION)
         finally:
-            stopped.set()  # what one raises need not wait for the others' blocks
+            stopped.set()  # after an error, the other engines stop early
         scores, rows = (np.concatenate(each, axis=1) for each in zip(*(each.result() for each in fed), strict=True))
     order = np.argsort(-scores, axis=1, kind="stable")[:, : min(count, vectors.rows)]
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
 
 
 def exact_scores(queries: Halves, vectors: Index, rows: Rows) -> Floats:
-    """The scores of chosen rows, shape of ``rows`` (queries, n); -inf for a row of -1. The passages are read once."""
+    """Return the exact scores of ``rows``, shape (queries, n), with -inf for row -1. Passages are read once."""
     flat = rows.reshape(-1)
     order = np.argsort(flat, kind="stable")
     asked, sorted_rows = order // rows.shape[1], flat[order]
@@ -190,7 +194,7 @@ def exact_scores(queries: Halves, vectors: Index, rows: Rows) -> Floats:
 
 
 def pair_scores(left: Halves, right: Halves) -> Floats:
-    """The score of each pair of embeddings, shape (pairs,)."""
+    """Return the exact score of each pair of embeddings, shape (pairs,)."""
     sums, step = np.empty(len(left), np.float64), max(1, _CACHED // left.shape[1])
     for low in range(0, len(left), step):
         some = slice(low, low + step)
@@ -202,21 +206,22 @@ def pair_scores(left: Halves, right: Halves) -> Floats:
 def search(
     vectors: Index, queries: Halves, engines: Sequence[Engine], top_k: int, count: int, ranks: Callable[[], Rows]
 ) -> Iterator[tuple[Rows, Floats]]:
-    """(rows, scores) of the best of each query, in the queries' order, not ordered; exact for engines of 32 bits.
+    """Yield (rows, scores) of the best passages of each query, unsorted. The result is exact for engines of 32 bits.
 
-    At least ``top_k`` where there are so many passages; more where the last ones tie and their ids have to decide.
+    Each query has ``top_k`` passages (fewer in a small collection), and all that tie with the last, because their ids
+    decide later.
 
     Args:
-        engines: of these queries, with ``count`` candidates of each; they are used up.
-        count: at least ``top_k``.
-        ranks: gives each row's rank in the order of the corpus ids; called only where very many passages tie.
+        engines: new engines for these queries and ``count``. They cannot be used again.
+        count: number of candidates per query, at least ``top_k``.
+        ranks: returns each row's rank in the order of the corpus ids. It is called only for the second pass.
     """
     loose, rows = candidates(vectors, engines, count)
     scores = exact_scores(queries, vectors, rows)
     k = min(top_k, scores.shape[1])
     last = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
     wide = widened(queries)
-    # The bound on the error of a 32-bit sum of products, twice for good measure.
+    # Twice the bound on the error of a 32-bit sum of products, for safety.
     slack = vectors.dim * 2.0**-22 * np.sqrt(np.einsum("ij,ij->i", wide, wide)) * vectors.longest
     every = rows.shape[1] == vectors.rows
     open_ = np.flatnonzero((loose[:, -1] + slack >= last) & (not every))
@@ -233,7 +238,7 @@ def search(
 def _second_pass(
     vectors: Index, queries: Halves, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
 ) -> list[tuple[Rows, Floats]]:
-    """The ``top_k`` best of each query (score, then id) among all passages whose 32-bit score reaches its limit."""
+    """Return each query's ``top_k`` best (by score, then id) of all passages with a 32-bit score >= its limit."""
     best = [(np.array([], np.int64), np.array([], np.float32))] * len(queries)
     wide, order = widened(queries), ranks()
     for start, block in vectors.blocks(BLOCK):
@@ -256,15 +261,15 @@ def _second_pass(
 def nearest(
     vectors: Index, queries: Halves, passages: Passages, devices: Sequence[str], top_k: int, engine: str = ""
 ) -> Iterator[tuple[Rows, Floats]]:
-    """(rows, scores) of the ``top_k`` best of each query by inner product, exactly, and of all that tie with the last.
+    """Yield exact (rows, scores) of the ``top_k`` best of each query by inner product, and of all ties with the last.
 
     Args:
-        vectors: the passages' embeddings, or some of them.
+        vectors: the passages' embeddings, or some of them (``chosen``).
         queries: embeddings, shape (queries, dimensions).
-        passages: the collection that the rows of ``vectors`` are of.
-        devices: that search a block of passages each.
-        top_k: passages a query.
-        engine: ``torch`` or ``faiss``; empty: FAISS on a CPU that has it.
+        passages: the collection of the rows of ``vectors``.
+        devices: devices that share the blocks of passages.
+        top_k: passages per query.
+        engine: ``torch`` or ``faiss``. Default: FAISS on a CPU if it is installed, else torch.
     """
     count, chosen = 2 * top_k, vectors.chosen
     faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None
@@ -279,12 +284,12 @@ def nearest(
 
 
 def encoding_model(name: str, vectors: Index, device: str, dtype: str, revision: str = "") -> SentenceTransformer:
-    """A dual-encoder for queries, of the given device and ``--dtype``.
+    """Open a dual-encoder for queries on a device, in the precision ``--dtype``.
 
-    Raises :class:`InputError` where it is not the model that encoded the passages ``vectors``.
+    Raises :class:`InputError` if another model encoded the passages ``vectors``.
     """
     wanted, precision = vectors.manifest["model"], dtype_of(dtype, device)
-    # Cut and prompted as the passages were.
+    # The same lengths and prompts as for the passages.
     given = {"max_length": wanted.get("max_length"), **(wanted.get("settings") or {})}
     model = open_encoder(ModelSettings(name, revision=revision, **given))
     expect_model(vectors, name, fingerprint(model), precision)
@@ -293,20 +298,18 @@ def encoding_model(name: str, vectors: Index, device: str, dtype: str, revision:
 
 
 def expect_model(vectors: Index, path: Path | str, queries_by: str, precision: str) -> None:
-    """Refuse queries, or a model for them, of another fingerprint than the passages'; warn of another precision."""
+    """Refuse queries whose model differs from the passages' model by fingerprint. Warn if the precision differs."""
     wanted = vectors.manifest["model"]
     if queries_by != wanted["fingerprint"]:
         raise InputError(
             f"is not the model that encoded {vectors.path} ({wanted['name']!r}): weights or settings differ", path=path
         )
     if vectors.precision != precision:
-        log.warning(
-            "%s: the passages were encoded in %s, the queries in %s", vectors.path, vectors.precision, precision
-        )
+        log.warning("%s: passages are encoded in %s, queries in %s", vectors.path, vectors.precision, precision)
 
 
 class Dense(Retriever):
-    """A dual-encoder. The folder is one of `encode`, which `search` takes as well."""
+    """A dual-encoder. Its index is a directory of embeddings as `encode` writes and `search` reads it."""
 
     kind, side = "dense", Encoder
 
@@ -327,7 +330,7 @@ class Dense(Retriever):
 
 
 class Static(Dense):
-    """Static embeddings: nothing is padded or waits for a device, so batches and files are large on a CPU, too."""
+    """Static embeddings. They need no padding and little work, so batches and files are large on a CPU, too."""
 
     kind = "static"
 
@@ -338,3 +341,68 @@ class Static(Dense):
     @property
     def chunk_rows(self) -> int:
         return ROWS_ON_GPU
+
+
+def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, dims: int) -> torch.Tensor:
+    """Call the first of a model's methods ``names``, or the model, on ``size`` inputs at a time; return rows in fp32.
+
+    Raises TypeError for an object that cannot be called, :class:`InputError` unless each call returns an array of
+    ``dims`` dimensions with a row of finite numbers for each input.
+    """
+    name = getattr(model, "__name__", type(model).__name__)
+    call = next(filter(callable, [*(getattr(model, each, None) for each in names), model]), None)
+    if call is None:
+        raise TypeError(f"{name}: expected a function, or an object with {names[-1]}(list)")
+    found = [torch.empty(0, *[0] * (dims - 1))]
+    for start in range(0, len(inputs), size):
+        some = list(inputs[start : start + size])
+        rows = call(some)
+        found.append(torch.as_tensor(rows if torch.is_tensor(rows) else np.asarray(rows)).detach().float().cpu())
+        if found[-1].ndim != dims or len(found[-1]) != len(some) or not found[-1].isfinite().all():
+            shape = tuple(found[-1].shape)
+            raise InputError(f"{name}: expected {len(some)} rows of finite numbers, found an array of shape {shape}")
+    return torch.cat(found[1:] or found)
+
+
+@dataclass(frozen=True, eq=False)
+class Own(Dense):
+    """An encoder that is a Python object.
+
+    A SentenceTransformer runs in this project's batches, so its scores equal those of the same model from a folder.
+    """
+
+    model: Any
+    texts_a_call: int
+    __eq__, __hash__ = object.__eq__, object.__hash__  # settings do not identify an object
+
+    @functools.cached_property
+    def about(self) -> dict[str, Any]:
+        if isinstance(self.model, SentenceTransformer):
+            return super().about
+        # An API repeats a vector only roughly. So the fingerprint is the dimension in which two texts differ most.
+        query, passage = (self._vectors(task, [SENTENCE, "水"]).astype(np.float32) for task in ("query", "document"))
+        if query.shape != passage.shape:
+            raise InputError(f"queries have {query.shape[1]} dimensions, passages {passage.shape[1]}")
+        same = f"{abs(query[0] - query[1]).argmax()} {abs(passage[0] - passage[1]).argmax()}"
+        about = {"name": self.settings.name, "fingerprint": same, "settings": self.settings.overrides()}
+        return {**about, "similarity": self.settings.similarity, "dim": query.shape[1]}
+
+    def open_model(self) -> SentenceTransformer:
+        model = copy.copy(self.model)  # the user's object keeps its prompts
+        set_prompts(model, self.settings)
+        model.similarity_fn_name = self.settings.similarity or model.similarity_fn_name
+        return model.eval()
+
+    def encoder(self, device: str, task: str) -> Any:
+        if isinstance(self.model, SentenceTransformer):
+            return Encoder(self.open_model(), task, self.batch_tokens)
+        return SimpleNamespace(encode=functools.partial(self._vectors, task))
+
+    def _vectors(self, task: str, texts: Sequence[str]) -> Halves:
+        prompt = (self.settings.query_prompt if task == "query" else self.settings.passage_prompt) or ""
+        rows = called(self.model, (f"encode_{task}", "encode"), [prompt + each for each in texts], self.texts_a_call, 2)
+        rows = rows if self.settings.similarity == "dot" else torch.nn.functional.normalize(rows, dim=1)
+        halves: Halves = rows.half().numpy()
+        if not np.isfinite(halves).all():
+            raise InputError(f"{self.settings.name}: vectors hold numbers that 16 bits cannot")
+        return halves

@@ -1,6 +1,6 @@
-"""Devices and precision: which devices there are, work spread over them, models converted with their heads in fp32.
+"""Devices and precision: find devices, spread work over devices, and convert models to 16 bits with heads in fp32.
 
-A head turns hundreds of numbers into one score or one vector. In 16 bits, scores that differ round to the same number.
+A head turns hundreds of numbers into one score or one vector. In 16 bits, different scores round to the same number.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Work:
-    """Devices and batch sizes of a computation. They change no result beyond its last digits.
+    """Devices and batch sizes of a computation. They change only the last digits of a result.
 
     Attributes:
-        devices: as :func:`devices_of` gives them: a process each.
+        devices: names from :func:`devices_of`. Each device has a process.
         dtype: fp32, fp16 or bf16 (:func:`dtype_of`).
-        batch_tokens: of a batch, padding included.
-        tokenizers: processes a device that tokenise.
-        parallel: questions at a time to a model behind an endpoint.
+        batch_tokens: tokens per batch, padding included.
+        tokenizers: processes per device that tokenise.
+        parallel: simultaneous requests to a model behind an endpoint.
     """
 
     devices: tuple[str, ...]
@@ -47,17 +47,17 @@ class Work:
 
 
 def work_of(args: argparse.Namespace) -> Work:
-    """The work that the options of :data:`.settings.DEVICE` and ``PAIRS`` ask for."""
+    """Read the options :data:`.settings.DEVICE` and :data:`.settings.PAIRS`."""
     devices = tuple(devices_of(args.device))
     tokens = args.batch_tokens or batch_tokens(devices[0])
     own = args.tokenizers
-    if own is None:  # on a CPU the model needs the cores; 8 processes tokenise more than a card encodes
+    if own is None:  # on a CPU the model needs all cores; 8 processes tokenise faster than a GPU encodes
         own = 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
     return Work(devices, dtype_of(args.dtype, devices[0]), tokens, own)
 
 
 def devices_of(wanted: str | None) -> list[str]:
-    """The devices that ``--device`` names. Raises :class:`InputError` for one that is not there."""
+    """Return the devices that ``--device`` names. Raises :class:`InputError` for a device that the machine lacks."""
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     if wanted is None or wanted == "cuda":
         if wanted and not gpus:
@@ -72,29 +72,30 @@ def devices_of(wanted: str | None) -> list[str]:
 
 
 def dtype_of(wanted: str, device: str) -> str:
-    """Return the precision (fp32, fp16 or bf16) that ``--dtype`` means on a device.
+    """Return the precision (fp32, fp16 or bf16) that ``--dtype`` selects on a device.
 
-    ``auto`` is fp32 on every CPU, whatever its units, so that every CPU gives the same figures.
+    ``auto`` is fp32 on every CPU, even with units for bf16, so that all CPUs give the same figures.
     """
     return wanted if wanted != "auto" else "fp32" if device == "cpu" else "fp16"
 
 
 def computes_bf16(device: str) -> bool:
-    """True if the device is a GPU with units for bf16: trainings use them unless the recipe says otherwise."""
+    """True if the device is a GPU with bf16 units. Trainings use bf16 there by default."""
     return device.startswith("cuda") and bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def batch_tokens(device: str) -> int:
-    """Tokens, padding included, that a batch may have: 256 texts of 384 tokens on a GPU, 32 on a CPU."""
+    """Return the default tokens of a batch, padding included: 256 texts of 384 tokens on a GPU, 32 on a CPU."""
     return 384 * (32 if device == "cpu" else 256)
 
 
 def over_devices(
     function: Callable[[Task, str], Result], tasks: Iterable[Task], devices: Sequence[str]
 ) -> Iterator[Result]:
-    """``function(task, device)`` for every task, in their order: here for one device, else a process a device.
+    """Yield ``function(task, device)`` for every task, in the tasks' order.
 
-    ``function`` is a module's; it keeps the model that it opened (``functools.lru_cache``).
+    Several devices have a process each. One device is used by this process. ``function`` must be importable, and should
+    cache its opened model, for example by ``functools.lru_cache``.
     """
     with process_pool(len(devices)) as pool:
         call = functools.partial(_on_own_device, function, tuple(devices))
@@ -102,46 +103,46 @@ def over_devices(
 
 
 def _on_own_device(function: Callable[[Task, str], Result], devices: tuple[str, ...], task: Task) -> Result:
-    # The processes of a pool are numbered one after the other, at the end of their names; here it is MainProcess.
+    # A pool numbers its processes at the end of their names. Outside a pool the name is MainProcess, without a number.
     number = multiprocessing.current_process().name.rpartition("-")[2]
     return function(task, devices[int(number) % len(devices) if number.isdecimal() else 0])
 
 
 def compile_transformers(model: nn.Module) -> None:
-    """Compile the transformers of a model in place, once for batches of any shape. The weights keep their names.
+    """Compile the transformers of a model in place, once for batches of any shape. The names of weights do not change.
 
-    torch.compile takes about a minute at the first batches, so it pays for long work on a GPU alone.
+    torch.compile takes about a minute at the first batches, so it pays only for long work on a GPU.
     """
     for module in [model] if isinstance(model, PreTrainedModel) else model.children():
         if isinstance(module, PreTrainedModel):
-            # Not module.compile(): sentence-transformers calls forward itself.
+            # module.compile() would have no effect, because sentence-transformers calls forward itself.
             module.forward = torch.compile(module.forward, dynamic=True)  # type: ignore[method-assign]
         else:
             compile_transformers(module)
 
 
 def moved(model: Any, device: str, dtype: str) -> Any:
-    """The model, which is in fp32, on a device, in a precision, for use, not for training. Its heads stay in fp32."""
+    """Convert an fp32 model to a precision, except its heads, and move it to a device, in evaluation mode."""
     heads = [] if dtype == "fp32" else list(_heads(model))
-    weights = [{name: each.clone() for name, each in head.state_dict().items()} for head in heads]
+    weights = [{name: tensor.clone() for name, tensor in head.state_dict().items()} for head in heads]
     model.to(dtype=DTYPES[dtype])
-    for head, kept in zip(heads, weights, strict=True):
-        # Assigned, not copied: a language model's head may share its matrix with the embeddings.
-        head.load_state_dict(kept, assign=True)
-        head.float()  # buffers that are no part of the state
+    for head, state in zip(heads, weights, strict=True):
+        # Assign, because a copy would also change the embeddings if a language model's head shares their matrix.
+        head.load_state_dict(state, assign=True)
+        head.float()  # for buffers outside the state
     if heads:
         widen_heads(model)
     return model.to(device=device).eval()
 
 
 def widen_heads(model: nn.Module) -> None:
-    """Have a model's heads, whose weights are in fp32, compute in fp32 whatever they are given, under autocast too."""
+    """Make a model's fp32 heads compute in fp32, also for 16-bit inputs and under autocast."""
     for head in _heads(model):
         vars(head)["forward"] = functools.partial(_in_fp32, head.forward)
 
 
 def _heads(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules of a sentence-transformers model that follow its encoder: poolers, projections, classifiers."""
+    """Yield the modules of a sentence-transformers model that follow its encoder: poolers, projections, classifiers."""
     for module in model.children():
         if isinstance(module, Router):
             for tower in module.sub_modules.values():

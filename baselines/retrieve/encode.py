@@ -1,9 +1,9 @@
 """Embed a release's passages or queries by a dual-encoder.
 
 The embeddings are 16-bit floats in NumPy files that can be memory-mapped. Row n is passage n of the release. Finished
-files are kept, so that an interrupted command resumes when it is started again. Each GPU has one process, which holds
-the texts and embeddings of one file in memory. A finished directory that was made from the same release, model and
-options is left as it is. Its manifest.json records the precision that the model computed in.
+files are retained, so an interrupted command resumes when it is started again. Each GPU has one process, which loads
+the texts and embeddings of one file into memory. A finished directory from the same release, model and options is not
+encoded again. Its manifest.json records the model's precision.
 
 The passages are unpacked once into $XDG_CACHE_HOME (or ~/.cache)/dureader_retrieval/texts.
 
@@ -30,22 +30,19 @@ from builders.store.reader import open_release
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--release")
     add_set(parser)
-    parser.add_argument("--model", required=True, metavar="M", help="a sentence-transformers model: hub name or folder")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the directory of embeddings")
+    parser.add_argument("--model", required=True, metavar="M", help="sentence-transformers model: hub name or folder")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory of embeddings to write")
     parser.add_argument("--queries", action="store_true", help="encode queries instead of passages")
-    parser.add_argument("--split", help="whose queries (with --queries; default: dev)")
+    parser.add_argument("--split", help="split of the queries, with --queries (default: dev)")
     parser.add_argument(
-        "--shard-rows",
-        type=whole_number(1),
-        metavar="N",
-        help="rows of a file (default: 131,072 on a GPU, 8,192 on a CPU)",
+        "--shard-rows", type=whole_number(1), metavar="N", help="rows per file (default: GPU 131,072, CPU 8,192)"
     )
     add_options(parser, *PAIRS, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:
     if args.split and not args.queries:
-        raise InputError("--split goes with --queries: passages have no split")
+        raise InputError("--split needs --queries, because passages have no split")
     check_models(args.model)
     from baselines.retrieve.dense import Dense
     from baselines.retrieve.devices import work_of

@@ -1,11 +1,11 @@
-"""Texts through a model in batches of like lengths, tokenised ahead by a thread or by processes.
+"""Run texts through a model in batches of similar lengths. Batches are prefetched (tokenised) by a thread or processes.
 
-The tokenizers of transformers cut the texts of a batch on all cores. What Python does with their result takes 0.1 ms a
-passage, in one thread at a time, so one process reaches some 7,000 passages a second. Several processes reach more, but
-each needs up to half a minute to load the libraries.
+The tokenizers of transformers use all cores. Python then needs 0.1 ms per passage in one thread, so one process
+tokenises at most 7,000 passages a second. Several processes are faster, but each needs up to half a minute to load the
+libraries.
 
-The embeddings are those of ``SentenceTransformer.encode_query`` and ``encode_document`` (their prompts, lengths and
-Router), the scores the logits of ``CrossEncoder.predict``.
+Embeddings equal those of ``SentenceTransformer.encode_query`` and ``encode_document`` (prompts, lengths, Router).
+Scores equal the logits of ``CrossEncoder.predict``.
 """
 
 from __future__ import annotations
@@ -32,43 +32,46 @@ from builders.core.jobs import can_start_processes, in_order, in_threads, start_
 
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
-Compute = Callable[[dict[str, Any]], Any]  # of the tokens of a batch
+Compute = Callable[[dict[str, Any]], Any]  # a function of the tokens of a batch
 Result = TypeVar("Result")
-_AHEAD = 8  # batches that a thread tokenises before they are needed
-_AHEAD_EACH = 2  # that a process does
-MANY = 100_000  # texts at once for which processes are started
-_BYTES_A_TOKEN = 3  # UTF-8: of a Chinese character, and about that of a piece of an English word
-_MOST = 2_048  # texts in a batch, however short
+_AHEAD = 8  # batches that a thread prefetches
+_AHEAD_EACH = 2  # batches that each process prefetches
+MANY = 100_000  # smallest number of texts for which processes are used
+_BYTES_A_TOKEN = 3  # in UTF-8: a Chinese character, and about an English WordPiece
+_MOST = 2_048  # largest number of texts in a batch
 _LONG = "的 " * 5_000
-_ROWS = 1 << 14  # widened at a time: 50 MB in 32 bits at 768 dimensions
+_ROWS = 1 << 14  # rows converted at once: 50 MB in 32 bits at 768 dimensions
 
 
 class Prefetcher:
-    """Tokenises batches of texts (of a query and a passage each, for a cross-encoder) while earlier ones are computed.
+    """Tokenise batches of texts, or of (query, passage) pairs, while the model computes earlier batches.
 
     Args:
-        model: the SentenceTransformer or CrossEncoder whose ``preprocess`` is called; processes get it without weights.
-        given: what else ``preprocess`` is given: the prompt, the task.
-        processes: how many, for :data:`MANY` texts at once or more; a thread for fewer, or where 0. They are started
-            once and end with this object.
-        pin: put the tensors into memory that a GPU reads while it computes.
+        model: the SentenceTransformer or CrossEncoder whose ``preprocess`` is called. Processes get it without weights.
+        given: further arguments of ``preprocess``: the prompt and the task.
+        processes: number of processes for calls with at least :data:`MANY` texts. Other calls use a thread. The
+            processes are started once and end with this object.
+        pin: pin the tensors' memory, so that a GPU copies it while it computes.
     """
 
     def __init__(self, model: Any, given: dict[str, Any], processes: int = 0, *, pin: bool = False) -> None:
         self._model, self._given, self._processes, self._pin = model, given, processes, pin
         self._pool: ProcessPoolExecutor | None = None
         if processes and can_start_processes():
-            # Not forked: this process has threads, and may hold a GPU.
+            # Forking is unsafe, because this process has threads and may use a GPU.
             context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
             given_to_each = without_weights(model), given
             self._pool = ProcessPoolExecutor(processes, context, initializer=_start, initargs=given_to_each)
 
     def tokens(self, texts: list[Any]) -> dict[str, Any]:
-        """The tokens of one batch, at once."""
+        """Tokenise one batch without prefetching."""
         return preprocess(self._model, texts, **self._given)
 
     def __call__(self, batches: Iterable[list[Any]], texts: int = MANY) -> Iterator[dict[str, Any]]:
-        """The tokens of every batch, ``texts`` in all. Raises :class:`.jobs.WorkerDied` where a process is killed."""
+        """Yield the tokens of every batch. ``texts`` is the number of texts in all batches.
+
+        Raises :class:`.jobs.WorkerDied` if a process is killed.
+        """
         if self._pool is None or texts < MANY:
             yield from in_threads(lambda texts: self._pinned(self.tokens(texts)), batches, threads=1, ahead=_AHEAD)
             return
@@ -84,11 +87,11 @@ class Prefetcher:
 
 
 def preprocess(model: Any, texts: Sequence[Any], **given: Any) -> dict[str, Any]:
-    """Return what ``model.preprocess(texts, **given)`` returns, of a SentenceTransformer or a CrossEncoder.
+    """Tokenise texts as ``model.preprocess(texts, **given)`` of sentence-transformers does, but faster.
 
-    transformers walks through every number in Python before it makes a tensor, which takes a third of the time: it is
-    asked for plain lists (``processing_kwargs`` is the library's option for that), and NumPy makes the tensors. But
-    where the library itself looks at the tensors: of queries that are expanded, and of what is padded on the left.
+    transformers visits every number in Python before it makes a tensor, which takes a third of the time. So it returns
+    lists (by the library's ``processing_kwargs``), and NumPy makes the tensors. Late-interaction models, and
+    cross-encoders that are language models, get the library's tensors, because their ``preprocess`` modifies tensors.
     """
     if isinstance(model, MultiVectorEncoder) or any(isinstance(module, LogitScore) for module in model):
         found: dict[str, Any] = model.preprocess(list(texts), **given)
@@ -102,50 +105,50 @@ def _is_rows(value: Any) -> bool:
 
 
 def without_weights(model: torch.nn.Module) -> Any:
-    """A copy of a model whose weights have shapes but no numbers (device meta): its tokenizer and settings."""
+    """Return a copy of a model with its tokenizer and settings, and with meta tensors in place of the weights."""
     weights = chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor.detach().to("meta") for tensor in weights})
 
 
-_own: dict[str, Any] = {}  # what a process tokenises by
+_own: dict[str, Any] = {}  # the arguments of ``preprocess`` in a tokenising process
 
 
 def _start(model: Any, given: dict[str, Any]) -> None:
     start_worker()
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the other cores have processes of their own
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # other processes use the other cores
     _own.update(model=model, **given)
 
 
 def _arrays(texts: list[Any]) -> dict[str, Any]:
-    """As ``preprocess``, with arrays: a tensor would lie in shared memory, which dies with its process."""
+    """Return arrays from ``preprocess``, because a tensor's shared memory would end with its process."""
     found = preprocess(texts=texts, **_own)
     return {name: each.numpy() if torch.is_tensor(each) else each for name, each in found.items()}
 
 
 class Side:
-    """A model that is given texts in batches: an encoder for queries or for passages, or a cross-encoder.
+    """A model that computes batches of texts: an encoder of queries or passages, or a cross-encoder.
 
     Args:
-        model: of sentence-transformers, on its device.
-        task: query or document; empty for a cross-encoder.
-        tokens: of a batch, padding included; None: as the device takes it.
-        tokenizers: processes that tokenise many texts, 0 for a thread.
+        model: a model of sentence-transformers on its device.
+        task: query or document. Empty for a cross-encoder.
+        tokens: tokens per batch, padding included. None: the device's default.
+        tokenizers: processes that tokenise many texts. 0: a thread.
     """
 
-    problem = "the model's embeddings hold numbers that 16 bits cannot"
+    problem = "the model's embeddings have numbers that are too large for 16 bits"
 
     def __init__(self, model: Any, task: str, tokens: int | None = None, tokenizers: int = 0) -> None:
         self.model, self.task, self.device = model, task, torch.device(model.device)
         self._tokens = tokens or batch_tokens(self.device.type)
         given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
         self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
-        # Of a text that is longer than the model reads. It also sets the tokenizer up, which no thread may do later.
+        # The length of a text that exceeds the limit. This call also sets up the tokenizer, which is unsafe in threads.
         self._longest = int(self._prefetcher.tokens([_LONG if task else ("的", _LONG)])["input_ids"].shape[-1])
 
     def batches(
         self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
-        """(the numbers of the texts of a batch, ``compute`` of its tokens), for every batch."""
+        """Yield (indices of the batch's texts, ``compute`` of the batch's tokens) for every batch."""
         places = list(batches(np.array([_size(text) for text in texts], np.int64), self._longest, self._tokens))
         tokenised = self._prefetcher(([texts[number] for number in batch] for batch in places), len(texts))
         with torch.inference_mode():
@@ -157,34 +160,35 @@ class Side:
                 yield batch, compute(moved)
 
     def computed(self, texts: Sequence[Any], compute: Compute) -> npt.NDArray[Any]:
-        """``compute`` of all texts in the texts' order; nothing waits for the device before the last batch is queued.
+        """Return ``compute`` of all texts in the texts' order. All batches are queued before the device is awaited.
 
-        Raises :class:`InputError` where a number is not finite.
+        Raises :class:`InputError` if a number is not finite.
         """
         every: torch.Tensor | None = None
         for batch, computed in self.batches(texts, compute):
             if every is None:
-                # Once for all: small results kept between large passing ones would split the memory of those.
+                # Allocate once, because small results between large temporary tensors would fragment the memory.
                 every = torch.empty((len(texts), *computed.shape[1:]), dtype=computed.dtype, device=self.device)
             every[torch.from_numpy(batch).to(self.device, non_blocking=True)] = computed
-        assert every is not None  # there is a text
+        assert every is not None  # ``texts`` is not empty
         found: npt.NDArray[Any] = every.cpu().numpy()
         self.expect_finite(found)
         return found
 
     def expect_finite(self, *found: npt.NDArray[Any]) -> None:
-        """Refuse numbers that are not finite: the model's precision, or 16 bits, cannot hold what it computes."""
-        if not all(np.isfinite(each).all() for each in found):
+        """Refuse numbers that are not finite, because they exceed the range of the model's precision or of 16 bits."""
+        if not all(np.isfinite(array).all() for array in found):
             raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
 
 
 class Encoder(Side):
-    """A dual-encoder's side for queries or for passages."""
+    """The query or passage encoder of a dual-encoder."""
 
     def encode(self, texts: Sequence[str]) -> Halves:
-        """Embeddings, shape (texts, dimensions), in the texts' order; unit length where the model compares by cosine.
+        """Return embeddings of shape (texts, dimensions), in the texts' order.
 
-        Raises :class:`InputError` where a number is too large for 16 bits.
+        They have unit length if the model compares by cosine. Raises :class:`InputError` if a number is too large for
+        16 bits.
         """
         return self.computed(texts, self._embed)
 
@@ -194,23 +198,23 @@ class Encoder(Side):
             embeddings = embeddings[..., : self.model.truncate_dim]
         if self.model.similarity_fn_name == "cosine":
             embeddings = torch.nn.functional.normalize(embeddings.float(), dim=1)
-        halves: torch.Tensor = embeddings.half()  # they stay on the device until all texts are done
+        halves: torch.Tensor = embeddings.half()  # these stay on the device until all texts are encoded
         return halves
 
 
 class CrossScorer(Side):
-    """A cross-encoder's scores of (query, passage) pairs: logits, which, unlike its sigmoid, never meet at 1.
+    """Score (query, passage) pairs by a cross-encoder's logits. Unlike sigmoids, logits do not tie at 1.
 
-    Of two outputs it is their difference, which ranks as the probability of the second does.
+    The score of a model with two outputs is their difference, which ranks like the probability of the second output.
     """
 
-    problem = "the cross-encoder gives scores that are not finite"
+    problem = "the cross-encoder returns scores that are not finite"
 
     def __init__(self, model: CrossEncoder, tokens: int | None = None, tokenizers: int = 0) -> None:
         super().__init__(model, "", tokens, tokenizers)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Floats:
-        """The logit of every pair, shape (pairs,), in the pairs' order."""
+        """Return the score of every pair, shape (pairs,), in the pairs' order."""
         return self.computed(pairs, self._score)
 
     def _score(self, features: dict[str, Any]) -> torch.Tensor:
@@ -220,10 +224,9 @@ class CrossScorer(Side):
 
 
 def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
-    """The numbers of the texts of each batch: texts of like sizes (bytes of UTF-8), the longest first.
+    """Yield the indices of each batch's texts: texts of similar sizes (bytes of UTF-8), the longest first.
 
-    A batch has at most ``tokens`` tokens, padding included, as far as bytes tell; the same sizes give the same
-    batches.
+    A batch has at most ``tokens`` tokens, padding included, estimated from bytes. The same sizes give the same batches.
     """
     order = np.argsort(-sizes, kind="stable")
     expected = np.minimum(sizes[order] // _BYTES_A_TOKEN + 2, longest)
@@ -236,17 +239,17 @@ def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator
 
 
 def widened(block: Halves) -> Floats:
-    """The numbers in 32 bits. By PyTorch, which converts ten times as fast as NumPy does."""
+    """Convert to 32 bits by PyTorch, which is ten times as fast as NumPy."""
     wide: Floats = torch.from_numpy(np.ascontiguousarray(block)).float().numpy()
     return wide
 
 
 def largest_norm(block: Halves) -> float:
-    """The length (Euclidean norm) of the longest row."""
+    """Return the largest Euclidean norm of a row."""
     blocks = (widened(block[start : start + _ROWS]) for start in range(0, len(block), _ROWS))
     squares = [np.einsum("ij,ij->i", wide, wide).max() for wide in blocks]
     return float(np.sqrt(np.max(squares, initial=0)))
 
 
 def _size(text: str | tuple[str, str]) -> int:
-    return len(text.encode()) if isinstance(text, str) else sum(len(each.encode()) for each in text)
+    return len(text.encode()) if isinstance(text, str) else sum(len(part.encode()) for part in text)

@@ -1,4 +1,4 @@
-"""``models.toml``: the settings of families of models, each with its source; the settings that `run` uses."""
+"""Resolve the settings of a model from options, the family table ``models.toml``, or the model's files."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from builders.core.typed import typed
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 NO_FAMILY = "none"
 OWN = "the model's own files"
-# What both an option and a family may say, and what an option alone says.
+# Settings of options and families, and settings of options only.
 _SHARED = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
 _OPTIONS = ("truncate_dim", "normalize")
-WITH = " with "  # a value of two sources: a template of the one, the words in it of the other
+WITH = " with "  # joins the two sources of a value: a template and the words in the template
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
-    """Models that are used alike; ``None``: their own files decide. The values are explained in ``models.toml``.
+    """Models that share settings. ``None`` means the model's files. ``models.toml`` explains the values.
 
     Attributes:
-        said: by a value's key, the names of its sources, one or two with " with " between them.
+        said: sources by the name of a setting: one source, or two sources joined by " with ".
     """
 
     models: list[str]
@@ -48,9 +48,9 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Declared(Struct, frozen=True, forbid_unknown_fields=True):
-    """All families, by name, and the sources that they name.
+    """All families and sources, by name.
 
-    A source is a ``file`` (or issue) of a ``repository``, at the ``commit`` where it was read.
+    A source is a ``file`` (or issue) of a ``repository``, at the ``commit`` that was read.
     """
 
     families: dict[str, Family]
@@ -59,37 +59,37 @@ class Declared(Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def declared() -> Declared:
-    """The declarations that come with the project."""
+    """Read ``models.toml``."""
     return typed(read_toml(FAMILIES), Declared, FAMILIES)
 
 
 def family_of(model: str) -> str:
-    """The name of a model's family; empty where none is declared.
+    """Return the name of a model's family, or "" if no family has the model.
 
-    Names on the hub are compared without regard to case. Of a folder its own name counts: ``models/bge-small-zh-v1.5``
-    is taken for the model of that name, and where two have it for the one that needs no code of its own.
+    Case is ignored in hub names. A folder is recognised by the last part of its path: ``models/bge-small-zh-v1.5`` is
+    treated as the hub model with this last part. If two families have the name, the family without remote code wins.
     """
     is_folder = Path(model).is_dir()
-    wanted = (Path(os.path.abspath(model)).name if is_folder else model).casefold()  # a link is known by its own name
+    wanted = (Path(os.path.abspath(model)).name if is_folder else model).casefold()  # abspath does not follow links
     found = [
         (family.remote_code, name)
         for name, family in declared().families.items()
-        if wanted in ((each.rpartition("/")[2] if is_folder else each).casefold() for each in family.models)
+        if wanted in ((known.rpartition("/")[2] if is_folder else known).casefold() for known in family.models)
     ]
     return min(found)[1] if found else ""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """The settings of a model, resolved from the options, the declaration of its family, and its own files.
+    """The resolved settings of a model.
 
     Attributes:
-        settings: of the model.
-        kind: of the model (:data:`.index.RETRIEVERS`).
-        family: its name in models.toml; empty where the model is of none.
-        sources: by the name of a setting, where it comes from: an option, or models.toml with the place of the value.
-        pooling: what the family declares, whoever decides.
-        plain: True if the model is an encoder without files of sentence-transformers: the library's defaults hold.
+        settings: the settings.
+        kind: the kind of model (:data:`.index.RETRIEVERS`).
+        family: name of the family in models.toml, or "".
+        sources: the source of each setting by its name: an option, or models.toml with repository and file.
+        pooling: the family's pooling, even if an option overrides it.
+        plain: True for an encoder without files of sentence-transformers, so that the library's defaults apply.
     """
 
     settings: ModelSettings
@@ -100,12 +100,12 @@ class Resolved:
     plain: bool
 
     def source(self, key: str) -> str:
-        """The source of a setting."""
+        """Return the source of a setting."""
         return self.sources.get(key) or ("the library's default" if key == "pooling" and self.plain else OWN)
 
 
 def resolve(args: argparse.Namespace) -> Resolved:
-    """Resolve the settings of the model of `run`, at its commit. Raises :class:`InputError`."""
+    """Resolve the settings of the model of `run`, and its commit. Raises :class:`InputError`."""
     known = declared().families
     name = family_of(args.model) if args.family is None else args.family
     if args.family not in (None, NO_FAMILY, *known):
@@ -113,21 +113,21 @@ def resolve(args: argparse.Namespace) -> Resolved:
     name = "" if name == NO_FAMILY else name
     family = known.get(name) or Family(models=[args.model], said={})
     if family.remote_code and not args.trust_remote_code:
-        other = f"; {family.instead} is the same model without it" if family.instead else ""
+        other = f", or use {family.instead}, the same model without code" if family.instead else ""
         raise InputError(
-            f"needs Python code of its own repository, which is not run unless --trust-remote-code is given{other}",
+            f"needs Python code of its repository; read the code, then add --trust-remote-code{other}",
             path=args.model,
         )
     if args.trust_remote_code and not args.revision and not Path(args.model).is_dir():
-        log.warning("--trust-remote-code without --revision runs whatever the repository holds today")
+        log.warning("--trust-remote-code without --revision runs the repository's latest code; add --revision COMMIT")
     opened = ModelSettings(
         args.model, revision=commit_of(args.model, args.revision), trust_remote_code=args.trust_remote_code
     )
     kind, plain = args.kind or kind_of_model(opened), model_file(opened, "modules.json") is None
     if kind == "cross":
-        raise InputError("is a re-ranker (cross): `python -m baselines rerank --run RUN` takes it", path=args.model)
+        raise InputError("is a re-ranker (cross); use `python -m baselines rerank --run RUN`", path=args.model)
     values, sources = _chosen(args, name, family)
-    # The pooling of a dual-encoder's own files is compared with the declaration afterwards; other kinds have none.
+    # A family's pooling only replaces a default. The pooling of a dual-encoder's own files is compared with it later.
     if args.pooling is None and not (plain and kind == "dense"):
         values.pop("pooling", None)
     if args.similarity is None and (args.normalize is not None or kind != "dense"):
@@ -138,9 +138,9 @@ def resolve(args: argparse.Namespace) -> Resolved:
 
 
 def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:
-    """(the values, the sources) of the settings that an option or the family has, by their names."""
+    """Return (values, sources) by name of the settings that an option or the family sets."""
     if args.prompt_name and args.query_prompt is not None:
-        raise InputError("--prompt-name and --query-prompt both name the query's prompt; expected one of them")
+        raise InputError("--prompt-name and --query-prompt both set the query's prompt; expected one of them")
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""Models on the hub: the commit that a name stands for, and the libraries' own output silenced."""
+"""Models on the hub: resolve names to commits, and silence the output of the libraries."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from builders.core.errors import InputError, log
 from builders.core.hub import COMMIT, OTHER_HUB, clear_errors, commit_in
 
-_ANSWER, _PATIENCE = 5.0, 8.0  # seconds for an answer, and for everything, names and certificates included
-_FIRST = ("config.json", "modules.json")  # a model has one of them
+_ANSWER, _PATIENCE = 5.0, 8.0  # timeouts in seconds: of an answer, and in total with DNS and TLS
+_FIRST = ("config.json", "modules.json")  # every model has at least one of these files
 
 
 def quiet_libraries() -> None:
-    """Silence the model libraries' own progress bars and hints: the command has its own bar and log."""
-    import huggingface_hub  # noqa: F401 (hangs its own handler in)
+    """Silence the progress bars and hints of the model libraries, because the verbs have a bar and a log."""
+    import huggingface_hub  # noqa: F401 (adds a log handler, which is removed below)
     from transformers.utils import logging as transformers_logging
 
     of_transformers: Any = transformers_logging  # its functions have no types
@@ -26,26 +26,26 @@ def quiet_libraries() -> None:
     of_transformers.set_verbosity_error()
     for name in ("sentence_transformers", "matplotlib", "accelerate"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("huggingface_hub").handlers.clear()  # it prints again what goes to the command's log
+    logging.getLogger("huggingface_hub").handlers.clear()  # the handler would print messages of the verb's log twice
 
 
 def commit_of(name: str, revision: str = "", option: str = "--revision") -> str:
-    """Return the commit that a model on the hub stands for at ``revision`` (a commit, tag or branch; empty: main).
+    """Return the commit of a model on the hub at ``revision`` (commit, tag or branch; empty: main), or "" for a folder.
 
-    Empty where ``name`` is a directory. Raises :class:`InputError` within seconds where neither the hub nor the
-    libraries' cache has it; the libraries would ask, file by file, for minutes. ``option``: that gave the revision.
+    ``option`` is the option with the revision, for the error. Raises :class:`InputError` within seconds if neither the
+    hub nor the libraries' cache has the model. The libraries would retry for minutes.
     """
     if revision and Path(name).is_dir():
-        raise InputError(f"is a directory; {option} is of models on the hub", path=name)
+        raise InputError(f"is a directory; expected {option} only with a model on the hub", path=name)
     return model_commit(name, revision, "a directory needs no hub") or ""
 
 
-@functools.lru_cache  # of a model that is opened, or started from, several times
+@functools.lru_cache  # a run resolves the same model several times
 def model_commit(model: str, revision: str, otherwise: str) -> str | None:
-    """The commit that a model on the hub stands for now; None where ``model`` is a folder.
+    """Return the current commit of a model on the hub, or None if ``model`` is a folder.
 
-    Asked of the hub; where it cannot be, the libraries' cache says which one it holds. Raises :class:`InputError`, with
-    what may be done ``otherwise``, where neither knows one.
+    If the hub does not answer, the commit in the libraries' cache is returned. Raises :class:`InputError` if the cache
+    lacks the model too. ``otherwise`` is advice at the end of the message.
     """
     from huggingface_hub import constants
 
@@ -70,13 +70,13 @@ def model_commit(model: str, revision: str, otherwise: str) -> str | None:
 
 
 def cached_commit(model: str, revision: str = "") -> str | None:
-    """The commit that the libraries' cache holds of a hub model's revision (empty: its main branch); None: nothing."""
+    """Return the commit of a model's revision (empty: main branch) in the libraries' cache, or None."""
     from huggingface_hub import try_to_load_from_cache
 
     for name in _FIRST:
         try:
             path = try_to_load_from_cache(model, name, revision=revision or None)
-        except ValueError:  # no name of a repository
+        except ValueError:  # ``model`` is no valid name of a repository
             return None
         if isinstance(path, str):
             return Path(path).parent.name  # .../snapshots/COMMIT/config.json
@@ -84,9 +84,9 @@ def cached_commit(model: str, revision: str = "") -> str | None:
 
 
 def hub_commit(model: str, revision: str) -> str:
-    """The commit that the hub has of a model's revision (empty: its main branch), asked for once.
+    """Ask the hub for the commit of a model's revision (empty: main branch), without retries.
 
-    Raises :class:`InputError` where the hub has no such model or revision, TimeoutError after some seconds.
+    Raises :class:`InputError` if the hub lacks the model or revision, and TimeoutError after some seconds.
     """
     from huggingface_hub import HfApi
 
@@ -98,12 +98,12 @@ def hub_commit(model: str, revision: str) -> str:
                 info = api.model_info(model, revision=revision or None, timeout=_ANSWER)
                 commit = commit_in(info, model)
                 names = {sibling.rfilename for sibling in info.siblings or []}
-                # A file asked for by the branch's name: without a hub, the cache knows then where the branch was.
+                # Downloading a file by the branch's name stores the branch's commit in the cache, for offline use.
                 for name in [name for name in _FIRST if name in names][:1]:
                     commit = Path(api.hf_hub_download(model, name, revision=revision or None)).parent.name
             answer.set_result(commit)
         except BaseException as error:
             answer.set_exception(error)
 
-    threading.Thread(target=ask, daemon=True).start()  # name look-ups know no limit
+    threading.Thread(target=ask, daemon=True).start()  # a thread, because DNS look-ups have no timeout
     return answer.result(timeout=_PATIENCE)

@@ -1,11 +1,10 @@
-"""Indexes of texts: encoded a chunk of rows at a time by any process, verified, resumed after a kill.
+"""Indexes of texts: encoded in chunks of rows by several processes, verified, and resumed after an interruption.
 
 An index is a directory of NumPy files and ``manifest.json``, which is written last. A chunk is a file, or a folder of
-files where a kind of model keeps several arrays. Row n of all chunks together is row n of the split of the release that
-the manifest names by its fingerprint, so no ids are kept. The manifest says what was encoded (``of``: passages or
-queries, ``config``, ``split``, ``fingerprint``), by what (``model``: name and fingerprint, ``similarity``) and lists
-the files under ``shards``. It holds no times and no machine's paths. :class:`Index` with chunks of 16-bit floats of
-shape (rows, dimensions) is what `encode` calls a directory of embeddings.
+files for models with several arrays. Row n of all chunks together is row n of a split of the release, so ids are not
+stored. The manifest records the source (``of``: passages or queries, ``config``, ``split``, ``fingerprint``), the model
+(``model``: name and fingerprint, ``similarity``) and the files (``shards``). It has no times and no local paths. The
+directories of embeddings that `encode` writes are indexes with chunks of 16-bit floats, shape (rows, dimensions).
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit
 
-# 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.
+# A chunk takes 200 MB at 768 dimensions, or a few minutes on a CPU. An interruption loses at most one chunk per device.
 ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
 NAME, MANIFEST = "dureader_retrieval embeddings", "manifest.json"
 _REMEDY = "encode it again"
-_HEADERS = threading.Lock()  # NumPy reads a file's head by ast, which in Python 3.11 two threads may not do at once
+_HEADERS = threading.Lock()  # NumPy parses a file's header by ast, which is not thread-safe in Python 3.11
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
 
 
 class File(FileEntry, frozen=True):
-    """A file of an index; ``longest``: of 16-bit vectors, a little more than the length of the longest, else 0."""
+    """A file of an index. ``longest`` is the largest norm of 16-bit vectors, rounded up, and 0 for other arrays."""
 
     longest: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
@@ -67,7 +66,7 @@ class _Model(msgspec.Struct):
 
 
 class _Manifest(msgspec.Struct):
-    """The fields of a manifest that are read; the others are only compared as a whole."""
+    """The fields of a manifest that are read by name. The other fields are only compared as a whole."""
 
     name: Literal["dureader_retrieval embeddings"]
     format: Literal[1]
@@ -81,7 +80,7 @@ class _Manifest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Index:
-    """An index, opened. ``chosen``: only these rows (ascending) are seen, numbered from 0, in their order."""
+    """An open index. ``chosen`` limits it to some rows (ascending), which are then numbered from 0."""
 
     path: Path
     manifest: dict[str, Any]
@@ -90,12 +89,12 @@ class Index:
 
     @classmethod
     def read(cls, path: Path) -> Index:
-        """Read the manifest in a directory. Raises :class:`InputError` where there is none."""
+        """Read the manifest of a directory. Raises :class:`InputError` if it is missing or damaged."""
         try:
             files = read_json(path / MANIFEST, _Manifest, _REMEDY).shards
         except (FileNotFoundError, NotADirectoryError):
             raise InputError(
-                f"not a directory of embeddings (no {MANIFEST}); `python -m baselines encode` makes one", path=path
+                f"not a directory of embeddings (no {MANIFEST}); make one by `python -m baselines encode`", path=path
             ) from None
         index = cls(path, read_json(path / MANIFEST, dict[str, Any]), files)
         expected = [chunk_name(index.manifest["of"], number, len(index.chunks)) for number in range(len(index.chunks))]
@@ -108,7 +107,7 @@ class Index:
 
     @functools.cached_property
     def chunks(self) -> list[str]:
-        """The names of the chunks: each a file without its suffix, or a folder."""
+        """The names of the chunks: files without suffix, or folders."""
         return list(dict.fromkeys(file.path.partition("/")[0].removesuffix(".npy") for file in self.files))
 
     @property
@@ -117,31 +116,32 @@ class Index:
 
     @functools.cached_property
     def dim(self) -> int:
-        """The dimensions of its embeddings."""
+        """The number of dimensions of the embeddings."""
         return int(_mapped(self.path / self.files[0].path).shape[1])
 
     @property
     def longest(self) -> float:
-        """The length (Euclidean norm) of the longest embedding, or a little more."""
+        """The largest Euclidean norm of an embedding, rounded up."""
         return max(file.longest for file in self.files)
 
     @property
     def precision(self) -> str:
-        """The precision that the model computed in."""
+        """The precision of the model that encoded the texts."""
         return str(self.manifest["model"].get("computed_in", "unknown"))
 
     def arrays(self, chunk: str, *names: str) -> list[npt.NDArray[Any]]:
-        """Arrays of a chunk, memory-mapped. Private ("c"): PyTorch wants arrays that could be written to."""
+        """Return memory-mapped arrays of a chunk, copy-on-write because PyTorch expects writable arrays."""
         return [np.asarray(_mapped(self.path / f"{chunk}{name}.npy")) for name in names]
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
-        """(first row, at most ``rows`` embeddings of one chunk), in order: views of the files, nothing is read yet.
+        """Yield (first row, at most ``rows`` embeddings of one chunk), in order.
 
-        Blocks of chosen rows are copied, and may be short.
+        Blocks are views of the mapped files, which are read on access. Blocks of ``chosen`` rows are copies and may be
+        shorter.
         """
         start = begin = 0
         for chunk in self.chunks:
-            # A map a chunk: pages of a chunk that is done with do not count as this process's memory.
+            # Map each chunk separately, so that pages of finished chunks do not count as this process's memory.
             (whole,) = self.arrays(chunk, "")
             for low in range(0, len(whole), rows):
                 block = whole[low : low + rows]
@@ -154,11 +154,11 @@ class Index:
             start += len(whole)
 
     def all(self) -> Halves:
-        """Every embedding in memory: for queries."""
+        """Load all embeddings into memory, for queries."""
         return np.concatenate([np.asarray(block) for _, block in self.blocks()])
 
     def fault(self) -> str:
-        """Describe the first damaged file; empty if the index is whole. Files are read for this once."""
+        """Describe the first damaged file, or return "". Checksums of verified files are cached."""
 
         def look(file: File) -> str:
             path = self.path / file.path
@@ -169,23 +169,23 @@ class Index:
         return next((f"{file.path} {fault}" for file, fault in zip(self.files, bar, strict=True) if fault), "")
 
     def check(self, of: str, release: Release, config: str, split: str) -> None:
-        """Raise :class:`InputError` unless these are the ``of`` (passages, queries) of this split of the release."""
+        """Raise :class:`InputError` unless the index has the passages or queries (``of``) of this split."""
         have = [self.manifest[key] for key in ("of", "config", "split")]
         if have != [of, config, split]:
             raise InputError(
-                f"holds the {have[0]} of {have[1]}/{have[2]}; expected the {of} of {config}/{split}", path=self.path
+                f"has the {have[0]} of {have[1]}/{have[2]}; expected the {of} of {config}/{split}", path=self.path
             )
         if self.manifest["fingerprint"] != release.fingerprint(config, split):
             raise InputError(
-                f"was encoded from another release: {config}/{split} of {release.path} has other bytes; {_REMEDY}",
+                f"was encoded from another release: {config}/{split} of {release.path} differs; {_REMEDY}",
                 path=self.path,
             )
         if self.rows != (rows := release.rows(config, split)):
-            raise InputError(f"holds {self.rows:,} rows where the release has {rows:,}; {_REMEDY}", path=self.path)
+            raise InputError(f"has {self.rows:,} rows, but the release has {rows:,}; {_REMEDY}", path=self.path)
 
 
 def chunk_name(of: str, number: int, chunks: int) -> str:
-    """The name of a chunk of so many ``of`` passages or queries."""
+    """Return the file name of a chunk. ``of`` is passages or queries, and ``chunks`` the number of chunks."""
     return f"{of}-{number:05d}-of-{chunks:05d}"
 
 
@@ -195,17 +195,17 @@ def _mapped(path: Path) -> npt.NDArray[Any]:
 
 
 def _wrong_array(path: Path, file: File) -> str:
-    """Describe what a file holds other than its entry says, or that its numbers are not finite; empty if nothing."""
+    """Describe how an array differs from its entry, or that its numbers are not finite. Empty if it is right."""
     try:
         found = _mapped(path)
-    except Exception as error:  # NumPy raises a dozen kinds for wrong bytes
+    except Exception as error:  # NumPy raises many types for damaged files
         return f"is damaged ({error})"
     if len(found) != file.rows:
-        return f"holds {len(found):,} rows where the manifest says {file.rows}"
+        return f"has {len(found):,} rows, but the manifest says {file.rows}"
     norm = _longest(found)
-    # Not a number is no more than any.
+    # Every comparison with NaN is false, so NaN is reported too.
     if not norm <= 1.00001 * file.longest <= 1.01 * norm:
-        return f"has embeddings as long as {norm} where the manifest says {file.longest}"
+        return f"has embeddings of norm {norm}, but the manifest says {file.longest}"
     return ""
 
 
@@ -214,10 +214,10 @@ def _longest(array: npt.NDArray[Any]) -> float:
 
 
 def open_vectors(path: Path) -> Index:
-    """Open a directory of embeddings: :class:`InputError` for what is none, and for chunks that are damaged."""
+    """Open and verify a directory of embeddings. Raises :class:`InputError` for another directory or damaged files."""
     vectors = Index.read(path)
-    if "dim" not in vectors.manifest:  # `run` keeps the index of a sparse or late-interaction model in the same form
-        raise InputError("holds no embeddings of one vector a text; `python -m baselines encode` makes them", path=path)
+    if "dim" not in vectors.manifest:  # the index of a sparse or late-interaction model, which `run` writes
+        raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=path)
     if fault := vectors.fault():
         raise InputError(f"{fault}; {_REMEDY}", path=path)
     return vectors
@@ -225,74 +225,74 @@ def open_vectors(path: Path) -> Index:
 
 @dataclass(frozen=True)
 class Retriever(abc.ABC):
-    """Finds the best passages of queries. A kind is a subclass.
+    """Find the best passages of queries. Each kind of model is a subclass.
 
     Attributes:
-        settings: of the model; its revision is the commit of a model on the hub, else empty.
+        settings: the model's settings. The revision is the commit of a model on the hub, else empty.
         work: the devices and batches.
     """
 
     settings: ModelSettings
     work: Work
-    kind: ClassVar[str]  # with the version of its arrays
+    kind: ClassVar[str]  # includes the version of the arrays
     side: ClassVar[type[Side]]
 
     @abc.abstractmethod
     def open_model(self) -> Any:
-        """The model as it is used, in fp32 on the CPU."""
+        """Open the model in fp32 on the CPU."""
 
     @abc.abstractmethod
     def arrays(self, found: Any) -> Arrays:
-        """The arrays of a chunk, by the ends of their files' names, from what ``side`` encodes."""
+        """Return a chunk's arrays by the suffixes of their file names. ``found`` is the result of ``side.encode``."""
 
     @abc.abstractmethod
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
-        """Of each query (rows, scores) of its best passages, in any order: ``top_k``, and all that tie with the last.
+        """Yield (rows, scores) of each query's best passages in any order: ``top_k``, and all ties with the last.
 
-        None, where there is nothing to be found. What is left of scores is 32 bits.
+        A query may have no passages. Scores are later rounded to 32 bits.
         """
 
     def size(self, model: Any) -> dict[str, Any]:
-        """Further settings that decide the results."""
+        """Return further settings that affect the results."""
         return {}
 
     @functools.cached_property
     def about(self) -> dict[str, Any]:
-        """Everything that decides the results, as JSON values: the model's name, fingerprint, precision, settings."""
+        """Everything that affects the results as JSON values: the model's name, fingerprint, precision, settings."""
         model = self.open_model()
         about = {**described(self.settings, model, self.work.dtype), "similarity": model.similarity_fn_name}
         return {**about, **self.size(model), "used": settings_in_use(model)}
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of a batch, padding included."""
+        """Tokens per batch, padding included."""
         return self.work.batch_tokens
 
     @property
     def chunk_rows(self) -> int:
-        """Texts of a chunk."""
+        """Texts per chunk."""
         return ROWS_ON_CPU if self.work.devices[0] == "cpu" else ROWS_ON_GPU
 
     def encoder(self, device: str, task: str) -> Any:
-        """The side of the model for a task (query or document), on a device."""
+        """Open the model's encoder for a task (query or document) on a device."""
         model = moved(self.open_model(), device, self.work.dtype)
         return self.side(model, task, self.batch_tokens, self.work.tokenizers)
 
     def index(
         self, release: Release, config: str, out: Path, split: str = "corpus", chunk_rows: int | None = None
     ) -> Index:
-        """Have the index of a split in the directory ``out``: of ``corpus`` its passages, of any other one queries.
+        """Build the index of a split in the directory ``out``: passages of the split ``corpus``, queries of others.
 
-        An index from the same release, model and settings is left as it is; killed, the work goes on where it was.
-        :class:`InputError` where ``out`` is something else.
+        An existing index from the same release, model and settings is reused. An interrupted build resumes. Raises
+        :class:`InputError` if ``out`` has other files.
         """
         out = check_output(out, "an index", MANIFEST)
         check_place(out)
         if not (total := release.rows(config, split)):
             raise InputError(f"has no rows in {config}/{split}", path=release.path)
-        # The texts are read before the model is opened: passages are unpacked, by one process.
+        # Unpack the passages in this process, before the model is opened.
         _texts(release, config, split, range(0))
         rows, of, about = chunk_rows or self.chunk_rows, "passages" if split == "corpus" else "queries", self.about
         whole = {
@@ -313,7 +313,7 @@ class Retriever(abc.ABC):
                 if not (fault := earlier.fault()):
                     log.info("%s: already encoded; precision: %s", out, self.work.dtype)
                     return earlier
-                log.warning("%s: damaged (%s); it is made again", out, fault)
+                log.warning("%s: damaged (%s); encoded again", out, fault)
             spans = [range(start, min(start + rows, total)) for start in range(0, total, rows)]
             places = [work / chunk_name(of, number, len(spans)) for number in range(len(spans))]
             tasks = [(self, release.path, config, split, *each) for each in zip(spans, places, strict=True)]
@@ -334,12 +334,13 @@ class Retriever(abc.ABC):
     def search(
         self, release: Release, config: str, index: Index, queries: Sequence[str], top_k: int
     ) -> Iterator[list[Hit]]:
-        """The ``top_k`` best passages of each query, in the queries' order: scores falling, ties by corpus id.
+        """Yield the ``top_k`` best passages of each query, in the queries' order: scores falling, ties by corpus id.
 
         Args:
-            release, config: as of :meth:`index`, which gave ``index``.
-            queries: texts, without any prompt.
-            top_k: passages a query; fewer, where fewer are found.
+            release, config: the arguments of :meth:`index`.
+            index: the result of :meth:`index`.
+            queries: texts without a prompt.
+            top_k: passages per query. A query may have fewer.
         """
         passages = open_passages(release, config)
         yield from named(self.found(index, passages, queries, top_k) if queries else [], passages, top_k)
@@ -347,14 +348,14 @@ class Retriever(abc.ABC):
     def hits(
         self, release: Release, config: str, folder: Path, queries: Sequence[tuple[str, str]], top_k: int
     ) -> Iterator[tuple[str, list[Hit]]]:
-        """Have the index in ``folder``, and return (query id, best passages) of each (query id, text), in order."""
+        """Build or reuse the index in ``folder``. Returns (query id, best passages) for each (query id, text)."""
         built = self.index(release, config, folder)
         found = self.search(release, config, built, [text for _, text in queries], top_k)
         bar = progress(found, total=len(queries), unit="query", label="search")
         return zip((query for query, _ in queries), bar, strict=True)
 
 
-# By the name that `--kind` takes: the module and its class. Without `--kind`, a model's own files decide.
+# Module and class by the value of `--kind`. The default kind is detected from the model's files.
 RETRIEVERS = {
     "dense": ("dense", "Dense"),
     "static": ("dense", "Static"),
@@ -364,14 +365,7 @@ RETRIEVERS = {
 
 
 def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
-    """The retriever of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`.
-
-    ::
-
-      retriever = open_retriever(ModelSettings("BAAI/bge-small-zh-v1.5"), Work(("cpu",), "fp32"))
-      index = retriever.index(release, "corpus", folder)
-      for hits in retriever.search(release, "corpus", index, ["a question", "another"], top_k=50): ...
-    """
+    """Return the retriever of a model. An empty ``kind`` is detected from the files. Raises :class:`InputError`."""
     kind = kind or kind_of_model(settings)
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
@@ -382,7 +376,7 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
 
 
 def _is_of(index: Index, about: dict[str, Any]) -> bool:
-    """True if an index was made of just this. Models are told apart by their fingerprint, not their commit."""
+    """True if the manifest of an index equals ``about``. Models are compared by fingerprint, not by commit."""
     models = index.manifest.get("model"), about["model"]
     one, other = ({**model, "commit": None} if isinstance(model, dict) else {} for model in models)
     rest = {key: value for key, value in index.manifest.items() if key not in ("shards", "model")}
@@ -390,14 +384,14 @@ def _is_of(index: Index, about: dict[str, Any]) -> bool:
 
 
 def _texts(release: Release, config: str, split: str, span: range) -> list[str]:
-    """The texts of some rows of passages, which are unpacked if they are not yet, or of queries."""
+    """Return the texts of some rows. Passages are unpacked first if the cache lacks them."""
     if split == "corpus":
         return open_passages(release, config).texts(span)
     return [text for _, text in read_queries(release, split, config)[span.start : span.stop]]
 
 
 def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str) -> list[File]:
-    """Encode one chunk, or find it done; returns its files."""
+    """Encode one chunk unless an earlier process finished it. Returns the chunk's files."""
     retriever, path, config, split, span, place = of
     release, work = open_release(path), place.parent
 
@@ -415,7 +409,7 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str
 
 @functools.lru_cache(maxsize=1)
 def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
-    """A retriever's :meth:`Retriever.encoder`, opened once in this process."""
+    """Return :meth:`Retriever.encoder`, opened once per process."""
     return retriever.encoder(device, task)
 
 
@@ -428,13 +422,13 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
 
 
 def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
-    """Return the result of a task that an interrupted job left in the file ``note``; else ``make`` and write it.
+    """Return the result of a task from the file ``note`` of an interrupted job, or run the task and write its result.
 
     Args:
         note: a JSON file. It is written after all other files of the task.
         kind: the type of the result.
-        is_right: False for a result that is not of this task, or whose files are missing or damaged.
-        make: does the task.
+        is_right: False for a result of another task, or if files of the task are missing or damaged.
+        make: runs the task.
     """
     with contextlib.suppress(FileNotFoundError, InputError):
         found = read_json(note, kind)
@@ -446,7 +440,7 @@ def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callab
 
 
 class Best:
-    """The best of each query while parts go by: ``top_k``, and all that reach the last of them but for ``slack``."""
+    """The best passages of each query over several parts: ``top_k``, and all within ``slack`` of the last score."""
 
     def __init__(self, queries: int, top_k: int, slack: npt.NDArray[Any] | None = None) -> None:
         self._top_k, self._slack = top_k, np.zeros(queries) if slack is None else slack
@@ -465,9 +459,9 @@ class Best:
 
 
 def named(found: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
-    """The ``top_k`` best of each query's (rows, scores): scores falling, ties by corpus id."""
+    """Yield the ``top_k`` best of each query's (rows, scores) as hits: scores falling, ties by corpus id."""
     for rows, scores in found:
-        # The shortest digits that tell 32-bit numbers apart.
+        # The shortest digits that identify a 32-bit number.
         digits = (float(str(score)) for score in scores.astype(np.float32))
         hits = zip(passages.ids(rows.tolist()), digits, strict=True)
         yield sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]

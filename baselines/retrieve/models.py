@@ -1,8 +1,8 @@
-"""Open models: from a folder or the hub, checked, used as their settings say, known by a fingerprint.
+"""Open models from a folder or the hub, check them, apply their settings, and compute their fingerprints.
 
-Of every model that is opened, whoever made it: its files can be read, and are as they were written; they hold the
-weights of all that is used; its tokenizer reads Chinese, and belongs to the weights; a text goes through the whole of
-it. The libraries run no code of a model, unless the user says ``--trust-remote-code``, and unpickle tensors alone.
+Every opened model is checked: its files are readable and match their recorded hashes, no weight is missing, its
+tokenizer reads Chinese and belongs to the weights, and the model can compute a text. The libraries run no code of a
+model without ``--trust-remote-code``, and unpickle only tensors.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from builders.core.errors import InputError
 from builders.core.hub import OTHER_HUB
 from builders.core.typed import read_json, typed
 
-# encode_query and encode_document take the first of these prompts that the model has.
+# encode_query and encode_document use the first of these prompts that the model has.
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
-_STRANGE = "\U0002ebe0 \u0e01"  # in few vocabularies
-_PANIC = "PanicException"  # of libraries in Rust, as tokenizers; no Exception of Python's
+_STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
+_PANIC = "PanicException"  # raised by Rust libraries, for example tokenizers; not a subclass of Exception
 _NAMED = 3  # missing weights that an error names
-_LONGEST = 300  # characters of what a library says
+_LONGEST = 300  # characters that an error quotes of a library's message
 _SAVED = "config_sentence_transformers.json"
-# What sentence-transformers and PyLate write as `model_type` of what they save.
+# Kinds by the `model_type` that sentence-transformers and PyLate save.
 _BY_TYPE = {
     "SentenceTransformer": "dense",
     "SparseEncoder": "sparse",
@@ -56,20 +56,20 @@ _BY_TYPE = {
 
 
 class _Config(Struct):
-    """The fields of a model's JSON files that are read: of ``_SAVED``, of ``config.json``."""
+    """The fields used of ``_SAVED`` and ``config.json``."""
 
     model_type: str | None = None
     architectures: list[str] | None = None
 
 
 class _Module(Struct):
-    """The field of an entry of ``modules.json`` that is read."""
+    """The field used of an entry of ``modules.json``."""
 
     type: str
 
 
 def kind_of_model(settings: ModelSettings) -> str:
-    """dense, static, sparse, multi-vector or cross; dense where a model's files do not say (a plain encoder's)."""
+    """Detect dense, static, sparse, multi-vector or cross from a model's files. A plain encoder is dense."""
     kind = _BY_TYPE.get(_config(settings, _SAVED).model_type or "", "dense")
     modules = model_file(settings, "modules.json")
     first = read_json(modules, list[_Module])[:1] if kind == "dense" and modules else []
@@ -77,13 +77,13 @@ def kind_of_model(settings: ModelSettings) -> str:
 
 
 def kind_of_reranker(settings: ModelSettings) -> str:
-    """llm of a language model, else cross."""
+    """Return llm for a language model, else cross."""
     names = _config(settings, "config.json").architectures or []
     return "llm" if any(name.endswith("ForCausalLM") for name in names) else "cross"
 
 
 def model_file(settings: ModelSettings, name: str) -> Path | None:
-    """A file of the model, from its folder, the hub or the libraries' cache; None where it has none of that name."""
+    """Return the path of a model's file, from its folder, the hub or the libraries' cache. None if it is missing."""
     commit = commit_of(settings.name, settings.revision) or None
     with opening(f"{settings.name}: {name} cannot be read"):
         found = load_file_path(settings.name, name, revision=commit)
@@ -99,14 +99,14 @@ def _config(settings: ModelSettings, name: str) -> _Config:
 def opening(
     failed: str, may_lack: Callable[[PreTrainedModel, str], bool] = lambda *_: True, name: str = ""
 ) -> Iterator[None]:
-    """Open or use a model inside: whatever is wrong with its files is one :class:`InputError`.
+    """Convert every error of the libraries inside the block to one :class:`InputError`.
 
-    So is a weight that the files lack: the libraries would make random numbers of it, and say so in the log alone.
+    A weight that the files lack is an error too, because the libraries only log it and use random numbers.
 
     Args:
-        failed: how the error begins: ``DIR: cannot be opened as a CrossEncoder``.
-        may_lack: True if a weight, by its model and its name there, is not needed.
-        name: of the model; the files of a directory that is a checkpoint of ours are held against their hashes.
+        failed: the beginning of the message: ``DIR: cannot be opened as a CrossEncoder``.
+        may_lack: called with a model and the name of a missing weight. True if the weight is not needed.
+        name: the model. If it is a checkpoint of this project, its files are verified against their hashes.
     """
     if name:
         check_hashes(Path(name))
@@ -115,7 +115,7 @@ def opening(
     missing: set[str] = set()
 
     def loaded(cls: type[PreTrainedModel], *args: Any, **given: Any) -> Any:
-        """from_pretrained, which says what is missing to who asks; sentence-transformers does not ask."""
+        """Call from_pretrained with ``output_loading_info``, which sentence-transformers does not set."""
         model, info = plain.__func__(cls, *args, **given, output_loading_info=True)
         missing.update(key for key in info["missing_keys"] if not may_lack(model, key))
         return model
@@ -125,7 +125,7 @@ def opening(
         yield
     except (InputError, MemoryError):
         raise
-    except BaseException as error:  # the files are another's: each library has its own words for what they are not
+    except BaseException as error:  # the libraries raise many types of errors for foreign files
         if not (isinstance(error, Exception) or type(error).__name__ == _PANIC):
             raise
         said, kind = " ".join(str(error).split())[:_LONGEST], type(error).__name__
@@ -139,12 +139,12 @@ def opening(
 
 
 def unused_pooler(model: PreTrainedModel, key: str) -> bool:
-    """True for the pooler of an encoder: a dual-encoder's vector is pooled by another module."""
+    """True for the pooler of an encoder, which a dual-encoder does not use."""
     return "pooler" in key.split(".") and not hasattr(model, model.base_model_prefix)
 
 
 def new_head(model: PreTrainedModel, key: str) -> bool:
-    """True for an :func:`unused_pooler`, and for a head that a start was never said to have: it is what is trained."""
+    """True for an :func:`unused_pooler`, and for a new head, which the starting checkpoint's class does not have."""
     if unused_pooler(model, key):
         return True
     named = type(model).__name__ in classes(model.config)
@@ -153,18 +153,18 @@ def new_head(model: PreTrainedModel, key: str) -> bool:
 
 
 def classes(config: Any) -> list[str]:
-    """The names of the classes that a model was saved from, by its config; :class:`InputError` where they are none."""
+    """Return the class names in a model's config. Raises :class:`InputError` if the config has no list of names."""
     return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
 
 
 def check_tokenizers(model: Any, name: str) -> None:
-    """:func:`check_tokenizer` of every tokenizer of a model of sentence-transformers."""
+    """Call :func:`check_tokenizer` for every tokenizer of a sentence-transformers model."""
     if getattr(model, "tokenizer", None) is None:
-        raise InputError("has no tokenizer", path=name)
+        raise InputError("has no tokenizer; expected its files (tokenizer.json, vocab.txt ...)", path=name)
     for module in model.modules():
         if isinstance(module, Transformer):
             check_tokenizer(module.tokenizer, module.auto_model.get_input_embeddings().weight, name)
-        elif isinstance(module, StaticEmbedding):  # its tokenizer is the Rust library's own
+        elif isinstance(module, StaticEmbedding):  # its tokenizer is of the Rust library
             wrapped = PreTrainedTokenizerFast(tokenizer_object=module.tokenizer)  # type: ignore[no-untyped-call]
             check_tokenizer(wrapped, module.embedding.weight, name)
         elif isinstance(module, SparseStaticEmbedding):
@@ -172,39 +172,39 @@ def check_tokenizers(model: Any, name: str) -> None:
 
 
 def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
-    """Raise :class:`InputError` where a tokenizer is not the model's, or is empty.
+    """Raise :class:`InputError` if a tokenizer belongs to another model or is empty.
 
-    transformers makes an empty tokenizer for a folder without the tokenizer's files. An added token may lack an
-    embedding, if no text has it that does not spell it out.
+    transformers returns an empty tokenizer for a folder without the tokenizer's files. Added tokens may lack an
+    embedding, because only texts that contain their names use them.
 
     Args:
-        tokenizer: transformers'.
-        embeddings: of the model; a row a token.
-        name: of the model, for the error.
+        tokenizer: a tokenizer of transformers.
+        embeddings: the model's embeddings, one row per token.
+        name: the model, for the error.
     """
     added, pad = tokenizer.get_added_vocab(), tokenizer.pad_token_id
     known = [number for token, number in tokenizer.get_vocab().items() if token not in added]
     most = max([*known, *tokenizer(SENTENCE)["input_ids"], *([] if pad is None else [pad])], default=-1)
     if most >= len(embeddings):
         raise InputError(
-            f"its tokenizer makes token ids up to {most}, and its weights hold {len(embeddings)} tokens: "
-            "the tokenizer is another model's",
+            f"its tokenizer has token ids up to {most}, but its weights have {len(embeddings)} tokens; "
+            "expected the tokenizer of this model",
             path=name,
         )
-    # An unknown word is the same token every time.
+    # All unknown words are one token, so a tokenizer that reads Chinese returns at least two tokens.
     if len({token.strip("▁Ġ ") for token in tokenizer.tokenize(SENTENCE)} - {""}) < 2:
         raise InputError(
-            "its tokenizer makes nothing but special or unknown tokens of a Chinese sentence; are its files "
-            "(tokenizer.json, vocab.txt ...) there?",
+            "its tokenizer returns only special or unknown tokens of a Chinese sentence; are its files "
+            "(tokenizer.json, vocab.txt ...) missing?",
             path=name,
         )
 
 
 def check_reading(model: Any, settings: ModelSettings) -> None:
-    """Raise :class:`InputError` where a model of sentence-transformers, on the CPU, makes no numbers of texts.
+    """Raise :class:`InputError` if a sentence-transformers model on the CPU computes no finite numbers of texts.
 
-    Much of what a model's files set is used with the first text alone. A quantised model, and one of a repository's own
-    code, is not tried: it may need a GPU.
+    The libraries use many settings of a model's files only when they read a text. Quantised models and models with
+    remote code are not tried, because they may need a GPU.
     """
     quantised = any(getattr(getattr(each, "auto_model", None), "is_quantized", False) for each in model.modules())
     if settings.trust_remote_code or quantised:
@@ -222,34 +222,35 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
             features = model.preprocess(texts, prompt=prompt_of(model, task), **given)
             made = model(batch_to_device(features, model.device), **given).get(key)
             if not torch.is_tensor(made):
-                raise InputError(f"makes no {key.replace('_', ' ')} of a text", path=name)
+                raise InputError(f"returns no {key.replace('_', ' ')} of a text", path=name)
             if not torch.isfinite(made).all():
-                raise InputError("makes infinite numbers, or none, of a text: its weights are damaged", path=name)
+                raise InputError("returns numbers that are not finite: its weights are damaged", path=name)
     for module, mode in modes:
         module.training = mode
 
 
 def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
-    """Raise :class:`InputError` where ``length`` tokens have no room for the texts, or are more than a model can read.
+    """Raise :class:`InputError` if a length is too short for a text, or longer than the model's positions.
 
     Args:
-        given: what set the length, as the error names it.
-        length: in tokens, special ones included.
+        given: the source of the length, for the error.
+        length: in tokens, special tokens included.
         model: the torch module.
-        tokenizer: the transformers tokenizer of its texts.
-        texts: that are read together: 1, or 2 of a cross-encoder.
+        tokenizer: the transformers tokenizer of the texts.
+        texts: number of texts in an input: 1, or 2 for a cross-encoder.
     """
     special = tokenizer.num_special_tokens_to_add(texts == 2)
     if length < special + texts:
-        raise InputError(f"{given}: expected at least {special + texts} tokens, {special} of them special ones")
+        raise InputError(f"{given}: expected at least {special + texts} tokens, because {special} are special tokens")
     if (most := positions(model)) is not None and length > most:
-        raise InputError(f"{given}: expected at most {most} tokens, the positions that the model has")
+        raise InputError(f"{given}: expected at most {most} tokens, the number of the model's positions")
 
 
 def positions(model: torch.nn.Module) -> int | None:
-    """The most tokens that a model can read; None if its positions are relative or computed."""
+    """Return the largest number of tokens that a model can read, or None if its positions are relative or computed."""
     found = [
-        module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)  # as RoBERTa counts them
+        module.num_embeddings
+        - (0 if module.padding_idx is None else module.padding_idx + 1)  # RoBERTa numbers positions after the padding's
         for name, module in model.named_modules()
         if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding)
     ]
@@ -257,24 +258,24 @@ def positions(model: torch.nn.Module) -> int | None:
 
 
 def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> SentenceTransformer:
-    """A dual-encoder, used as ``settings`` say. Raises :class:`InputError`."""
+    """Open a dual-encoder with ``settings``. Raises :class:`InputError`."""
     model, name = open_as(SentenceTransformer, settings), settings.name
     if settings.pooling is not None:
         pooled = [module for module in model.modules() if isinstance(module, Pooling)]
         if not pooled:
-            raise InputError("pools nothing; expected a model of token embeddings", path=name)
+            raise InputError("has no pooling; expected a model of token embeddings", path=name)
         for module in pooled:
             module.pooling_mode = settings.pooling
     if settings.last_token is not None:
         _end_texts(model, settings)
     if settings.truncate_dim is not None:
         if settings.truncate_dim > (dim := model.get_embedding_dimension()):
-            raise InputError(f"has {dim} dimensions; expected at most so many, not {settings.truncate_dim}", path=name)
+            raise InputError(f"has {dim} dimensions; expected --truncate-dim of at most {dim}", path=name)
         model.truncate_dim = settings.truncate_dim
     if settings.normalize is False:
         if settings.similarity == "cosine":
             raise InputError(
-                "cosine compares embeddings of unit length; expected dot with embeddings as they are", path=name
+                "cosine needs embeddings of unit length; expected --similarity dot with --no-normalize", path=name
             )
         for place in reversed(range(len(model))):
             if isinstance(model[place], Normalize):
@@ -284,28 +285,29 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
 
 
 def finished(model: Any, settings: ModelSettings) -> Any:
-    """The encoder with the similarity and the length of its ``settings``, once it has read a text."""
-    # The inner product of embeddings of unit length is their cosine: the encoder normalises what is compared by it.
+    """Apply the similarity and the length of ``settings`` to an encoder, and check that it reads texts."""
+    # Encoders normalise embeddings for cosine, so the inner product of these embeddings is their cosine.
     if settings.normalize:
         model.similarity_fn_name = "cosine"
     elif settings.normalize is False or settings.similarity is not None:
         model.similarity_fn_name = settings.similarity or "dot"
     if model.similarity_fn_name not in ("cosine", "dot"):
-        raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
+        raise InputError(f"has the similarity {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
     shorten(model, settings)
     check_reading(model, settings)
     return model
 
 
 def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> CrossEncoder:
-    """A cross-encoder with one score, or with the two of (no, yes). Raises :class:`InputError`.
+    """Open a cross-encoder with one output, or with two outputs (no, yes). Raises :class:`InputError`.
 
-    ``settings.max_length``: tokens of query and passage together. ``settings.query_prompt``: put before every query.
+    ``settings.max_length`` limits the tokens of query and passage together. ``settings.query_prompt`` is put before
+    every query.
     """
     name, max_length = settings.name, settings.max_length
     model = open_as(CrossEncoder, settings)
     if model.num_labels not in (1, 2):
-        raise InputError(f"gives {model.num_labels} scores a pair; expected a cross-encoder of one or two", path=name)
+        raise InputError(f"returns {model.num_labels} scores per pair; expected one or two", path=name)
     if max_length is not None:
         check_length(f"--max-length {max_length}", max_length, model, model.tokenizer, texts=2)
         model.max_seq_length = max_length
@@ -313,24 +315,24 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
         model.max_seq_length = limit
     if settings.query_prompt is not None:
         model.prompts, model.default_prompt_name = {**model.prompts, "asked": settings.query_prompt}, "asked"
-    if not any(isinstance(module, LogitScore) for module in model):  # of a language model the form is not set yet
+    if not any(isinstance(module, LogitScore) for module in model):  # a language model has no prompt yet
         check_reading(model, settings)
     found: CrossEncoder = moved(model, device, dtype)
     return found
 
 
 def open_as(kind: Any, settings: ModelSettings) -> Any:
-    """A model as one of sentence-transformers' classes, on the CPU, in fp32. Raises :class:`InputError`."""
+    """Open a model as a sentence-transformers class, on the CPU in fp32. Raises :class:`InputError`."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
     saved = Path(name, _SAVED)
-    # A checkpoint of another class would be converted, with a random classifier, or with none.
+    # The library would convert a checkpoint of another class, with a random classifier or without one.
     if saved.is_file() and (other := read_json(saved, _Config).model_type or kind.__name__) != kind.__name__:
-        raise InputError(f"holds a {other}; expected a {kind.__name__}", path=name)
+        raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
     may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
     with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack, name), torch.random.fork_rng(devices=[]):
-        # The fingerprint is of all weights: those that may be missing get the same random numbers every time, and
-        # all are in fp32 first, whatever the checkpoint was saved in.
+        # The fingerprint covers all weights. So missing weights need the same random numbers every time, and all
+        # weights are loaded in fp32.
         torch.manual_seed(0)
         model = kind(
             name,
@@ -341,25 +343,25 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
         )
         check_tokenizers(model, name)
     if kind is not CrossEncoder:
-        _set_prompts(model, settings)
+        set_prompts(model, settings)
     return model
 
 
 def expect_no(settings: ModelSettings, what: str, *names: str) -> None:
-    """Refuse settings that such a model knows nothing of."""
+    """Refuse settings that this kind of model does not have."""
     for name in names:
         if getattr(settings, name) != getattr(ModelSettings(""), name):
-            raise InputError(f"{name}: {what} has none", path=settings.name)
+            raise InputError(f"{what} has no setting {name}; remove the option", path=settings.name)
 
 
 def prompt_of(model: Any, task: str = "") -> str | None:
-    """The prompt before a text of a ``task`` (query, document, or none): in training, encoding and searching alike."""
+    """Return the prompt of a ``task`` (query, document or ""), the same in training, encoding and search."""
     name = next((name for name in _PROMPTS.get(task, ()) if name in model.prompts), model.default_prompt_name)
     return None if name is None else model.prompts.get(name)
 
 
-def _set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Set the prompts of queries and passages. :class:`InputError` for a name that the model has no prompt of."""
+def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
+    """Set the prompts of queries and passages. Raises :class:`InputError` for an unknown name of a prompt."""
     query, passage = settings.query_prompt, settings.passage_prompt
     if query is None and settings.prompt_name:
         if settings.prompt_name not in model.prompts:
@@ -374,25 +376,23 @@ def _set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
 
 
 def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Have every text end with a token: what is pooled by the last token is another vector without it."""
+    """Make every text end with a token, because pooling of the last token depends on it."""
     tokenizer: Any = model.tokenizer
     token = tokenizer.eos_token if settings.last_token == "eos_token" else settings.last_token
     number = None if token is None else tokenizer.get_vocab().get(token)
     if number is None:
-        raise InputError(
-            f"its tokenizer has no token {token or 'eos_token'!r}, which texts end with", path=settings.name
-        )
+        raise InputError(f"its tokenizer has no token {token or 'eos_token'!r} to end texts with", path=settings.name)
     if tokenizer("的")["input_ids"][-1:] == [number]:
         return
     backend = tokenizer.backend_tokenizer
     last = processors.TemplateProcessing(single=f"$A {token}", special_tokens=[(token, number)])
-    backend.post_processor = processors.Sequence([each for each in (backend.post_processor, last) if each])
+    backend.post_processor = processors.Sequence([step for step in (backend.post_processor, last) if step])
     if tokenizer("的")["input_ids"][-1:] != [number]:
-        raise InputError(f"its tokenizer cannot be told to end texts with {token!r}", path=settings.name)
+        raise InputError(f"its tokenizer does not end texts with {token!r}", path=settings.name)
 
 
 def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
-    """Cut texts at ``max_length`` tokens, and at the model's positions, in every tower."""
+    """Truncate texts at ``max_length`` tokens and at the model's positions, in every tower."""
     limits = [limit for limit in (settings.max_length, positions(model)) if limit is not None]
     with opening(f"{settings.name}: its lengths cannot be used"):
         for module in model.modules() if limits else ():
@@ -407,9 +407,9 @@ def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
 
 
 def settings_in_use(model: Any) -> dict[str, Any]:
-    """The prompts, lengths, pooling and similarity of an open encoder, as JSON values, for the record of a run.
+    """Return the prompts, lengths, pooling and similarity of an open encoder as JSON values, for a run's manifest.
 
-    None: the kind has none, or no limit. Towers that pool otherwise are both named.
+    None means that this kind of model lacks the setting or has no limit. Different poolings of two towers are joined.
     """
     poolings = [module.pooling_mode for module in model.modules() if isinstance(module, Pooling)]
     named = ["+".join([each] if isinstance(each, str) else each) for each in poolings]
@@ -433,7 +433,7 @@ def settings_in_use(model: Any) -> dict[str, Any]:
 
 
 def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:
-    """Everything that decides what an open model (in fp32) computes, for a manifest, without local paths."""
+    """Return everything that affects the output of an open model (in fp32), for a manifest, without local paths."""
     about: dict[str, Any] = {"name": shown_name(settings.name), "fingerprint": fingerprint(model)}
     about["computed_in"] = dtype
     given = {"max_length": settings.max_length, "commit": settings.revision, "settings": settings.overrides()}
@@ -441,13 +441,13 @@ def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]
 
 
 def shown_name(name: str) -> str:
-    """A model's name for files that are passed on: hub names as they are, of a directory its own name alone."""
+    """Return a model's name for files that are shared: a hub name, or the last part of a directory's path."""
     path = Path(name)
     return path.resolve().name if path.exists() else name
 
 
 def fingerprint(model: Any) -> str:
-    """SHA-256 over what decides a model's output: weights (in fp32), vocabulary, modules' settings, prompts."""
+    """Return the SHA-256 of weights (in fp32), vocabulary, settings and prompts, which determine a model's output."""
     settings = {
         "modules": [module.get_config_dict() for module in model if hasattr(module, "get_config_dict")],
         "prompts": model.prompts,
@@ -469,7 +469,7 @@ def fingerprint(model: Any) -> str:
 
 
 def _routes(router: Router) -> dict[str, list[Any]]:
-    """The settings of a model's towers beside their weights, and how each reads its texts."""
+    """Return the settings and tokenizers of a model's towers."""
     found: dict[str, list[Any]] = {}
     for route, modules in router.sub_modules.items():
         found[route] = [module.get_config_dict() for module in modules if hasattr(module, "get_config_dict")]
@@ -477,6 +477,6 @@ def _routes(router: Router) -> dict[str, list[Any]]:
         backend: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
         if hasattr(backend, "to_str"):
             length = getattr(modules[0], "max_seq_length", None)
-            # Each call leaves its own truncation and padding there.
+            # The tokenizer stores truncation and padding of its last call, so both are replaced.
             found[route].append({**json.loads(backend.to_str()), "truncation": length, "padding": None})
     return found

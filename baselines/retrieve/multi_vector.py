@@ -1,10 +1,10 @@
-"""Late interaction (MultiVectorEncoder, ColBERT and PyLate checkpoints): a vector a token, compared by MaxSim.
+"""Late interaction (MultiVectorEncoder, ColBERT and PyLate checkpoints): one vector per token, compared by MaxSim.
 
-A passage's score is the sum, over the query's tokens, of the largest inner product with one of its tokens. The index is
-all vectors, in 16 bits, and the search is exact: every passage is scored (in 32 bits, by the library), and what may be
-among the best is scored again in 64 bits, so that a score depends on the pair alone. That is for collections of some
-100,000 passages (a passage of 200 tokens of 128 dimensions takes 51 kB): of the paper's 8 million, search a sample
-(`add samples`), or re-rank another run.
+For each token of the query, MaxSim takes the largest inner product with a token of the passage. The score is the sum of
+these products. The index has all vectors in 16 bits, and the search is exact: every passage is scored by the library in
+32 bits, and all candidates for the best passages are scored again in 64 bits. So a score depends only on the pair. The
+search suits about 100,000 passages (a passage of 200 tokens at 128 dimensions takes 51 kB). For the paper's 8 million
+passages, search a sample (`add samples`) or re-rank another run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from baselines.retrieve.models import check_reading, expect_no, kind_of_model, o
 from baselines.retrieve.passages import Passages, Rows
 from builders.core.errors import InputError
 
-_TOKENS = 1 << 17  # of passages at a time: 67 MB in 32 bits at 128 dimensions
+_TOKENS = 1 << 17  # tokens of passages compared at once: 67 MB in 32 bits at 128 dimensions
 
 
 class TokenSide(Side):
-    """A late-interaction model's side for queries or for passages."""
+    """The query or passage encoder of a late-interaction model."""
 
     def encode(self, texts: Sequence[str]) -> list[Halves]:
-        """The vectors of each text's tokens, shape (tokens, dimensions): those that count in MaxSim."""
+        """Return the vectors of each text's tokens that MaxSim uses, shape (tokens, dimensions)."""
         found: list[Halves] = [np.empty((0, 0), np.float16)] * len(texts)
         for batch, vectors in self.batches(texts, self._embed):
             for number, own in zip(batch.tolist(), vectors, strict=True):
@@ -53,15 +53,15 @@ class MultiVector(Retriever):
     def open_model(self) -> MultiVectorEncoder:
         settings = self.settings
         expect_no(settings, "a late-interaction model", "pooling", "truncate_dim", "normalize", "similarity")
-        if kind_of_model(settings) != "multi-vector":  # the library would make one, with a random projection
-            raise InputError("is no late-interaction model: not saved as one", path=settings.name)
+        if kind_of_model(settings) != "multi-vector":  # the library would add a random projection
+            raise InputError("is no late-interaction model; expected a ColBERT checkpoint", path=settings.name)
         model: MultiVectorEncoder = open_as(MultiVectorEncoder, settings)
         shorten(model, settings)
         check_reading(model, settings)
         return model
 
     def arrays(self, found: list[Halves]) -> Arrays:
-        """The vectors of the passages' tokens, one passage after the other, and where each ends."""
+        """Return the vectors of the passages' tokens, one passage after the other, and the end of each passage."""
         return {"/vectors": np.concatenate(found), "/ends": np.cumsum([0, *map(len, found)])}
 
     def found(
@@ -72,7 +72,7 @@ class MultiVector(Retriever):
         asked = side.encode(queries)
         tokens = [torch.from_numpy(widened(own)) for own in asked]
         lengths = np.array([float(own.norm(dim=1).sum()) for own in tokens])
-        # What a sum of so many products of 32-bit floats can be off, twice for good measure.
+        # Twice the bound on the error of a 32-bit sum of products, for safety.
         best = Best(len(queries), top_k, 2 * asked[0].shape[1] * 2.0**-22 * lengths * index.longest)
         some = [number for number, own in enumerate(asked) if len(own)]
         chunks = [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks]
@@ -88,14 +88,14 @@ class MultiVector(Retriever):
 
 
 def _score(query: Halves, chunk: list[npt.NDArray[Any]], row: int) -> float:
-    """MaxSim of a query and a passage of a chunk, in 64 bits."""
+    """Return MaxSim of a query and a passage of a chunk, in 64 bits."""
     vectors, ends = chunk
     passage = vectors[ends[row] : ends[row + 1]].astype(np.float64)
     return float((query.astype(np.float64) @ passage.T).max(axis=1).sum())
 
 
 def _blocks(vectors: Halves, ends: Rows) -> Iterator[tuple[Rows, list[torch.Tensor]]]:
-    """(rows, vectors in 32 bits of each) of some passages of a chunk, those that have any; all in turn."""
+    """Yield (rows, 32-bit vectors of each row) of groups of a chunk's passages. Passages without tokens are skipped."""
     begin, last = 0, len(ends) - 1
     while begin < last:
         end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _TOKENS, side="right")) - 1)

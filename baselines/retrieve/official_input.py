@@ -1,18 +1,18 @@
-"""Tokenizers that cut queries and passages as the official reader does, and that load without this project.
+"""Tokenizers that reproduce the inputs of the official reader, and that load without this project.
 
-Spaces (U+0020) are removed from a text; then BERT's basic tokenisation (lower case, accents stripped, every Chinese
-character apart; control characters go, other white space parts words) and greedy WordPiece, a word of more than 100
-characters being [UNK]. The inputs, with their types:
+Spaces (U+0020) are removed from a text. Then BERT's basic tokenisation lowers case, strips accents, removes control
+characters, and splits at other white space and around every Chinese character. Greedy WordPiece follows. A word of more
+than 100 characters becomes [UNK]. The inputs with their token types are
 
-  query    [CLS] query [SEP]          0 0 0       at most 32 pieces
-  passage  [CLS] [SEP] text [SEP]     0 0 1 1     at most 384: an empty title is the first segment
-  pair     [CLS] query [SEP] text [SEP]  0 0 0 1 1   at most 384: the longer of the two is cut, a piece at a time
+  query    [CLS] query [SEP]          0 0 0       at most 32 tokens
+  passage  [CLS] [SEP] text [SEP]     0 0 1 1     at most 384 tokens: an empty title is the first segment
+  pair     [CLS] query [SEP] text [SEP]  0 0 0 1 1   at most 384 tokens: the longer text is cut, token by token
 
 Names of special tokens inside a text ("[SEP]") are text. Source: the official code's readers.
 
-What a tokenizer.json cannot say: where both texts of a pair are cut and a piece is left over, the official reader
-leaves it to the query, and here the longer one has it. That takes a query of more than 190 pieces.
-Characters that came after Unicode 8 are of the class that the library's tables know them by.
+Two differences from the official reader remain. If both texts of a pair are cut and one token is left over, the
+official reader keeps it in the query, and this tokenizer keeps it in the longer text. This needs a query of more than
+190 tokens. Characters newer than Unicode 8 have the classes of the library's tables.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ _SPECIAL = ("unk", "sep", "pad", "cls", "mask")
 
 
 class _Tokenizer(PreTrainedTokenizerFast):  # type: ignore[no-untyped-call]
-    """transformers' own, saved under the name that its versions before 5 know, too."""
+    """A tokenizer saved under a class name that transformers before version 5 also knows."""
 
 
 _Tokenizer.__name__ = "PreTrainedTokenizerFast"
 
 
 def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrainedTokenizerFast:
-    """The official reader's tokenizer with the vocabulary of another one.
+    """Return the official reader's tokenizer with the vocabulary of another tokenizer.
 
     Args:
         start_tokenizer: a tokenizer of transformers with a WordPiece vocabulary.
-        kind: what it reads.
-        length: pieces in all, special ones included.
+        kind: the input: query, passage or pair.
+        length: longest input in tokens, special tokens included.
 
     Raises:
-        InputError: the vocabulary is not of WordPiece, or has no unk, sep, pad or cls token.
+        InputError: the vocabulary is not a WordPiece vocabulary, or lacks the unk, sep, pad or cls token.
     """
     backend = getattr(start_tokenizer, "backend_tokenizer", None)
     if backend is None or not isinstance(backend.model, WordPiece):
         name = getattr(start_tokenizer, "name_or_path", "") or type(start_tokenizer).__name__
-        raise InputError("official inputs need a WordPiece vocabulary (as BERT's and ERNIE's)", path=name)
+        raise InputError("official inputs need a WordPiece vocabulary, for example BERT's or ERNIE's", path=name)
     special = {f"{name}_token": getattr(start_tokenizer, f"{name}_token") for name in _SPECIAL}
     missing = [name for name, token in special.items() if token is None and name != "mask_token"]
     if missing:
@@ -70,12 +70,12 @@ def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrai
     tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.Replace(" ", ""),
-            # Python lowers a word's last capital sigma so; the next rule would make it a σ.
+            # Python lowers a capital sigma at the end of a word to ς. BertNormalizer would make it σ.
             normalizers.Replace(Regex(r"(?<=[\p{Lu}\p{Ll}])Σ(?![\p{Lu}\p{Ll}])"), "ς"),
             normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True),
         ]
     )
-    # The library's BertNormalizer forgets these of BERT's Chinese characters (it begins at U+2B920).
+    # BERT splits around these Chinese characters. The library's BertNormalizer begins at U+2B920 and omits them.
     forgotten = pre_tokenizers.Split(Regex("[\U0002b820-\U0002b91f]"), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([forgotten, pre_tokenizers.BertPreTokenizer()])
     ids = {name: tokenizer.token_to_id(special[f"{name}_token"]) for name in ("cls", "sep")}

@@ -1,9 +1,9 @@
-"""Passages by row number or by id, for collections that do not fit into memory; caches of folders of flat files.
+"""Read passages by row or id from collections larger than memory, through a cache of memory-mapped files.
 
-The texts of a release's corpus config are unpacked once into a folder of flat files that are memory-mapped. A process
-holds nothing but the pages that it touches, which the system takes back when memory is short, and all processes of a
-machine share them. On the paper's collection of 8.1 M passages the folder takes about 9 GB of disk (1.1 kB a passage,
-UTF-8, not compressed: a compressed block cannot be read at one row) and building it about two minutes of one core.
+The texts of a release's corpus config are unpacked once into a folder of flat files. A process loads only the pages
+that it reads. The processes of a machine share these pages, and the system frees the pages when memory is short. The
+paper's collection of 8.1 M passages takes about 9 GB of disk (1.1 kB a passage) and two minutes of one core. The texts
+are not compressed, because a single row of a compressed block cannot be read.
 """
 
 from __future__ import annotations
@@ -39,42 +39,42 @@ Rows = npt.NDArray[np.int64]
 
 
 class _Manifest(msgspec.Struct):
-    """The file of a folder that is written last: the folder's key, and its files."""
+    """The manifest of a folder, which is written last: the folder's key and files."""
 
     key: dict[str, Any]
     files: list[FileEntry]
 
 
 def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
-    """Describe the first file that is not as its entry says; empty if all are. Files are read for this once."""
+    """Describe the first file that differs from its entry, or return "". Checksums of verified files are cached."""
     faults = ((file.path, wrong_file(folder / file.path, file)) for file in files)
     return next((f"{path} {fault}" for path, fault in faults if fault), "")
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Folders of one kind, each named by the key of all that it depends on.
+    """A cache of folders. A folder is named by the hash of a key, which has everything that the folder depends on.
 
     Attributes:
-        name: the cache's own folder, under ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``.
+        name: the cache's folder under ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``.
     """
 
     name: str
 
     def home(self) -> Path:
-        """The default folder of the cache."""
+        """Return the default folder of the cache."""
         return caches() / self.name
 
     def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:
-        """Return (the folder of ``key`` in ``keep``, True if made now); it is made where it is missing or damaged.
+        """Return (folder of ``key`` in ``keep``, True if it was built now). Missing or damaged folders are built.
 
-        ``build`` writes the files. They lie beside their place until all are whole, and a second process that wants
-        the same folder waits for the first. :class:`InputError` where nothing can be written in ``keep``.
+        ``build`` writes the files into a temporary folder, which is renamed when all files are complete. A second
+        process that needs the same folder waits. Raises :class:`InputError` if ``keep`` is not writable.
         """
         folder = (self.home() if keep is None else keep) / key_of(key)
 
         def damage() -> str:
-            """Describe the first damaged file; empty if the folder is whole."""
+            """Describe the first damaged file, or return "" if the folder is intact."""
             try:
                 manifest = read_json(folder / _MANIFEST, _Manifest)
             except (OSError, InputError) as error:
@@ -88,7 +88,7 @@ class Cache:
 
         def write(new: Path) -> None:
             if folder.exists():
-                log.warning("%s: damaged (%s); it is made again", folder, damage())
+                log.warning("%s: damaged (%s); built again", folder, damage())
             build(new)
             manifest = _Manifest(key, [describe(new, path.name) for path in sorted(new.iterdir())])
             write_bytes(new / _MANIFEST, msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1))
@@ -100,7 +100,7 @@ TEXTS = Cache("texts")
 
 
 class Strings:
-    """Strings one after the other in one memory-mapped file, and where each ends. Safe to share between threads."""
+    """Strings in one memory-mapped file, and their ends in another file. Threads can share an object."""
 
     def __init__(self, path: Path) -> None:
         with open(path, "rb") as file:
@@ -111,12 +111,12 @@ class Strings:
         return len(self._ends) - 1
 
     def at(self, rows: npt.NDArray[np.integer[Any]]) -> list[str]:
-        """The strings at some rows, which must be there."""
+        """Return the strings of existing rows."""
         limits = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
         return [self._bytes[begin:end].decode() for begin, end in limits]
 
     def array(self) -> pa.LargeStringArray:
-        """All of them, as Arrow reads them in the file."""
+        """Return all strings as an Arrow array that reads the mapped files."""
         buffers = pa.py_buffer(np.ascontiguousarray(self._ends)), pa.py_buffer(self._bytes)
         return pa.LargeStringArray.from_buffers(len(self), *buffers)
 
@@ -126,7 +126,7 @@ def _ends(path: Path) -> Path:
 
 
 def write_strings(path: Path, arrays: Iterable[pa.Array]) -> None:
-    """Write what :class:`Strings` reads: the strings of all arrays."""
+    """Write the strings of all arrays to the files that :class:`Strings` reads."""
     with open(path, "wb") as file, open(_ends(path), "wb") as ends:
         end = 0
         np.zeros(1, np.int64).tofile(ends)
@@ -138,12 +138,12 @@ def write_strings(path: Path, arrays: Iterable[pa.Array]) -> None:
 
 
 class Passages:
-    """A collection opened for reading, from its folder. Cheap to pickle: another process opens the same files."""
+    """An open collection. A pickle has only the folder's path, so another process opens the same files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._texts, self._ids = Strings(folder / "texts"), Strings(folder / "ids")
-        # Ids by their hash: 12 bytes a passage, mapped like the rest.
+        # Sorted hashes of ids, and the row of each: 12 bytes a passage, also memory-mapped.
         self._hashes = np.memmap(folder / "hashes", np.uint64, "r")
         self._by_hash = np.memmap(folder / "rows", np.uint32, "r")
 
@@ -154,15 +154,15 @@ class Passages:
         return len(self._texts)
 
     def texts(self, rows: Iterable[int]) -> list[str]:
-        """The texts at some rows, in the order asked for; IndexError for a row that is none."""
+        """Return the texts of rows, in the order of ``rows``. Raises :class:`IndexError` for an unknown row."""
         return self._texts.at(self._there(rows))
 
     def ids(self, rows: Iterable[int]) -> list[str]:
-        """The corpus ids at some rows, in the order asked for."""
+        """Return the corpus ids of rows, in the order of ``rows``."""
         return self._ids.at(self._there(rows))
 
     def rows(self, ids: Sequence[str]) -> Rows:
-        """The row of every corpus id, shape (ids,); -1 where the collection has no such passage."""
+        """Return the row of every corpus id, shape (ids,), or -1 if the collection lacks the passage."""
         wanted = _hashes(ids)
         places = np.minimum(np.searchsorted(self._hashes, wanted), len(self) - 1)
         rows = self._by_hash[places]
@@ -171,13 +171,13 @@ class Passages:
         return found
 
     def ranks(self) -> Rows:
-        """Each passage's rank in the order of the corpus ids, shape (passages,)."""
+        """Return each passage's rank in the order of the corpus ids, shape (passages,)."""
         ranks = np.empty(len(self), np.int64)
         ranks[pc.sort_indices(self._ids.array()).to_numpy()] = np.arange(len(self))
         return ranks
 
     def expect(self, ids: Iterable[str], path: Path, line: int | None = None) -> None:
-        """Raise :class:`InputError` for the first of some ids, which ``path`` names, that the collection lacks."""
+        """Raise :class:`InputError` for the first id that the collection lacks. ``path`` is the file with the ids."""
         rest = iter(ids)
         while some := list(itertools.islice(rest, _IDS_AT_ONCE)):
             for corpus, row in zip(some, self.rows(some).tolist(), strict=True):
@@ -199,11 +199,11 @@ def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
 def open_passages(
     release: Release, config: str = "corpus", keep: Path | None = None, split: str = "corpus"
 ) -> Passages:
-    """The passages of a corpus config, unpacked into the folder ``keep`` where they are not yet.
+    """Open the passages of a corpus config. They are unpacked into the cache ``keep`` on first use.
 
-    Any other config with ``_id`` and ``text`` will do: the queries of a split are searched as passages are.
-    The folder is built beside its place and moved there when it is whole; a second process that wants it (another rank
-    of a training) waits. Raises :class:`InputError` where the release has no such config, or no passages.
+    Other configs with ``_id`` and ``text`` work too, for example to search queries as if they were passages. A second
+    process that needs the folder, for example another rank of a training, waits until the folder is complete. Raises
+    :class:`InputError` if the release lacks the config or the config has no rows.
     """
     shown = config if split == "corpus" else f"{config}/{split}"
     if not (total := release.rows(config, split)):
@@ -231,9 +231,10 @@ def open_passages(
 
 
 def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt.NDArray[np.uint64]:
-    """The hashes of the ids of a config with ``_id``; :class:`InputError` where an id comes twice. 16 bytes a row.
+    """Return the hashes of a config's ids. Raises :class:`InputError` for a repeated id. It needs 16 bytes a row.
 
-    Ids of one hash count as one: of 8 million, two others meet once in 600,000 collections.
+    Ids with the same 64-bit hash count as equal. In a collection of 8 million ids, different ids collide with a
+    probability of 1 in 600,000.
     """
     batches = release.batches(config, split, ["_id"])
     hashes = np.concatenate([_hashes([]), *(_hashes(batch.column("_id").to_pylist()) for batch in batches)])
@@ -242,40 +243,40 @@ def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt
     if len(again):
         row = int(again.min())
         found = release.table(config, split, ["_id"])["_id"][row].as_py()
-        raise InputError(f"the id {found!r} comes again; expected it once", path=release.place(config, split, row))
+        raise InputError(f"the id {found!r} is repeated; expected it once", path=release.place(config, split, row))
     return hashes
 
 
 def add_sample(parser: argparse.ArgumentParser) -> None:
-    """``--sample``, for commands that search passages."""
+    """Add ``--sample``, for verbs that search passages."""
     parser.add_argument(
         "--sample",
         metavar="CONFIG",
-        help="among the passages of this config alone, of `builders add samples`: sample-10K (default: among all)",
+        help="search only this sample of `builders add samples`, for example sample-10K (default: all passages)",
     )
 
 
 def sample_rows(release: Release, corpus: str, sample: str) -> Rows:
-    """The rows of a corpus config that a sample (a config ``sample-*``) lists, ascending.
+    """Return the corpus rows that a sample (a config ``sample-*``) lists, in ascending order.
 
-    Raises :class:`InputError` for a corpus that is not the main set's, and where the release has no such sample, or the
-    sample lists what the corpus lacks.
+    Raises :class:`InputError` if the corpus is not the main set's, if the release lacks the sample, or if the sample
+    lists passages that the corpus lacks.
     """
     if corpus != _CORPUS:
-        raise InputError(f"--sample {sample}: of the passages of the set main, not of {corpus}")
+        raise InputError(f"--sample {sample} is a sample of the set main, not of {corpus}; use --set main")
     wanted = release.table(sample, _CORPUS, ["_id"])["_id"]
     found = pc.is_in(release.table(_CORPUS, _CORPUS, ["_id"])["_id"], value_set=wanted.combine_chunks())
     rows: Rows = np.flatnonzero(found.to_numpy())
     if len(rows) != len(wanted):
         raise InputError(
-            f"{sample} lists {len(wanted):,} passages, of which the corpus has {len(rows):,}; make it again",
+            f"the corpus has only {len(rows):,} of the {len(wanted):,} passages of {sample}; make the sample again",
             path=release.path,
         )
     return rows
 
 
 def taken(batches: Iterable[pa.RecordBatch], rows: Rows | None) -> Iterator[pa.RecordBatch]:
-    """The batches of a corpus with some of its rows (ascending) alone; all of them where None."""
+    """Yield the batches of a corpus, reduced to ``rows`` (ascending) unless ``rows`` is None."""
     start = 0
     for batch in batches:
         if rows is None:

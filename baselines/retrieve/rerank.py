@@ -1,14 +1,14 @@
 """Re-rank a run by a cross-encoder or a language model.
 
-The queries stay in the order of the given run. The best 50 passages of each query, pairs of at most 384 tokens if the
-model was trained so (Sections 3.1, A.2). Scores are logits: the order of ``CrossEncoder.predict``, but without the ties
-of a sigmoid that has reached 1. Pairs are scored in windows of queries, sorted by length; finished windows are kept, so
-that the command started again after an interruption goes on where it was. One process a GPU.
+The best 50 passages of each query are re-ranked (Sections 3.1, A.2). Queries retain the order of the run. Scores are
+logits, which have the order of ``CrossEncoder.predict`` without the ties of sigmoids at 1. Pairs are scored in windows
+of queries. Finished windows are retained, so an interrupted command resumes when it is started again. Each GPU has one
+process.
 
---kind llm: a language model is asked whether a passage answers the query; the score is its logit of yes less that of
-no. --kind listwise: --model of the endpoint in OPENAI_BASE_URL (any that speaks OpenAI's chat API; OPENAI_API_KEY where
-it needs a key) is shown 20 passages at a time and says their order; the scores are places from the end. Queries and
-passages are sent there. Without --kind, a model's own files say whether it is a cross-encoder or a language model.
+--kind llm asks a language model if a passage answers the query. The score is the logit of yes minus the logit of no.
+--kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL names the endpoint, which
+must have OpenAI's chat API, and OPENAI_API_KEY the key if one is needed. Queries and passages are sent to the endpoint.
+The scores are ranks counted from the end. The default kind (cross or llm) is detected from the model's files.
 
 RUN2.manifest.json records the model, its precision, and the SHA-256 of both runs.
 
@@ -44,21 +44,21 @@ RERANKERS = ("cross", "llm", "listwise")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--release", "--split", "--out", "--top-k", "--trust-remote-code")
     add_set(parser)
-    parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="the run whose passages are re-ranked")
-    parser.add_argument("--model", required=True, metavar="M", help="hub name or folder, or as the endpoint calls it")
-    parser.add_argument("--kind", choices=RERANKERS, help="of the model (default: as its files say)")
-    parser.add_argument("--prompt", metavar="TEXT", help="a language model's instruction; else put before each query")
+    parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="run to re-rank")
+    parser.add_argument("--model", required=True, metavar="M", help="hub name, folder, or the endpoint's name of it")
+    parser.add_argument("--kind", choices=RERANKERS, help="kind of model (default: detected from its files)")
+    parser.add_argument("--prompt", metavar="TEXT", help="instruction of a language model, else a prefix of each query")
     parser.add_argument(
-        "--parallel", type=whole_number(1), default=4, metavar="N", help="listwise: questions at a time (4)"
+        "--parallel", type=whole_number(1), default=4, metavar="N", help="simultaneous listwise requests (default: 4)"
     )
     add_options(parser, *PAIRS, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:
     if real_path(args.run) == real_path(args.out):
-        raise InputError("is both --run and --out; expected another file for the re-ranked run", path=args.out)
+        raise InputError("is both --run and --out; expected different files", path=args.out)
     check_file(args.out)
-    if args.kind != "listwise":  # a model behind an endpoint has any name
+    if args.kind != "listwise":  # an endpoint may use any name for a model
         check_models(args.model)
     from baselines.retrieve import rerankers
 
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     job = rerankers.pair_job(args, args.model, release, configs.corpus)
     reranker, work = job.reranker, job.reranker.work
     model, first = reranker.about(), sha256_of(args.run)
-    about = {  # all that must be equal for finished windows to be kept
+    about = {  # finished windows are reused only if all of this is equal
         "run": first,
         "model": model,
         "corpus": release.fingerprint(configs.corpus, "corpus"),
@@ -96,5 +96,5 @@ def run(args: argparse.Namespace) -> None:
     given_run = {"file": args.run.name, "sha256": first}
     found = record(model, {**asked_of(args, release, reranker.kind), "reranked": given_run})
     write_manifest(args.out, found, reranker.kind, len(groups), lines)
-    precision = model.get("computed_in", "the endpoint's own")
+    precision = model.get("computed_in", "unknown (endpoint)")
     log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(groups), precision)

@@ -1,16 +1,15 @@
-"""Re-rankers: cross-encoders, language models, and language models behind an endpoint; scores by any process.
+"""Re-rankers: cross-encoders, language models, and models behind an endpoint; scores of pairs by several processes.
 
-A language model is asked whether the passage answers the query: the score is the logit of yes less that of no. A model
-whose own chat template reads a query and a document (Qwen3-Reranker and others, as sentence-transformers saves them) is
-asked by it. Any other instruction-tuned model is asked in the form of Qwen3-Reranker's model card, put into the model's
-own chat: an instruction, the query, the passage, to be answered by yes or no, without thinking aloud.
+A language model is asked if a passage answers a query. The score is the logit of yes minus the logit of no. Some models
+(for example Qwen3-Reranker, saved by sentence-transformers) have a chat template with the roles query and document,
+which is then used. Any other instruction-tuned model gets the prompt of Qwen3-Reranker's model card in its own chat
+template: an instruction, the query and the passage, to be answered by yes or no, without thinking.
 
-A model behind an endpoint is shown several passages at once and gives their order, in the way of RankGPT (Sun et al.,
-2023, arXiv 2304.09542): a window of 20 passages goes over the ranking from its end to its beginning, 10 further each
-time, so that what is best may rise all the way. What an answer leaves out stays behind what it names, in the order that
-it had; of an answer that names nothing, the order stays. The endpoint is any that speaks OpenAI's chat API, by
-OPENAI_BASE_URL and OPENAI_API_KEY: queries and passages are sent there. The scores are places, counted from the end:
-they can be compared within a query alone.
+A model behind an endpoint sorts several passages at once, as in RankGPT (Sun et al., 2023, arXiv 2304.09542). A window
+of 20 passages moves over the ranking from the end to the beginning in steps of 10, so the last passage can become the
+first. Passages that an answer omits follow the named passages in their old order. An answer without any passage changes
+nothing. The endpoint needs OpenAI's chat API (OPENAI_BASE_URL, OPENAI_API_KEY) and receives queries and passages. The
+scores are ranks counted from the end, which are comparable only within a query.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.store.reader import Release, open_release
 
-# The words that Qwen3-Reranker was trained on (its model card; the same in vllm-project/vllm-ascend,
+# The prompt of Qwen3-Reranker's training (source: its model card, and vllm-project/vllm-ascend,
 # docs/source/tutorials/models/Qwen3_reranker.md).
 _SYSTEM = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
@@ -53,8 +52,8 @@ _FORM = '"<Instruct>: " ~ instruct ~ "\\n<Query>: " ~ query ~ "\\n<Document>: " 
 _ROLE = re.compile(r"""['"](query|document)['"]""")
 
 
-SHOWN, STEP = 20, 10  # passages that are shown at a time, and how far the window moves
-_CHARACTERS = 1_000  # of a passage that are shown
+SHOWN, STEP = 20, 10  # passages per window, and the step of the window
+_CHARACTERS = 1_000  # shown of a passage
 _NUMBER = re.compile(r"\[\s*(\d{1,4})\s*\]")
 _BARE = re.compile(r"\d{1,4}")
 _ORDER = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
@@ -62,7 +61,7 @@ _ORDER = "按照与问题的相关程度，把下面的段落从最相关到最�
 
 @dataclass(frozen=True)
 class Reranker(abc.ABC):
-    """Scores pairs: the higher, the better the passage answers the query."""
+    """A model that scores (query, passage) pairs. A higher score means a better answer."""
 
     settings: ModelSettings
     work: Work
@@ -70,23 +69,23 @@ class Reranker(abc.ABC):
 
     @abc.abstractmethod
     def about(self) -> dict[str, Any]:
-        """Everything that decides the scores, as JSON values. Opens the model, unless it is behind an endpoint."""
+        """Return everything that affects the scores as JSON values. A local model is opened for this."""
 
     @abc.abstractmethod
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
-        """A finite score of every (query, passage), in the pairs' order; to be compared within a query.
+        """Return a finite score of every (query, passage), in the pairs' order. Scores are comparable within a query.
 
-        The pairs of a query come one after the other, in the order that is re-ranked.
+        The pairs of a query must be adjacent, in the order of the run.
         """
 
 
 class Cross(Reranker):
-    """A cross-encoder: logits, the order of ``CrossEncoder.predict``."""
+    """A cross-encoder. Its scores are logits, in the order of ``CrossEncoder.predict``."""
 
     kind = "cross"
 
     def open_model(self) -> CrossEncoder:
-        """The model as it is used, in fp32 on the CPU."""
+        """Open the model in fp32 on the CPU."""
         return open_cross(self.settings)
 
     def about(self) -> dict[str, Any]:
@@ -101,13 +100,13 @@ class Cross(Reranker):
 
 @functools.lru_cache(maxsize=1)
 def _scorer(reranker: Cross, device: str) -> CrossScorer:
-    """This process's model, opened once."""
+    """Open the model once per process."""
     model = moved(reranker.open_model(), device, reranker.work.dtype)
     return CrossScorer(model, reranker.work.batch_tokens, reranker.work.tokenizers)
 
 
 class LanguageModel(Cross):
-    """A language model: log-odds of yes."""
+    """A language model. Its scores are log-odds of yes against no."""
 
     kind = "llm"
 
@@ -123,21 +122,21 @@ class LanguageModel(Cross):
             if getattr(model[1], name, None) in (None, unknown):
                 raise InputError("has no token for yes or for no", path=self.settings.name)
         if set(_ROLE.findall(template)) < {"query", "document"}:
-            for with_system in (True, False):  # some models know no system
+            for with_system in (True, False):  # some chat templates refuse a system message
                 reader.processor.chat_template = asking(template, with_system)
                 failure = reader.input_formatter.pair_roles_failure({})
                 if failure is None:
                     break
             else:
-                raise InputError(f"its chat template cannot be asked ({failure})", path=self.settings.name)
+                raise InputError(f"its chat template cannot be used for pairs ({failure})", path=self.settings.name)
         check_reading(model, self.settings)
         return model
 
 
 def asking(template: str, with_system: bool = True) -> str:
-    """A chat template of a query and a document, made of one of users and assistants.
+    """Convert a chat template with the usual roles to a template with the roles query and document.
 
-    ``with_system``: the instruction's frame is the system's message; else it begins the user's.
+    ``with_system``: put the general instruction into a system message, else at the beginning of the user's message.
     """
     of = '(messages | selectattr("role", "equalto", "{}") | map(attribute="content") | list + [{}]) | first'.format
     frame = json.dumps(_SYSTEM, ensure_ascii=False)
@@ -154,7 +153,7 @@ def asking(template: str, with_system: bool = True) -> str:
 
 
 class Listwise(Reranker):
-    """A model behind an endpoint. The pairs of a query are given together, best first."""
+    """A model behind an endpoint, which sorts the passages of a query."""
 
     kind = "listwise"
 
@@ -180,16 +179,16 @@ class Listwise(Reranker):
         return scores
 
     def _ranked(self, endpoint: Endpoint, query: str, passages: list[str]) -> list[int]:
-        """The order of a query's passages, as their numbers."""
+        """Return the indices of a query's passages in the model's order."""
         order, end = list(range(len(passages))), len(passages)
         while len(passages) > 1:
             begin = max(0, end - SHOWN)
             window = order[begin:end]
             prompt = order_prompt(query, [passages[number] for number in window], self.settings.query_prompt or "")
-            said = order_in(endpoint.answer(prompt), len(window))
-            if not said:
-                log.warning("an answer about %r names no passage: their order stays", query)
-            order[begin:end] = [window[place] for place in said] or window
+            answered = order_in(endpoint.answer(prompt), len(window))
+            if not answered:
+                log.warning("the answer to the query %r names no passage; the order is not changed", query)
+            order[begin:end] = [window[place] for place in answered] or window
             if begin == 0:
                 break
             end -= STEP
@@ -197,7 +196,7 @@ class Listwise(Reranker):
 
 
 def order_prompt(query: str, passages: Sequence[str], instruction: str = "") -> str:
-    """The question to the model about some passages, which are numbered from 1."""
+    """Return the prompt that asks for the order of passages, numbered from 1."""
     shown = "\n".join(f"[{n}] {' '.join(text.split())[:_CHARACTERS]}" for n, text in enumerate(passages, 1))
     return (
         f"{instruction or _ORDER}\n\n问题：{query}\n\n段落：\n{shown}\n\n"
@@ -206,27 +205,27 @@ def order_prompt(query: str, passages: Sequence[str], instruction: str = "") -> 
 
 
 def order_in(answer: str, count: int) -> list[int]:
-    """The order that an answer gives ``count`` passages, as numbers from 0; empty where it names none of them."""
-    answer = re.sub(r"(?s)<think>.*?</think>", "", answer)  # a model that thinks aloud
+    """Return the order of ``count`` passages in an answer, as indices from 0. Empty if the answer names no passage."""
+    answer = re.sub(r"(?s)<think>.*?</think>", "", answer)  # the thoughts of a reasoning model
     named = [int(number) - 1 for number in _NUMBER.findall(answer) or _BARE.findall(answer)]
     found = list(dict.fromkeys(number for number in named if 0 <= number < count))
     return found and found + [number for number in range(count) if number not in found]
 
 
-Group = tuple[str, list[str]]  # a query's text, ids of passages
-WINDOW = 256  # queries scored together
-ASKED = 16  # queries that an endpoint is asked about: what a kill may lose costs money
+Group = tuple[str, list[str]]  # text of a query, ids of its passages
+WINDOW = 256  # queries per window
+ASKED = 16  # queries per window of an endpoint, fewer because an interruption loses paid answers
 
 
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
-    """The re-ranker of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`."""
+    """Return the re-ranker of a model. The default kind is detected from its files. Raises :class:`InputError`."""
     kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
     return kinds[kind or kind_of_reranker(settings)](settings, work)
 
 
 @dataclass(frozen=True)
 class PairJob:
-    """All that a process needs to score pairs. The passages are the texts of ``corpus``/``split``."""
+    """A re-ranker and the passages that it scores, the texts of ``corpus``/``split``. Processes receive this object."""
 
     release: Path
     corpus: str
@@ -235,12 +234,9 @@ class PairJob:
 
 
 def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str, split: str = "corpus") -> PairJob:
-    """The job that the options (:data:`.settings.PAIRS` and ``DEVICE``) ask for.
-
-    The model is of the kind of its own files, unless ``--kind`` names one.
-    """
+    """Return the job of the options :data:`.settings.PAIRS`, :data:`.settings.DEVICE` and ``--kind``."""
     kind = getattr(args, "kind", None) or ""
-    listwise = kind == "listwise"  # what an endpoint is asked, no device of this machine computes
+    listwise = kind == "listwise"  # uses no device of this machine
     settings = ModelSettings(
         model,
         revision=args.revision if listwise else commit_of(model, args.revision),
@@ -258,10 +254,7 @@ def _passages(path: Path, corpus: str, split: str) -> Passages:
 
 
 def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
-    """A re-ranker's scores of each query's passages, in their order.
-
-    Raises :class:`InputError` for a passage that the collection lacks.
-    """
+    """Score each query's passages, in their order. Raises :class:`InputError` if the collection lacks a passage."""
     passages = _passages(job.release, job.corpus, job.split)
     wanted = [corpus for _, ids in groups for corpus in ids]
     rows = passages.rows(wanted)
@@ -277,9 +270,9 @@ def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[lis
 def score_windows(
     job: PairJob, groups: Sequence[Group], work: Path, label: str, window: int | None = None
 ) -> list[list[float]]:
-    """:func:`score_groups` by all devices of the job; finished windows are kept in the folder ``work``.
+    """Call :func:`score_groups` for windows of ``window`` queries on all devices of the job.
 
-    ``window``: queries scored together. The folder is of these groups, this job and this window alone.
+    Finished windows are saved in the folder ``work``. The folder must not be used for other groups, jobs or windows.
     """
     window = window or WINDOW
     starts = enumerate(range(0, len(groups), window))
@@ -296,14 +289,14 @@ def score_windows(
 
 
 def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
-    """The scores of a window's passages, query by query: computed, or found done."""
+    """Return the scores of a window's passages by query, from the window's file if an earlier process wrote it."""
     job, path, groups = task
 
     def is_right(scores: list[list[float]]) -> bool:
         return [len(own) for own in scores] == [len(ids) for _, ids in groups]
 
     def score() -> list[list[float]]:
-        # 32-bit scores by their shortest digits.
+        # Nine digits identify a 32-bit number.
         return [[float(f"{score:.9g}") for score in own] for own in score_groups(job, device, groups)]
 
     scores: list[list[float]] = resumed(path, list[list[float]], is_right, score)
@@ -312,15 +305,15 @@ def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> l
 
 @functools.lru_cache(maxsize=1)
 def _encoders(reranker: Reranker, device: str) -> list[Encoder]:
-    """A dual-encoder's sides for queries and for passages: one model, opened once in this process."""
+    """Return a dual-encoder's encoders of queries and passages. The model is opened once per process."""
     model, work = open_encoder(reranker.settings, device, reranker.work.dtype), reranker.work
     return [Encoder(model, task, work.batch_tokens, work.tokenizers) for task in ("query", "document")]
 
 
 def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
-    """A dual-encoder's similarities (cosine or dot product) of each query with its passages, in their order.
+    """Return a dual-encoder's similarities (cosine or dot product) of each query to its passages, in their order.
 
-    The collection has every passage. One that comes for several queries is encoded once.
+    The collection must have every passage. A passage of several queries is encoded once.
     """
     of_queries, of_passages = _encoders(job.reranker, device)
     passages = _passages(job.release, job.corpus, job.split)

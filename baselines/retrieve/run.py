@@ -1,14 +1,15 @@
 r"""Any model in one command: encode, search, evaluate.
 
-MODEL is a name on the hub or a folder. Each setting of it (prompts, pooling, lengths) is taken from the first of these
-that has the setting: an option, the declarations of the model's family (baselines/models.toml, each value with its
-source), the model's own files. The settings and their sources are printed above the scores. RUN.manifest.json records
-them with the release's fingerprints. The last column of the run names the model, its commit and that manifest.
+MODEL is a name on the hub or a folder. Each setting (prompts, pooling, lengths) is taken from the first of these that
+has it: an option, the model's family (baselines/models.toml, with a source for each value), the model's files. An
+exception is pooling: files of sentence-transformers in the model override the family. The settings and their sources
+are printed above the scores. RUN.manifest.json records them with the release's fingerprints. The last column of the run
+names the model, its commit and the start of the manifest's hash.
 
-The index is kept, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes. An interrupted command resumes when it is
-started again. For another split, only the queries are encoded.
+The index is cached, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes. An interrupted command resumes when it is
+started again. Another split of the same release uses the same index.
 
---trust-remote-code runs Python code of the model's repository on this machine. Read it first, and give --revision.
+--trust-remote-code runs Python code of the model's repository on this machine. Read the code first, and add --revision.
 
 examples:
 
@@ -43,33 +44,31 @@ _TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a name on the hub, or a folder")
+    parser.add_argument("model", metavar="MODEL", help="name on the hub, or a folder")
     add_options(parser, "--release", "--split", "--top-k")
     add_set(parser)
     parser.add_argument(
-        "--out", type=Path, metavar="RUN", help="the run; gzipped where it ends in .gz (default: NAME.SPLIT.run.gz)"
+        "--out", type=Path, metavar="RUN", help="run to write; .gz is gzipped (default: NAME.SPLIT.run.gz)"
     )
-    group = parser.add_argument_group("how the model is used")
-    group.add_argument("--family", metavar="F", help="of models.toml (default: by the model's name; none: no family)")
-    group.add_argument("--query-prompt", metavar="TEXT", help="put before every query; '' for nothing")
-    group.add_argument("--passage-prompt", metavar="TEXT", help="put before every passage; '' for nothing")
-    group.add_argument(
-        "--prompt-name", metavar="NAME", help="the query's prompt: one of the family's or the model's own"
-    )
+    group = parser.add_argument_group("settings of the model (default: its family's, else its files')")
+    group.add_argument("--family", metavar="F", help="family in models.toml, or none (default: by the model's name)")
+    group.add_argument("--query-prompt", metavar="TEXT", help="prompt before every query; '' for no prompt")
+    group.add_argument("--passage-prompt", metavar="TEXT", help="prompt before every passage; '' for no prompt")
+    group.add_argument("--prompt-name", metavar="NAME", help="query prompt of the family or the model, by its name")
     poolings = ("cls", "mean", "lasttoken")
-    group.add_argument("--pooling", choices=poolings, help="how the vectors of a text's tokens become one")
-    group.add_argument("--truncate-dim", type=whole_number(1), metavar="N", help="the first N dimensions alone")
+    group.add_argument("--pooling", choices=poolings, help="pooling of token vectors into a text's vector")
+    group.add_argument("--truncate-dim", type=whole_number(1), metavar="N", help="use only the first N dimensions")
     group.add_argument(
         "--normalize",
         action=argparse.BooleanOptionalAction,
-        help="embeddings of unit length, or as they are (default: unit length where compared by cosine)",
+        help="scale embeddings to unit length (default: if the similarity is cosine)",
     )
-    group.add_argument("--similarity", choices=["cosine", "dot"], help="what embeddings are compared by")
+    group.add_argument("--similarity", choices=["cosine", "dot"], help="similarity of embeddings")
     add_options(group, "--max-length", "--trust-remote-code", "--revision")
     parser.add_argument(
-        "--kind", metavar="KIND", help="dense, static, sparse or multi-vector (default: by its own files)"
+        "--kind", metavar="KIND", help="dense, static, sparse or multi-vector (default: detected from its files)"
     )
-    parser.add_argument("--index", type=Path, metavar="DIR", help="where its index is kept (default: in the cache)")
+    parser.add_argument("--index", type=Path, metavar="DIR", help="directory of the index (default: in the cache)")
     add_options(parser, "--batch-tokens", "--tokenizers", *DEVICE)
     add_format(parser)
 
@@ -84,36 +83,28 @@ def run(args: argparse.Namespace) -> None:
     found, queries, hits = search(args, release)
     lines = write_run(out, hits, tag=tag_of(found))
     manifest = write_manifest(out, found, tag_of(found), queries, lines)
-    log.info("%s: %d lines for %d queries; how it was made: %s.manifest.json", out, lines, queries, out)
+    log.info("%s: %d lines for %d queries; settings: %s.manifest.json", out, lines, queries, out)
     _print(args, release, out, manifest)
 
 
 def search(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], int, Iterator[tuple[str, list[Hit]]]]:
-    """Search the passages of a set by a model that is given by its name or folder.
+    """Search by a model: return the record of the run, the number of queries, and (query id, best passages) of each.
 
-    Args:
-        args: the options of `run`. ``release``, ``out`` and ``format`` are not read.
-        release: the release directory.
-
-    Returns:
-        The record of the run, the number of queries, and (query id, its best passages) in the queries' order. The
-        passages are encoded before this returns, the queries are searched while the iterator is read.
-
-    Raises:
-        InputError: the split has no queries, or the model cannot be used in this way.
+    ``args``: the options of `run`, of which ``release``, ``out`` and ``format`` are not read. The passages are encoded
+    before this returns, the queries when the iterator is read.
     """
     from baselines.retrieve import devices, families, index, models
 
     configs = SETS[args.set]
     queries = read_queries(release, args.split, configs.queries)
     if not queries:
-        raise InputError(f"has no queries in its split {args.split!r}", path=release.path)
+        raise InputError(f"the split {args.split!r} has no queries", path=release.path)
     model = families.resolve(args)
     retriever = index.open_retriever(model.settings, devices.work_of(args), model.kind)
     about = dict(retriever.about)
     key = [retriever.kind, about, configs.corpus, release.fingerprint(configs.corpus, "corpus")]
     folder = args.index or caches() / "indexes" / key_of(key)
-    log.info("the index: %s", folder)
+    log.info("index: %s", folder)
     used = {key: {"value": value, "says": model.source(key)} for key, value in about.pop("used").items()}
     described = {
         "name": models.shown_name(args.model),
@@ -124,10 +115,10 @@ def search(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], 
     }
     found = record(described, {"used": used, **asked_of(args, release, model.kind)})
     if not model.family:
-        log.warning("%s is of no family in models.toml: options and its own files decide", args.model)
+        log.warning("%s has no family in models.toml; its settings are from options and its files", args.model)
     elif (own := used["pooling"])["says"] == families.OWN and own["value"] not in (None, model.pooling or own["value"]):
         log.warning(
-            "%s: its own files say pooling %s, models.toml (%s) %s; its own files are followed",
+            "%s: the model's files have pooling %s, but models.toml (%s) has %s; the model's files are used",
             *(args.model, own["value"], model.family, model.pooling),
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +126,7 @@ def search(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], 
 
 
 def _print(args: argparse.Namespace, release: Release, out: Path, manifest: dict[str, Any]) -> None:
-    """The header, then what `evaluate` prints; the header alone where the split is not judged."""
+    """Print the header and, if the split has judgments, the output of `evaluate`."""
     judged = (SETS[args.set].qrels, args.split) in release.splits()
     if args.format == "json":
         figures = evaluate.evaluate(read_run(out), release_qrels(release, args.split, args.set))[0] if judged else None
@@ -143,7 +134,7 @@ def _print(args: argparse.Namespace, release: Release, out: Path, manifest: dict
         return
     print(header(manifest) + "\n" * judged)
     if not judged:
-        log.warning("%s: the split %s is not judged: no figures", args.release, args.split)
+        log.warning("%s: the split %s has no judgments, so nothing is evaluated", args.release, args.split)
         return
     parser = argparse.ArgumentParser()
     evaluate.add_arguments(parser)
@@ -152,7 +143,7 @@ def _print(args: argparse.Namespace, release: Release, out: Path, manifest: dict
 
 
 def header(found: dict[str, Any]) -> str:
-    """A record as text, a line a setting that has a value: the value, and who says it."""
+    """Format a record as text, with a line for each setting: name, value and source."""
     model = found["model"]
     commit = f" at {model['commit'][:8]}" if model["commit"] else ""
     family = "" if model["family"] == "none" else f"models.toml, {model['family']}"
@@ -162,11 +153,11 @@ def header(found: dict[str, Any]) -> str:
             lines.append((_TITLES.get(key, key.replace("_", " ")), shown(each["value"]), each["says"]))
     lines += [("precision", model["computed_in"], "")] if "computed_in" in model else []
     width = max(len(value) for _, value, _ in lines if len(value) <= 40)
-    return "\n".join(f"{name:<16} {value:<{width}}  {who}".rstrip() for name, value, who in lines)
+    return "\n".join(f"{name:<16} {value:<{width}}  {source}".rstrip() for name, value, source in lines)
 
 
 def shown(value: Any) -> str:
-    """A value for people: prompts quoted, with their line breaks as ``\\n``."""
+    """Format a value for people. Prompts are quoted, with line breaks as ``\\n``."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str) and (value == "" or not value.isidentifier()):

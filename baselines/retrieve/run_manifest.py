@@ -1,4 +1,4 @@
-"""The manifest of a run (RUN.manifest.json): how the run was made, and the tag of its lines."""
+"""The manifest of a run (RUN.manifest.json), which records the run's settings, and the tag of the run's lines."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch", "nu
 
 
 def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
-    """All that decides a run, as JSON values, without paths and times.
+    """Return everything that affects a run as JSON values, without paths and times.
 
     Args:
-        model: what the manifest says of the model.
-        asked: the rest: :func:`asked_of`, and what is the verb's own.
-        packages: the libraries whose versions decide the run.
+        model: the model's entry (:func:`.models.described`).
+        asked: the options (:func:`asked_of`, and further values of the verb).
+        packages: the libraries whose versions affect the run.
     """
     versions = {"dureader_retrieval": VERSION, **{name: metadata.version(name) for name in packages}}
     return {"name": NAME, "format": FORMAT, "model": model, **asked, "versions": versions}
 
 
 def asked_of(args: argparse.Namespace, release: Release, kind: str, queries: str = "") -> dict[str, Any]:
-    """The kind of model, the set, the split, the passages a query and the fingerprints of the release.
+    """Return the kind of model, the set, the split, the number of passages and the fingerprints of the release.
 
-    ``queries``: a config in the place of the set's queries.
+    ``queries`` is a config to use instead of the set's queries.
     """
     configs = SETS[args.set]
     queries = queries or configs.queries
@@ -51,16 +51,16 @@ def asked_of(args: argparse.Namespace, release: Release, kind: str, queries: str
 
 
 def tag_of(found: dict[str, Any]) -> str:
-    """The last column of a run's lines: the model, its commit, and the beginning of its record's key."""
+    """Return the last column of a run's lines: the model, its commit and the start of the record's key."""
     model = found["model"]
     name = "_".join(str(model["name"]).split())
     return f"{name}@{model['commit'][:8]}:{key_of(found)[:8]}" if model["commit"] else f"{name}:{key_of(found)[:8]}"
 
 
 def write_manifest(out: Path, found: dict[str, Any], tag: str, queries: int, lines: int) -> dict[str, Any]:
-    """Write the manifest of the run ``out`` beside it, and return it. ``tag``: the last column of the run's lines.
+    """Write the manifest next to the run ``out`` and return it. ``tag`` is the last column of the run's lines.
 
-    A run that went to a stream has no place beside it: its manifest is only returned.
+    If ``out`` is a stream, the manifest is only returned.
     """
     if kind_of(out):
         return {**found, "tag": tag}

@@ -1,10 +1,10 @@
 """Search by embeddings: a TREC run of a split's queries.
 
-Exact: FAISS on a CPU, PyTorch on GPUs, each in turn a block of memory-mapped embeddings (`encode`), so that memory does
-not grow with the passages.
+The search is exact, by FAISS on a CPU and by PyTorch on GPUs. It reads memory-mapped embeddings of `encode` block by
+block, so memory does not grow with the number of passages.
 
-RUN.manifest.json records the model, the precision of passages and queries, and the SHA-256 of the run. Passages and
-queries that were encoded in different precisions cause a warning.
+RUN.manifest.json records the model, the precision of passages and queries, and the SHA-256 of the run. Different
+precisions of passages and queries cause a warning.
 
 Example:
 
@@ -36,16 +36,14 @@ _TAG = "dense-exact"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--release", "--split", "--out", "--top-k", "--revision")
     add_set(parser)
-    parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="the passages' embeddings")
+    parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="embeddings of the passages")
     add_sample(parser)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--model",
-        metavar="M",
-        help="the model that encoded the passages: encode the queries by it now",
+    source.add_argument("--model", metavar="M", help="model that encoded the passages, to encode the queries now")
+    source.add_argument("--queries", type=Path, metavar="DIR", help="embeddings of the queries")
+    parser.add_argument(
+        "--engine", choices=["faiss", "torch"], help="search library (default: faiss on a CPU, torch on a GPU)"
     )
-    source.add_argument("--queries", type=Path, metavar="DIR", help="the queries' embeddings")
-    parser.add_argument("--engine", choices=["faiss", "torch"], help="default: faiss on a CPU, torch on a GPU")
     add_options(parser, *DEVICE)
 
 
@@ -60,13 +58,13 @@ def run(args: argparse.Namespace) -> None:
     on = devices.devices_of(args.device)
     asked = read_queries(release, args.split, configs.queries)
     if not asked:
-        raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
+        raise InputError(f"the split {args.split!r} has no queries", path=args.release)
     if args.queries:
         given = index.open_vectors(args.queries)
         given.check("queries", release, configs.queries, args.split)
         dense.expect_model(vectors, args.queries, given.manifest["model"]["fingerprint"], given.precision)
         queries, queries_in = given.all(), given.precision
-    else:  # on one device: `encode --queries` is there for more
+    else:  # uses one device; `encode --queries` uses several
         model = dense.encoding_model(args.model, vectors, on[0], args.dtype, args.revision)
         queries = encoder.Encoder(model, "query").encode([text for _, text in asked])
         queries_in = devices.dtype_of(args.dtype, on[0])

@@ -1,4 +1,4 @@
-"""Model settings, and the options of every command that runs a model. Loads no model library."""
+"""Model settings and the options of every verb that runs a model. This module imports no model library."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ PRECISIONS = ("fp32", "fp16", "bf16")
 
 
 class Overrides(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings in the place of those in the model's own files, as a manifest records them. None or empty: the model's.
+    """Settings that override the model's files. A manifest records them. None or empty: the model's setting is used.
 
     Attributes:
-        query_prompt, passage_prompt: put before every text; an empty string puts nothing there.
-        prompt_name: the prompt of the model's own that is put before queries, where ``query_prompt`` is None.
-        pooling: how a dual-encoder makes one vector of a text's: mean, cls, lasttoken ..., as sentence-transformers
-            calls it.
-        last_token: ends every text, as its text, or "eos_token" for the tokenizer's own: put there where the tokenizer
-            does not.
-        truncate_dim: the first dimensions of an embedding that are kept.
+        query_prompt, passage_prompt: put before every text. An empty string removes the model's prompt.
+        prompt_name: the model's prompt for queries, used if ``query_prompt`` is None.
+        pooling: pooling mode of a dual-encoder, by its name in sentence-transformers: mean, cls, lasttoken ...
+        last_token: the token that ends every text, or "eos_token" for the tokenizer's. The token is added if the
+            tokenizer does not add it.
+        truncate_dim: number of leading dimensions of an embedding to use.
         normalize: True if embeddings have unit length.
         similarity: cosine or dot.
     """
@@ -39,13 +38,13 @@ class Overrides(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ModelSettings(Overrides, frozen=True):
-    """A model, and all that decides what it computes.
+    """A model and every setting that affects its output.
 
     Attributes:
         name: a hub name or a directory.
-        revision: of a model on the hub (:func:`.hub_models.commit_of`).
-        max_length: tokens that a text is cut to, prompt included, where the model would keep more.
-        trust_remote_code: True if Python code of the model's own repository may run.
+        revision: the revision of a model on the hub (:func:`.hub_models.commit_of`).
+        max_length: longest text or pair in tokens, prompt included.
+        trust_remote_code: True if Python code of the model's repository may run.
     """
 
     name: str
@@ -54,56 +53,45 @@ class ModelSettings(Overrides, frozen=True):
     trust_remote_code: bool = False
 
     def overrides(self) -> dict[str, Any]:
-        """The :class:`Overrides` that were given, for a manifest."""
+        """Return the :class:`Overrides` that are set, for a manifest."""
         values = [(name, getattr(self, name)) for name in Overrides.__struct_fields__]
         return {key: value for key, value in values if value is not None and (value != "" or "_prompt" in key)}
 
 
-DEVICE = ("--device", "--dtype")  # of every command that runs a model
-PAIRS = ("--max-length", "--batch-tokens", "--tokenizers", "--revision")  # and that sends many texts through it
-# The options that several commands share; a command that gives an option of its own another default has it itself.
+DEVICE = ("--device", "--dtype")  # options of every verb that runs a model
+PAIRS = ("--max-length", "--batch-tokens", "--tokenizers", "--revision")  # further options of verbs that encode texts
+# Options that several verbs share. A verb with another default defines the option itself.
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "--release": {"type": Path, "required": True, "metavar": "DIR", "help": "the release directory"},
-    "--split": {"default": "dev", "help": "whose queries (default: dev)"},
-    "--out": {"type": Path, "required": True, "metavar": "RUN", "help": "the run; gzipped where it ends in .gz"},
-    "--top-k": {"type": whole_number(1), "default": 50, "metavar": "K", "help": "passages a query (default: 50)"},
-    "--max-length": {
-        "type": whole_number(4),
-        "metavar": "N",
-        "help": "tokens of a text or pair (default: the model's)",
-    },
-    "--revision": {
-        "default": "",
-        "metavar": "R",
-        "help": "of a model on the hub: a commit, tag or branch (default: main)",
-    },
-    "--trust-remote-code": {
-        "action": "store_true",
-        "help": "run Python code of the model's own repository (default: never)",
-    },
+    "--release": {"type": Path, "required": True, "metavar": "DIR", "help": "release directory"},
+    "--split": {"default": "dev", "help": "split of the queries (default: dev)"},
+    "--out": {"type": Path, "required": True, "metavar": "RUN", "help": "run to write, gzipped if it ends in .gz"},
+    "--top-k": {"type": whole_number(1), "default": 50, "metavar": "K", "help": "passages per query (default: 50)"},
+    "--max-length": {"type": whole_number(4), "metavar": "N", "help": "longest input in tokens (default: the model's)"},
+    "--revision": {"default": "", "metavar": "R", "help": "commit, tag or branch of a hub model (default: main)"},
+    "--trust-remote-code": {"action": "store_true", "help": "run Python code of the model's repository (default: no)"},
     "--batch-tokens": {
         "type": whole_number(1),
         "metavar": "N",
-        "help": "tokens of a batch, padding included (default: 98,304 on a GPU, 12,288 on a CPU)",
+        "help": "tokens per batch, padding included (default: 98,304 on a GPU, 12,288 on a CPU)",
     },
     "--tokenizers": {
         "type": whole_number(0),
         "metavar": "N",
-        "help": "processes a device that tokenise (default: on GPUs their share of the cores, at most 8; else 0)",
+        "help": "processes per device that tokenise (default: cores divided by GPUs, at most 8; 0 on a CPU)",
     },
     "--device": {
         "metavar": "D[,D...]",
-        "help": "cpu, cuda, cuda:1, or several with commas: a process each (default: every GPU there is, else cpu)",
+        "help": "cpu, cuda, cuda:1, or a list with commas; each device has a process (default: all GPUs, else cpu)",
     },
     "--dtype": {
         "choices": ["auto", *PRECISIONS],
         "default": "auto",
-        "help": "precision of the model; its head is always in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
+        "help": "precision of the model, except its head in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
     },
 }
 
 
 def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
-    """Options that several commands share, by their names."""
+    """Add shared options by their names."""
     for name in names:
         parser.add_argument(name, **_OPTIONS[name])

@@ -1,8 +1,8 @@
 """Learned sparse retrieval (SparseEncoder): SPLADE, and inference-free models, whose queries need no network.
 
-The index is inverted: for every dimension (a word piece) the passages that have it, and their weights. A query adds up
-the lists of its own dimensions, in 64 bits: the inner product of the two embeddings, exactly, whichever parts the index
-has and whatever is searched beside it. A passage that scores nothing is not found.
+The inverted index lists, for every dimension (a WordPiece), the passages with a weight for the dimension, and these
+weights. A query adds up the lists of its dimensions in 64 bits. The sum is the exact inner product of the two
+embeddings, and does not depend on the chunks of the index or on other queries. Passages with score 0 are not found.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from builders.core.errors import InputError
 
 
 class SparseSide(Side):
-    """A sparse encoder's side for queries or for passages."""
+    """The query or passage encoder of a sparse model."""
 
     problem = "the model's weights are not all finite"
 
     def encode(self, texts: Sequence[str]) -> tuple[Rows, Rows, Floats]:
-        """(number of the text, dimension, weight) of everything that is not 0, in the texts' and dimensions' order."""
+        """Return (text numbers, dimensions, weights) of all weights other than 0, sorted by text and dimension."""
         found: list[tuple[Rows, Rows, Floats]] = []
         for batch, (rows, dims, weights) in self.batches(texts, self._embed):
             found.append((batch[rows], dims, weights))
@@ -62,14 +62,14 @@ class Sparse(Retriever):
         model, name = open_as(SparseEncoder, self.settings), self.settings.name
         pooled = any(isinstance(module, SpladePooling) for module in model.modules())
         if kind_of_model(self.settings) != "sparse" and not pooled:
-            # The library would put a random autoencoder behind it.
-            raise InputError("is no sparse encoder: neither saved as one, nor a masked language model", path=name)
+            # The library would add a random autoencoder.
+            raise InputError("is no sparse encoder; expected a SparseEncoder or a masked language model", path=name)
         found: SparseEncoder = finished(model, self.settings)
         return found
 
     def arrays(self, found: tuple[Rows, Rows, Floats]) -> Arrays:
-        """The inverted lists of some passages: the dimensions that are there, where the list of each begins and ends,
-        and in it numbers of passages, rising, and their weights."""
+        """Return the inverted lists of some passages: the dimensions in use, the limits of each dimension's list, and
+        for all lists the numbers of passages (ascending) and their weights."""
         rows, dims, weights = found
         order = np.argsort(dims, kind="stable")
         there, first = np.unique(dims[order], return_index=True)
@@ -97,14 +97,14 @@ class Sparse(Retriever):
 
 
 def _scores(lists: list[npt.NDArray[Any]], sums: Scores, dims: Rows, weights: Floats) -> tuple[Rows, Scores]:
-    """The passages of a chunk that score more than 0 with a query of some dimensions, and their scores, of 32 bits."""
+    """Return the passages of a chunk that score more than 0 with a query, and their scores rounded to 32 bits."""
     there, starts, rows, values = lists
     sums[:] = 0
     places = np.searchsorted(there, dims)
     for place, dim, weight in zip(places.tolist(), dims.tolist(), weights.tolist(), strict=True):
         if place < len(there) and there[place] == dim:
             own = slice(starts[place], starts[place + 1])
-            # A list has a passage once, so that nothing is lost; a product of two 32-bit numbers fits into 64.
+            # += needs distinct rows, and a list has each passage once. A product of two 32-bit numbers fits 64 bits.
             sums[rows[own]] += weight * values[own].astype(np.float64)
     rounded = sums.astype(np.float32)
     found = np.flatnonzero(rounded > 0)

@@ -58,11 +58,10 @@ class Pairs:
 def positives(
     release: Release, set_name: str, split: str, passages: Passages, similar: bool = False
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """Return the query texts of a split and the rows of their positives, by query id, without queries that have none.
+    """Return the query texts of a split and the rows of their positives, by query id.
 
-    If ``similar`` is true, the training questions that were removed as similar follow, with their own judgments.
-
-    Raises :class:`InputError` if the release lacks the split, or if a judged passage is not in the collection.
+    Queries without a positive are skipped. With ``similar``, questions removed as similar follow, with their own
+    judgments. Raises :class:`InputError` if the release lacks the split, or the collection lacks a judged passage.
     """
     configs = set_of(set_name)
     for config in (configs.queries, configs.qrels):
@@ -85,8 +84,7 @@ def _rows_of(
 ) -> dict[str, list[int]]:
     """Look up the rows of all passages at once, and return them by query id.
 
-    ``lines``: the line number of each query in ``path``, for error messages. Raises :class:`InputError` if a passage is
-    not in the collection.
+    ``lines``: the line number of each query in ``path``. Raises :class:`InputError` if the collection lacks a passage.
     """
     rows = passages.rows([corpus for own in ids.values() for corpus in own])
     if (rows < 0).any():

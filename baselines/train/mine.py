@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--relative-margin",
         type=number_between(0, 1),
         metavar="X",
-        help="exclude scores above (1 - X) of the best positive's (default: no limit)",
+        help="exclude scores above (1 - X) of best positive",
     )
     parser.add_argument("--max-score", type=_ANY, metavar="X", help="exclude scores above X (default: no limit)")
     add_options(parser, *PAIRS, *DEVICE)
@@ -123,8 +123,8 @@ def run(args: argparse.Namespace) -> None:
     passages = open_passages(release, configs.corpus)
     ranked = dict.fromkeys(corpus for hits in given.hits.values() for corpus, _ in hits[: args.top_k])
     passages.expect(ranked, args.run)
-    options = args.top_k, args.negatives, args.seed
-    found = hard_negatives(given, qrels, passages, *options, every=limits != Limits())
+    every = limits != Limits()
+    found = hard_negatives(given, qrels, passages, args.top_k, args.negatives, args.seed, every=every)
     short = none = dropped = 0
     with atomic_text(args.out) as file:
         chosen = _chosen(args, limits, release, given, qrels, found)

@@ -8,8 +8,8 @@ Without pretrained weights, a training starts from a BERT with random weights (`
 vector per word (``start = "words"``). The latter is the library's StaticEmbedding: a text's vector is the mean of its
 words' vectors, which needs no GPU. jieba finds the words in the collection. A Unigram tokenizer then splits a text into
 its likeliest words, as jieba does, and unknown words into characters. A word's initial vector is a random vector times
-the word's inverse document frequency, plus such vectors of its characters. Two texts are then as similar as the weight
-of their shared words, apart from noise. Training learns which words matter, and which words are synonyms.
+the word's inverse document frequency, plus such vectors of its characters. The similarity of two texts is then the
+weight of their shared words, plus noise. Training learns which words matter, and which words are synonyms.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from builders.core.typed import problem_of
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-POSITIONS = 512  # of BERT
+POSITIONS = 512  # BERT's longest input
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _TEXTS_AT_ONCE = 1_000
 _CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
@@ -65,9 +65,9 @@ _FP32 = {"dtype": torch.float32}  # overrides the saved precision, because an op
 
 
 class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
-    """BERT that predicts only masked tokens, because most arithmetic of a small model is in the vocabulary.
+    """BERT that predicts only masked tokens, because the output over the vocabulary dominates a small model's time.
 
-    The loss is the same. The class has transformers' name, so that AutoModel loads saved models with transformers'.
+    The loss is the same. The class has the name of transformers' own class, so that AutoModel can load saved models.
     """
 
     def forward(self, input_ids: Any, attention_mask: Any, labels: Any) -> dict[str, torch.Tensor]:
@@ -317,8 +317,8 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in _texts(passages, most):
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    # A character inside words needs a second piece with "##". The library would number these pieces in the order of a
-    # hash table, and the numbers break ties between pieces. Listing the pieces as special tokens fixes their numbers.
+    # A character inside words needs a second piece with "##". Listing these pieces as special tokens fixes their
+    # numbers, which break ties. The library would number the pieces in the order of a hash table.
     alphabet: list[str] = []
     inside: list[str] = []
     for character in common:
@@ -390,7 +390,7 @@ def _normalizer() -> Any:
 
 
 def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
-    """Build a tokenizer of the ``size`` most frequent words and all characters. Return it and its words by token id.
+    """Build a tokenizer of the ``size`` most frequent words and all characters. Also return the words by token id.
 
     Latin letters, digits and other letters are separated from each other. Other characters are dropped.
     """

@@ -7,6 +7,7 @@ without pretrained weights. A recipe is given by its name, or by a path, which c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,8 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 PositiveShare = Annotated[float, Meta(gt=0, lt=1)]
 Name = Annotated[str, Meta(min_length=1)]
 
+_LOGGERS = {"tensorboard", "trackio", "wandb"}
+
 # Keys that only apply to some kinds of model.
 _KINDS = {
     **dict.fromkeys(("model.pooling", "model.similarity", "model.towers", "data.rows", "train.shortest"), ("dual",)),
@@ -54,9 +57,9 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     - ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (one vector per
       word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME``.
     - ``revision``: a commit, tag or branch of a start on the hub. Default: the main branch.
-    - ``pooling``, ``similarity`` (dual-encoder): the default is the setting of a start that is a SentenceTransformer,
-      otherwise ``mean`` and ``dot``.
-    - ``towers`` (dual-encoder): one encoder for queries and passages, or two encoders that start equal.
+    - ``pooling``, ``similarity`` (dual-encoder): default: the start's own settings if the start is a
+      SentenceTransformer, else ``mean`` and ``dot``.
+    - ``towers`` (dual-encoder): one encoder for queries and passages, or two with equal initial weights.
     - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is their difference).
     - ``inputs``: ``plain`` uses the start's tokenizer. ``official`` follows the official code: spaces are removed, and
       an empty title precedes a passage (:mod:`baselines.retrieve.official_input`).
@@ -202,6 +205,24 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     logs: Positive = 200
     evaluations: Count = 10
     saves: Count = 10
+    report_to: str = "auto"  # loggers, separated by commas; auto: TensorBoard if it is installed
+
+    def __post_init__(self) -> None:
+        if self.report_to not in ("auto", "none") and not {*self.report_to.split(",")} <= _LOGGERS:
+            known = ", ".join(sorted(_LOGGERS))
+            raise ValueError(f"report_to: expected auto, none, or some of {known}; found {self.report_to!r}")
+
+    def loggers(self) -> list[str]:
+        """Return the libraries of ``report_to``. Raises :class:`InputError` if a library is not installed."""
+        if self.report_to in ("auto", "none"):
+            return ["tensorboard"] * (self.report_to == "auto" and _is_installed("tensorboard"))
+        if missing := [name for name in self.report_to.split(",") if not _is_installed(name)]:
+            raise InputError(f"train.report_to: {missing[0]} is not installed; run `pip install {missing[0]}`")
+        return self.report_to.split(",")
+
+
+def _is_installed(logger: str) -> bool:
+    return any(map(find_spec, (logger, "tensorboardX") if logger == "tensorboard" else (logger,)))
 
 
 class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -246,6 +267,7 @@ class Recipe(Sections, frozen=True, kw_only=True):
         for key, neutral in (("mini_batch_tokens", 0), ("shortest", 0), ("embeddings_gradient", 1)):
             if getattr(self.train, key) == neutral:
                 del content["train"][key]
+        del content["train"]["report_to"]
         if not self.data.similar:
             del content["data"]["similar"]
         return {"name": content.pop("name"), **content}

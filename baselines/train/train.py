@@ -68,22 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, metavar="DIR", help="the release directory (required without --pairs)")
     parser.add_argument("--out", type=Path, required=True, metavar="CKPT", help="the checkpoint directory to write")
     parser.add_argument(
-        "--pairs",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="labelled pairs of questions, for question-matching: tables or JSON lines with text1, text2, label",
+        "--pairs", nargs="+", default=[], metavar="FILE", help="labelled pairs of questions (instead of --release)"
     )
     parser.add_argument(
         "--dev-pairs", nargs="+", default=[], metavar="FILE", help="pairs to evaluate on (default: a part of --pairs)"
     )
     parser.add_argument(
-        "--negatives",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="F",
-        help="hard negatives from `mine`; repeat the option for files with different queries",
+        "--negatives", type=Path, action="append", default=[], metavar="F", help="hard negatives of `mine` (repeatable)"
     )
     parser.add_argument(
         "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries that a cross-encoder re-ranks for scores"
@@ -143,6 +134,7 @@ class Job:
         self.recipe = recipe = read_recipe(args.recipe, args.set)
         self.start = args.start or recipe.model.start
         self._check(args)
+        recipe.train.loggers()
         self.release = open_release(args.release) if args.release else None
         self.pairs: list[PairFile] = []
         self.dev_pairs: list[PairFile] = []
@@ -400,8 +392,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
     from baselines.card import draw_curve, finish_checkpoint
 
-    # The library's model card would look up the last two parts of the start's path on the hub. finish_checkpoint writes
-    # this project's card.
+    # finish_checkpoint writes the card. The library's card would look up parts of the start's path on the hub.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
     _forget_lengths(trainer)
     trainer.model.save_pretrained(str(work), **no_card)

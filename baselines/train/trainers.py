@@ -11,7 +11,6 @@ import contextlib
 import datetime
 import functools
 import gc
-import importlib.util
 import os
 import signal
 import threading
@@ -243,7 +242,8 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "save_steps": every["save"] or 1,
         "save_total_limit": 2,
         "eval_strategy": "no",  # Monitor evaluates
-        "report_to": ["tensorboard"] if any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))) else [],
+        "report_to": train.loggers(),
+        "run_name": states.stem,
         "disable_tqdm": True,
         "remove_unused_columns": False,
     }

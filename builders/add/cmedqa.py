@@ -1,14 +1,14 @@
 """Add cMedQA, the medical out-of-domain set (Section 2.4).
 
-Table 3 has the figures of the set. It is built from the published files of cMedQA2, alone or in a copy of a release.
+Table 3 has the figures of the set. It is built from the files of cMedQA2. --release adds it to a copy of a release.
 question.csv (question_id,content) and answer.csv (ans_id,question_id,content) have the texts. The candidates of dev and
 test have the columns question_id,ans_id,cnt,label, where label 1 is positive. The candidates of train have the same
 columns, or question_id,pos_ans_id,neg_ans_id. The kind of a file is detected from its header. A candidates file also
 needs train, dev or test in its name. Files are UTF-8 or GB18030, plain, .gz or .zip.
 
-The corpus has all answers. The splits dev and test are swapped: cMedQA2's dev candidates become test, because they have
-4,000 questions and 7,527 positive pairs, and the paper's test split has 3,999 queries and 7,527 passages. (Questions of
-equal text are merged.) The test candidates become dev. Questions without candidates go to train, with their answers in
+The corpus has all answers. cMedQA2's dev candidates become test, and its test candidates become dev, because the sizes
+match: the paper's test split has 3,999 queries and 7,527 passages, and cMedQA2's dev candidates have 4,000 questions
+and 7,527 positive pairs. Equal questions are merged. Questions without candidates go to train, with their answers in
 answer.csv. cMedQA2 is for non-commercial research only.
 
 example:
@@ -51,8 +51,7 @@ def run(args: argparse.Namespace) -> None:
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
     """Return the set, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, for missing test candidates, and if ``paths`` names a file that is not
-    cMedQA's.
+    Raises :class:`InputError` for a wrong row, for missing test candidates, and for a foreign file in ``paths``.
     """
     questions, answers = SourceTexts("question"), SourceTexts("answer")
     own: _Judged = {}  # question -> its answers in answer.csv
@@ -71,8 +70,7 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
         elif split := split_of(source.member or source.path.name):
             _read_candidates(table, kind, judged.setdefault(SPLITS_OF[split], {}))
         else:
-            problem = "the candidates' split is unknown; expected train, dev or test in the name"
-            raise InputError(problem, path=source.shown)
+            raise InputError("the split is unknown; expected train, dev or test in the name", path=source.shown)
     if not judged.get("test"):
         raise InputError("--source has no candidates of the test questions; expected dev_candidates.txt")
     named = {question for split in judged.values() for question in split}

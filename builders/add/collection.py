@@ -52,13 +52,14 @@ class SourceTexts:
         if not text.strip():
             self.blank += 1
         elif self.by_source.setdefault(source_id, text) != text:
-            problem = f"the {self.kind} {source_id!r} has a second text; expected one text for each id"
-            raise InputError(problem, path=source.shown, line=line)
+            raise InputError(
+                f"a second text for the {self.kind} {source_id!r}; expected one", path=source.shown, line=line
+            )
 
 
 @dataclass
 class Collection:
-    """A set for a release: its passages, its queries by split, and the counts of the input (``read``)."""
+    """A set to add to a release: its passages, its queries by split, and the counts of the input (``read``)."""
 
     name: str  # prefix of the configs and column of Table 3, for example cmedqa; main: configs without a prefix
     passages: dict[str, str]
@@ -167,10 +168,9 @@ def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
 
 
 def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[Path]) -> Iterator[tuple[str, Source]]:
-    """Yield (kind, file) for the files of a set. The columns of a file decide its kind, as in ``headers``.
+    """Yield (kind, file) for the files of a set. ``headers`` has the columns of each kind; ``json`` is JSON lines.
 
-    The kind ``json`` means JSON lines. Other files are skipped. Raises :class:`InputError` if ``paths`` names such a
-    file itself.
+    Other files are skipped. Raises :class:`InputError` if ``paths`` names another file directly.
     """
     for source in find_tables(paths):
         header = header_of(source)

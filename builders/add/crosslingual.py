@@ -2,16 +2,13 @@
 
 Table 3 has the figures of the set. It is built from the release with the Chinese queries, and a table of translations
 (CSV or TSV). The table has columns named id or zh, and english. A table without a header has two columns: the query's
-id or Chinese text, and the English text.
-
-An English query has the passages, judgments and split of its Chinese query. The new configs are crosslingual-queries
-(_id, text, zh_id) and crosslingual. crosslingual has the rows of train, dev and test with the English query in `query`
-and the Chinese query in `query_zh`.
+id or Chinese text, and the English text. An English query has the passages, judgments and split of its Chinese query.
+The new configs are crosslingual-queries (_id, text, zh_id) and crosslingual. crosslingual has the rows of train, dev
+and test with the English query in `query` and the Chinese query in `query_zh`.
 
 The id of an English query is the MD5 of its text. If several Chinese queries of a split have the same translation, each
 query has its own row, because its passages differ. From the second row on, the id is the MD5 of the English text, a
 line feed and zh_id, so every id is unique in its split. A Chinese query with several translations has several rows.
-
 `annotate translations` organises translation by hand, with the paper's quality control (A.3).
 
 example:

@@ -23,7 +23,7 @@ from builders.store.judgments import label_overlap, labelled, overlap_table
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release, open_release
 
-# Training queries for each test query. The authors used ReSTrain for 97 test queries, not for 6,980 (their readme).
+# ReSTrain needs 100 training queries for each test query. The authors used it for 97 test queries, not for 6,980.
 _FEW = 100
 WARNING = (
     "%s test queries are many for %s training queries. ReSTrain is for small test sets, because almost every training"
@@ -68,12 +68,11 @@ def restrain(args: argparse.Namespace) -> None:
     cosine of their vectors, which any model can compute.
 
     SIZE-interpolation has the SIZE training queries most similar to the test queries: the nearest training query of
-    every test query, then the second nearest, and so on. The last rank is cut to its most similar queries.
+    every test query, then the second nearest, and so on. Only the most similar queries of the last rank are used.
 
     SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of every
     test query are removed. K is --exclude, or the rank that allows the largest sets. K does not depend on SIZE, so a
     smaller set is part of a larger set of its kind, and no extrapolation set shares a query with an interpolation set.
-
     Many test queries cause a warning, because almost every training query is then similar to some test query.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
@@ -178,9 +177,8 @@ def resttest(args: argparse.Namespace) -> None:
     """Add training and test sets by k-means, with one bucket at a time excluded from training (ReSTTest).
 
     The method is of Zhan et al. (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
-    vectors, which any model can compute. The config of bucket N has three splits. `train` has the training queries of
-    the other buckets, `extrapolation` the test queries of bucket N, and `interpolation` the other test queries. Report
-    the mean over the buckets.
+    vectors, of any model. The config of bucket N has three splits. `train` has the training queries of the other
+    buckets, `extrapolation` the test queries of bucket N, and `interpolation` the other test queries. Report the mean.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
     give the same sets on any number of threads. The command prints, for every set, the test queries' mean cosine with
@@ -249,7 +247,7 @@ def _vectors_of(
 ) -> tuple[Floats, dict[str, Any]]:
     """Return the concatenated vectors of groups of queries, and the manifest's record of the build.
 
-    ``groups`` has a name in the release for each group. Raises :class:`InputError` for an empty group.
+    ``groups`` maps the name of a group to query ids. Raises :class:`InputError` for an empty group.
     """
     for name, found in groups.items():
         if not found:

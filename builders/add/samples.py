@@ -7,9 +7,8 @@ few passages. A smaller sample is part of a larger sample of its kind. Earlier s
 same seed and runs give the same samples, even if the passages have another order.
 
 --extract CONFIG writes a small release for all verbs and tools. It has the sample's passages with their texts, and the
-queries of the sample's splits. It has no training questions, because their positives are not in a sample.
-
-`bm25` and `search` of baselines search such a config with --sample.
+queries of the sample's splits. It has no training questions, because their positives are not in a sample. `bm25` and
+`search` of baselines search the passages of a sample with --sample.
 
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples

@@ -1,15 +1,13 @@
 """Build a release from reading comprehension in SQuAD's format.
 
-Each question of a reading comprehension dataset becomes a query, and its paragraph the positive passage. This gives
-real Chinese retrieval data on which one machine can train. The input is JSON files
-{"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}, plain, .gz or .zip. SQuAD 1.1 and 2.0, CMRC 2018, DRCD
-and XQuAD have this format. Paragraphs are not cut. Equal questions become one query with all their paragraphs. A query
-in several splits stays in the first of test, dev, train. Questions marked is_impossible are skipped. --dev-size draws
-some of the dev questions, for example to save a re-ranker's time.
+Each question of a reading comprehension dataset becomes a query, and its paragraph the positive passage. The result is
+real Chinese retrieval data, small enough to train on one machine. The input is JSON files, plain, .gz or .zip:
+{"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}. SQuAD 1.1 and 2.0, CMRC 2018, DRCD and XQuAD have this
+format. Paragraphs are not cut. Equal questions become one query with all their paragraphs. A query in several splits
+stays in the first of test, dev, train. Questions marked is_impossible are skipped. --dev-size draws some dev questions.
 
---passages adds distractors from text files with one article a line. Length control (Section 2.2.2) joins an article's
-sentences until a passage has --min-chars characters. --cut head, the default, uses the first passage of each article.
-Check the licences of all texts.
+--passages adds distractors from text files with one article a line; check their licences. Length control (Section
+2.2.2) joins sentences until a passage has --min-chars characters. --cut head uses an article's first passage.
 
 example:
   python -m builders squad --train cmrc/train.json.gz --dev cmrc/dev.json.gz --passages news/*.gz --out build/cmrc

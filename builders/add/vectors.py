@@ -76,8 +76,7 @@ def _encoded(path: Path, release: Release) -> Iterator[Block]:
     found = read_json(path / MANIFEST, _Encoded)
     split = found.config, found.split
     if split not in release.splits() or found.fingerprint != release.fingerprint(*split):
-        problem = f"has vectors of {found.config}/{found.split} of another release"
-        raise InputError(f"{problem}; encode the queries of {release.path}", path=path)
+        raise InputError(f"holds {found.config}/{found.split} of another release than {release.path}", path=path)
     names, row = release.table(*split, ["_id"])["_id"].to_pylist(), 0
     for file, sha256 in ((path / chunk.path, chunk.sha256) for chunk in found.shards):
         if fault := wrong_sha256(file, sha256):
@@ -109,8 +108,7 @@ def _parquet(path: Path) -> Iterator[Block]:
             flat, lengths = vectors.flatten(), pc.unique(pc.list_value_length(vectors)).to_pylist()
             if ids.null_count or flat.null_count or len(lengths) != 1 or not lengths[0]:
                 found = ", ".join(map(str, lengths))
-                problem = f"has nulls, or vectors of {found} dimensions"
-                raise InputError(f"{problem}; expected the same dimension for all vectors", path=path)
+                raise InputError(f"has nulls, or vectors of {found} dimensions; expected one dimension", path=path)
             yield ids.to_pylist(), flat.to_numpy(zero_copy_only=False).reshape(len(batch), lengths[0])
 
 

@@ -1,10 +1,10 @@
-"""Let people judge query-passage pairs in rounds (A.3).
+"""Let people judge query-passage pairs in rounds (Appendix A.3).
 
     pool -> export -> label -> import -> review -> import -> check -> adjudicate -> merge
 
 `pool` selects the pairs to judge.
-`export` writes a round: packages of 1,000 pairs, as tasks for Label Studio, as tables and as JSON lines. Label Studio
-highlights the terms that query and passage share, and labels with the keys 1 and 0.
+`export` writes a round: packages of 1,000 pairs, as tasks for Label Studio, as tables and as JSON lines. In Label
+Studio, terms that query and passage share are highlighted, and the keys 1 and 0 set the label.
 `import` reads judgments in these three formats.
 `review` draws 100 random pairs of each finished package for each of two reviewers.
 `check` accepts a package if its accuracy is at least 93 %, and otherwise sends a new version back to the annotators. It
@@ -14,8 +14,8 @@ also prints the agreement between people (Cohen's and Fleiss' kappa).
 `prefill` lets a model judge first. Its judgments are marked, and never count as a person's.
 `compare` measures the agreement of a model with people.
 
-Three steps need no round. `pool` is the first. `relabel` turns training negatives that models score as positive into
-positives. `translations` applies the same quality control to English translations of queries.
+`pool`, `relabel` and `translations` need no round. `relabel` turns training negatives that models score as positive
+into positives. `translations` applies the same quality control to English translations of queries.
 
 Judgments are added, never changed. Each records person, time, package and version. A killed step can be run again, and
 importing a file twice has no further effect. Several imports can run at once. docs/annotate.md explains a whole round.

@@ -1,4 +1,4 @@
-"""Pool the best passages of several runs for judging (2.3).
+"""Pool the best passages of several runs for judging (Section 2.3).
 
 `candidates` writes the union of the best 50 passages of all runs as a new run. The paper pools BM25 and four neural
 retrievers. `baselines rerank` then scores this run with each re-ranker of an ensemble. `select` reads the scores,
@@ -11,8 +11,8 @@ Every re-ranker must score every candidate. `baselines rerank` writes logits, wh
 a sigmoid turns each logit into a probability. `--scale none` uses the scores unchanged, for example probabilities.
 
 Both actions print how many pairs only one run found, how many pairs are unjudged, and how many known positives are
-among the best 1, 2, 5 ... passages. `--pool` extends an earlier pool with new runs: `candidates` skips the pairs of the
-earlier pool; `select` ranks old and new pairs together and writes the new pairs among the best. With the same
+among the best 1, 2, 5 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the pairs
+of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best. With the same
 re-rankers, the two pools together equal one pool of all runs.
 
 example:
@@ -142,7 +142,7 @@ def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str
 
 
 def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> None:
-    """Raise :class:`InputError` for a candidate that is not in the corpus, because it has no text to judge."""
+    """Raise :class:`InputError` for a candidate that is not in the corpus. It could not be judged without a text."""
     missing = set(release.missing("corpus", "corpus", {passage for own in union.values() for passage in own}))
     for run in runs if missing else ():
         if strange := missing & {passage for ranking in run.rankings.values() for passage in ranking}:
@@ -159,8 +159,8 @@ def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]]
 def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
     """Return each re-ranker's scores of all ``pairs``, in the order of ``pairs``. Other pairs of a run are ignored.
 
-    ``scale="sigmoid"`` turns logits into probabilities; ``"none"`` leaves the scores unchanged. Raises
-    :class:`InputError` if a run lacks a pair, because means of fewer scores would not be comparable. The message names
+    ``scale="sigmoid"`` turns logits into probabilities. ``"none"`` leaves the scores unchanged. Raises
+    :class:`InputError` if a run lacks a pair, because means of fewer scores are not comparable. The message names
     ``made_by``, the command that writes all candidates.
     """
     found = []

@@ -1,8 +1,8 @@
 """Let a model judge a round first; its judgments are marked and never count as a person's.
 
-The model gives every pair a grade from 0 to 3, as UMBRELA does. 3: the passage answers exactly. 2: it answers among
-other things. 1: it is about the subject. 0: it is not. Grades 2 and 3 count as relevant. In a round of errors
-(`baselines errors`), the model selects one of the eight categories instead.
+The model gives every pair a grade from 0 to 3, as UMBRELA does. Grade 3 means that the passage answers exactly, 2 that
+it answers among other things, 1 that it is about the subject, and 0 that it is not. Grades 2 and 3 count as relevant.
+In a round of errors (`baselines errors`), the model selects one of the eight categories instead.
 
 The model is --model at the endpoint in OPENAI_BASE_URL, any server with OpenAI's chat API. Queries and passages are
 sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key. Instead of an endpoint, --scores reads a
@@ -12,7 +12,7 @@ A model's judgments have the kind `model`. Reviews, the agreement between people
 compare` measures their agreement with people. Judgments are saved in groups of 20, so a killed command repeats at most
 20 questions and the questions in flight. With --show, Label Studio shows the grades as predictions, which annotators
 may correct. This is faster, but people's judgments are then no longer independent. --rerankers names the models that
-ranked the pairs. A warning appears if the judge is of the same family.
+ranked the pairs. A judge of the same family causes a warning.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _CATEGORY_PROMPT = f"""\
 最终类别：数字"""
 _GRADE = re.compile(r"最终得分\W{0,8}([0-3])(?![\d.])|\A\s*([0-3])\s*\Z")
 _CATEGORY = re.compile(r"最终类别\W{0,8}([1-8])(?![\d.])|\A\s*([1-8])\s*\Z")
-# Families of models. A name is of a family if a word in it begins with a word of the family (two letters: is equal).
+# Words of model families. A word of a name matches if it equals one of these, or begins with one of 3 or more letters.
 _FAMILIES = (
     *("baichuan", "bert roberta macbert xlm electra", "bge baai", "claude", "deepseek", "doubao seed", "e5"),
     *("ernie wenxin", "gemini gemma", "glm chatglm", "gpt chatgpt o1 o3 o4", "gte", "hunyuan", "internlm", "jina"),
@@ -109,7 +109,7 @@ _FAMILIES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="the endpoint's name for the model")
     parser.add_argument("--scores", type=Path, metavar="RUN", help="the model's scores, instead of an endpoint")
-    parser.add_argument("--scale", choices=SCALES, default=SCALES[0], help="function of scores (default: sigmoid)")
+    parser.add_argument("--scale", choices=SCALES, default=SCALES[0], help="function of each score (default: sigmoid)")
     parser.add_argument("--rerankers", nargs="+", default=[], metavar="NAME", help="models that ranked the pool")
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="requests at once (default: 4)"
@@ -242,7 +242,7 @@ def compare(args: argparse.Namespace) -> None:
     Only pairs that people and the model judged are compared. People's label is the adjudicator's, otherwise the label
     of most annotators. The command prints how often people found the pairs of each grade relevant, and Cohen's kappa,
     where grades 2 and 3 count as relevant. With --runs, it also prints MRR@10 of each run under people's judgments and
-    under the model's. Kendall's tau compares the two rankings of the runs. It is 1 if they are the same. A warning
+    under the model's. Kendall's tau compares the two rankings of the runs, and 1 means equal rankings. A warning
     appears if a run's name shows that the run is of the model's family.
     """
     grades = grades_by(args.round, args.model)

@@ -1,8 +1,8 @@
-"""Move training negatives that an ensemble scores as positive (4).
+"""Move training negatives that an ensemble scores as positive (Section 4).
 
 Hard negatives are unjudged passages, and some of them answer the question. In the paper, 14.8 % of the passages that
-the models rank first are such false negatives (Section 4). As in RLHN, models that are stronger than the model to train
-find the false negatives, which then become positives.
+the models rank first are such false negatives. As in RLHN, stronger models than the model to train find the false
+negatives, which then become positives.
 
 `candidates` writes the negatives as a run. They come from a file of `mine`, or from the release's training rows.
 `baselines rerank` scores this run with each re-ranker of an ensemble. `move` reads the scores and writes a new release.
@@ -53,13 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--negatives", type=Path, metavar="F", help="output of `mine` (default: negatives of the training rows)"
     )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="OUT", help="run (candidates) or release (move) to write"
-    )
+    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="run or release directory to write")
     move = parser.add_argument_group("move")
-    move.add_argument(
-        "--scores", type=Path, nargs="+", metavar="RUN", help="scores of the candidates, one run a re-ranker"
-    )
+    move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="scores of each re-ranker, one run each")
     move.add_argument(
         "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (default: sigmoid)"
     )
@@ -70,9 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="lowest score of a positive (default: 0.5)",
     )
-    move.add_argument(
-        "--agree", choices=["mean", "all"], default="mean", help="scores that must reach the threshold (default: mean)"
-    )
+    move.add_argument("--agree", choices=["mean", "all"], default="mean", help="scores that decide (default: mean)")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
@@ -91,10 +85,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:
-    """Return the unjudged negatives of every training query, each once.
-
-    The negatives come from the file ``path``. If ``path`` is None, they come from the release's training rows.
-    """
+    """Return the unjudged negatives of every training query, from the file ``path`` or, if None, the training rows."""
     rows: Iterable[tuple[str, list[str]]] = (
         (query, [each["docid"] for each in own])
         for batch in release.batches(SPLIT, SPLIT, ["query_id", "negative_passages.list.element.docid"])

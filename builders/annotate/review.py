@@ -1,8 +1,8 @@
 """Quality control of human work in packages (Appendix A.3): reviews, acceptance, disputes, agreement.
 
 A package has 1,000 items. At least two reviewers independently judge 100 random items of a package. A package is
-accepted if the reviewers' mean accuracy is at least 93 %. Otherwise annotators revise the package. An item with equally
-many votes for two labels is a tie. Ties do not count in the accuracy, unless an adjudicator decided them.
+accepted if the reviewers' mean accuracy is at least 93 %. Otherwise annotators revise the package. An item whose two
+labels have the same number of annotators is a tie. Only ties that an adjudicator decided count in the accuracy.
 """
 
 from __future__ import annotations
@@ -209,11 +209,10 @@ def check(args: argparse.Namespace) -> None:
 
     A fully judged package is accepted if the reviewers' mean accuracy is at least 93 % (A.3). It needs at least two
     reviewers with 100 pairs each. A package with a lower accuracy is sent back: its next version is written to
-    packages/ and label-studio/ with its present labels. Annotators revise this version, and reviewers review it again.
-    round.json records every decision.
+    packages/ and label-studio/ with its present labels, for a revision and a new review. round.json has all decisions.
 
-    A tie is a pair with equally many annotators for two labels. A tie does not count for or against a package until an
-    adjudicator decides it. `annotate adjudicate` collects ties before and after the review.
+    A tie is a pair whose two labels have the same number of annotators. Ties do not count for or against a package
+    until an adjudicator decides them. `annotate adjudicate` collects ties before and after the review.
 
     Cohen's kappa compares two people. Fleiss' kappa covers the pairs with the most frequent number of people.
     """
@@ -303,9 +302,7 @@ def translations_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=[*_NEEDED])
     parser.add_argument("--source", nargs="+", type=Path, metavar="TABLE", help="tables with packages (review, import)")
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release with the Chinese queries")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="OUT", help=".tsv file, or release (import) to write"
-    )
+    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help=".tsv file or release to write")
     export = parser.add_argument_group("export")
     export.add_argument("--split", nargs="+", choices=SPLITS, help="splits to translate (default: all)")
     export.add_argument("--package-size", type=number, default=PACKAGE, metavar="N", help=f"queries ({PACKAGE})")
@@ -407,10 +404,7 @@ def _import_translations(args: argparse.Namespace) -> int | None:
 
 
 def by_package(pairs: Iterable[Translation]) -> dict[str, dict[str, Translation]]:
-    """Return the pairs of each package by query id.
-
-    Raises :class:`InputError` for a pair without a package or without English text, and for a repeated query.
-    """
+    """Return package -> query id -> pair. Raises :class:`InputError` for an incomplete pair or a repeated query."""
     packages: dict[str, dict[str, Translation]] = {}
     seen: dict[str, Translation] = {}
     for pair in pairs:
@@ -418,10 +412,7 @@ def by_package(pairs: Iterable[Translation]) -> dict[str, dict[str, Translation]
         for is_right, problem in (
             (pair.package, "the column package is empty; expected the table of `annotate translations export`"),
             (pair.english, f"the query {pair.zh_id} of package {pair.package} has no English text"),
-            (
-                first is pair,
-                f"the query {pair.zh_id} is repeated; line {first.line} of {first.source.name} has it first",
-            ),
+            (first is pair, f"the query {pair.zh_id} repeats line {first.line} of {first.source.name}; remove one"),
         ):
             if not is_right:
                 raise InputError(problem, path=pair.source.shown, line=pair.line)

@@ -13,7 +13,7 @@ A package that was sent back has a new version, whose files are called PACKAGE.v
 package's present version count. If a person judged a pair twice, the latest judgment counts.
 
 A round asks one question about each pair. The question ``relevance`` leads to qrels (Section 2.3, A.3). The question
-``errors`` asks for the error of a system that ranked a passage high which is not a positive (Section 3.5, Table 10).
+``errors`` asks why a system ranked a passage high that is not labelled positive (Section 3.5, Table 10).
 """
 
 from __future__ import annotations
@@ -260,8 +260,7 @@ class Package(msgspec.Struct, frozen=True):
 class Round(msgspec.Struct, frozen=True):
     """The content of ``round.json``.
 
-    ``fingerprint`` changes if the release's queries or passages change. ``pool`` is the SHA-256 of the pool, or of the
-    run whose errors are judged.
+    ``fingerprint`` changes with the release's queries or passages. ``pool`` is the SHA-256 of the pool or of the run.
     """
 
     format: Literal[1]
@@ -314,7 +313,7 @@ def write_round(path: Path, found: Round) -> None:
 def items_of(path: Path, package: Package) -> list[Item]:
     """Return the pairs of a package with their texts, in order.
 
-    Raises :class:`InputError` if the file is missing, repeats a pair, or differs in size from ``round.json``.
+    Raises :class:`InputError` if the file is missing, repeats a pair, or has another size than in ``round.json``.
     """
     file = path / PACKAGES / f"{package.name}.jsonl"
     found = [item for _, item in json_lines(file, Item)]
@@ -352,7 +351,7 @@ class Standing:
 
     @property
     def ties(self) -> list[Pair]:
-        """The pairs with equally many annotators for two labels that no adjudicator decided."""
+        """The judged pairs whose annotators' votes are a tie that no adjudicator decided."""
         return [pair for pair in self.pairs if pair in self.annotations and self.label(pair) is None]
 
     @property

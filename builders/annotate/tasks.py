@@ -53,7 +53,7 @@ from builders.store.reader import Release, open_release
 
 COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "passage", "said", "label", "note")
 _NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
-_FORMULA = tuple("=+-@\t\r")  # a spreadsheet computes cells that begin so
+_FORMULA = tuple("=+-@\t\r")  # first characters of a formula in spreadsheets
 # Chinese words of one character, such as 的, would be highlighted too often. Numbers and Latin words may be short.
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
 # Question words are not highlighted, because they tell nothing about a passage.
@@ -314,7 +314,7 @@ def take_in(args: argparse.Namespace) -> None:
     FILE is Label Studio's JSON export, a filled-in sheet (CSV, TSV or JSON lines), or a file of judgments from another
     copy of the round. The format is detected from the content. Label Studio's export has no addresses, so people are
     named user-1 and so on. Rows without a label are skipped. If one row is wrong, nothing is imported. Importing a file
-    twice has no further effect.
+    twice changes nothing.
     """
     found, now = open_round(args.round), datetime.now(timezone.utc)
     packages = {each.name: (each, {item.pair for item in items_of(args.round, each)}) for each in found.packages}
@@ -325,7 +325,7 @@ def take_in(args: argparse.Namespace) -> None:
             if row.label is not None:
                 made = _judgment(row, f"{path}:{place}", found.question, packages, row.annotator or args.annotator, now)
                 (timed if row.time else untimed).append(made)
-    # Label Studio's judgments have times, but rows of sheets have no time.
+    # Label Studio records the time of a judgment. Sheets have no times.
     new = add_judgments(args.round, timed) + add_judgments(args.round, untimed, timed=False)
     if old := sum(each.version < packages[each.package][0].version for each in (*timed, *untimed)):
         log.warning("%d judgments are of versions that were sent back; they are stored, but do not count", old)
@@ -352,7 +352,7 @@ def _judgment(
     for is_right, problem in (
         (row.package in packages, f"the round has no package {row.package!r}"),
         (row.pair in pairs, f"the package {row.package} has no pair {row.query_id!r}, {row.corpus_id!r}"),
-        (row.version <= package.version, f"version {row.version} of {row.package} is above {package.version}"),
+        (row.version <= package.version, f"has version {row.version}; {row.package} has version {package.version}"),
         (who, "has no annotator; give --annotator NAME"),
     ):
         if not is_right:

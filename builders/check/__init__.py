@@ -1,14 +1,14 @@
-"""Test a release, and count it: Table 3 beside the paper's.
+"""Test a release, and compare its counts with Table 3 of the paper.
 
-The exit code is 1 where an error is found. Errors: files that are not what the manifest says, ids that are not the MD5
-of their text, duplicate or empty texts, dangling ids, queries of a labelled split without a positive passage, joined
-rows or figures that disagree with the rest. Warnings: control characters, absurdly long texts, queries in two splits,
-sizes that are not the paper's (info where the release was built from raw data, whose sizes are its own). Every shard is
-read; 8 million passages take about 1 GB of memory, and as much of disk in TMPDIR.
+The exit code is 1 if the tests find an error. Errors are files that differ from the manifest, ids that are not the MD5
+of their text, duplicate or empty texts, dangling ids, queries of a labelled split without a positive passage, and
+joined rows or statistics that disagree with the other files. Warnings are control characters, very long texts, queries
+in two splits, and sizes that differ from the paper's. For a release from raw data, different sizes are only an info.
+Every shard is read. Testing 8 million passages needs about 1 GB of memory and 1 GB of disk in TMPDIR.
 
-Below the tests stand the counts of the rows, whatever stats.json says: Table 3, the lengths of passages, the label
-overlap of test queries with training queries. --figures draws the histograms of passage length and of positives a query
-(passage-length.png, positives-per-query.png) and writes the counts as stats.json.
+After the tests, the command prints counts of the rows, which do not depend on stats.json: Table 3, the lengths of
+passages, and the label overlap of test queries with training queries. --figures draws histograms of the passage lengths
+and of the positives per query (passage-length.png, positives-per-query.png) and writes the counts as stats.json.
 
 example:
   python -m builders check --release build/sample --figures build/sample-figures
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_accept(parser)
-    add("--figures", type=Path, metavar="DIR", help="put the histograms there as PNG, and stats.json")
+    add("--figures", type=Path, metavar="DIR", help="write histograms (PNG) and stats.json into DIR")
     add_format(parser)
 
 
@@ -42,7 +42,7 @@ def add_accept(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="TEST",
         choices=sorted(name for name, (level, _) in TESTS.items() if level == ERROR and name != "manifest"),
-        help="tests whose errors are known and count as warnings: %(choices)s",
+        help="count the errors of these tests as warnings (default: no test): %(choices)s",
     )
 
 

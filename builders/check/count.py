@@ -1,4 +1,4 @@
-"""Counts a release from its rows: Table 3, the English queries, passage lengths, positive passages a query."""
+"""Count a release from its rows: Table 3, the English queries, passage lengths, positive passages per query."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Figures:
     """The counts of a release.
 
     Attributes:
-        stats: as in ``stats.json``: ``table3``, ``collections``, ``english``, ``positives_per_query``, ``relabelled``,
-            ``label_overlap``.
-        lengths: characters a passage, by corpus config.
-        positives: positive passages a query, by column of Table 3.
+        stats: the keys ``table3``, ``collections``, ``english``, ``positives_per_query``, ``relabelled`` and
+            ``label_overlap``, in the format of ``stats.json``.
+        lengths: characters per passage, by corpus config.
+        positives: positive passages per query, by column of Table 3.
     """
 
     stats: dict[str, Any]
@@ -43,8 +43,8 @@ class Figures:
 
 
 def count_survey(tables: Survey) -> Figures:
-    """The figures of a release whose rows are read already."""
-    corpora = [config for config in dict.fromkeys(each.corpus for each in SETS.values()) if tables.splits(config)]
+    """Count a release whose rows have been read into ``tables``."""
+    corpora = [config for config in dict.fromkeys(part.corpus for part in SETS.values()) if tables.splits(config)]
     lengths = {config: _counter(tables, _LENGTHS, config) for config in corpora}
     positives, table3 = {}, {}
     for configs in SETS.values():
@@ -86,7 +86,7 @@ def count_survey(tables: Survey) -> Figures:
 
 
 def _counter(tables: Survey, sql: str, *values: str) -> LengthCounter:
-    """Lengths and how often each comes, as ``sql`` gives them."""
+    """Return a counter with the (length, count) rows of a query."""
     counter = LengthCounter()
     lengths, times = tables.con.execute(sql, list(values)).fetchnumpy().values()
     if len(lengths):

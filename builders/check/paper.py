@@ -1,4 +1,4 @@
-"""The paper's figures of its data, and a release's beside them."""
+"""Compare a release's statistics with the figures that the paper prints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def published() -> dict[str, Any]:
 
 
 def side_by_side(stats: dict[str, Any]) -> str:
-    """Table 3, the release's and the paper's, the collections and the label overlap, as aligned text."""
+    """Format Table 3 of the release and of the paper, the collections and the label overlap as aligned text."""
     paper, table3 = published(), stats["table3"]
     theirs = {column: paper["table3"].get(column, {}) for column in table3}
     table = [["Table 3", *(cell for column in table3 for cell in ("", column))], ["", *["ours", "paper"] * len(table3)]]
@@ -52,11 +52,12 @@ def _cell(value: float | int | None) -> str:
 
 
 def relabelled(queries: Sequence[str], before: Judged, after: Judged) -> dict[str, Any]:
-    """The differences between two judgments of the same ``queries`` (ids), as JSON values.
+    """Count the differences between two judgments of the same ``queries`` (ids). Return JSON values.
 
     Section 2.3: "the average positive paragraph per query has increased from 2.43 to 4.91. There are 71.53% of queries
-    that have at least one false negative relabeled". ``false_negatives`` are pairs that are positive now and were not
-    before, ``false_positives`` the other way round; ``without_positives`` counts queries that lost their last one.
+    that have at least one false negative relabeled". ``false_negatives`` are pairs that became positive, and
+    ``false_positives`` are pairs that are no longer positive. ``without_positives`` counts queries that lost their last
+    positive.
     """
     old, new = (
         {(query, passage) for query in queries for passage, score in judged.get(query, {}).items() if score > 0}
@@ -86,7 +87,7 @@ _RELABELLED = (
 
 
 def relabelled_text(stats: dict[str, dict[str, Any]], paper: dict[str, Any]) -> str:
-    """The figures of every split, and the paper's beside them, as aligned text."""
+    """Format the counts of :func:`relabelled` of every split and of the paper as aligned text."""
     table = [["judged by people", *stats, "paper"]]
     for key, title, form in _RELABELLED:
         values = [*(found[key] for found in stats.values()), paper.get(key)]

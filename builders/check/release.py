@@ -1,4 +1,4 @@
-"""All tests of ``check`` on a release: its files against its manifest, then the rows of those that are whole."""
+"""Run all tests of ``check``: compare the files with the manifest, then test the rows of the intact configs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from builders.store.shards import wrong_file
 
 @dataclass
 class Report:
-    """All findings on one release in the order of ``TESTS``, and its figures.
+    """The findings on a release in the order of ``TESTS``, and its statistics.
 
-    ``drawn``: the label overlap of sets for interpolation and extrapolation, a row each.
+    ``drawn`` has a row for the label overlap of each interpolation or extrapolation set.
     """
 
     findings: list[Finding]
@@ -41,8 +41,8 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         tests = [
             {
-                **{"test": name, "level": level, "counts": counts, "count": sum(each.count for each in self.of(name))},
-                "findings": [asdict(each) for each in self.of(name)],
+                **{"test": name, "level": level, "counts": counts, "count": sum(one.count for one in self.of(name))},
+                "findings": [asdict(finding) for finding in self.of(name)],
             }
             for name, (level, counts) in TESTS.items()
         ]
@@ -66,9 +66,9 @@ class Report:
 
 
 def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
-    """Test a release. ``accepted``: names of tests whose errors count as warnings."""
+    """Test a release. ``accepted`` are names of tests whose errors count as warnings."""
     findings = check_files(release)
-    # A config of which one file is wrong is not read further: what its rows say would be said of the wrong rows.
+    # The rows of a config with a wrong file are not tested, because the findings could be consequences of that file.
     broken = {finding.where.split("/")[0] for finding in findings if finding.test == "manifest"}
     with survey(release, broken) as tables:
         figures = count_survey(tables)
@@ -80,15 +80,15 @@ def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
         names = ", ".join(sorted(broken))
         findings.append(Finding("not-tested", str(release.path), len(broken), f"configs with a wrong file: {names}"))
     levels = {name: WARNING if name in accepted else level for name, (level, _) in TESTS.items()}
-    findings = [replace(each, level=each.level or levels[each.test]) for each in findings]
-    return Report(sorted(findings, key=lambda each: [*TESTS].index(each.test)), figures, drawn)
+    findings = [replace(finding, level=finding.level or levels[finding.test]) for finding in findings]
+    return Report(sorted(findings, key=lambda finding: [*TESTS].index(finding.test)), figures, drawn)
 
 
 def check_files(release: Release) -> list[Finding]:
-    """Every file against the manifest: size, SHA-256, rows, columns; and the files that it does not list."""
+    """Compare every file with the manifest (size, SHA-256, rows, columns), and find unlisted files."""
     entries = release.manifest.files
     with concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
-        # Read again, whatever is known of a file: that is what is asked for here.
+        # ``again`` ignores the cache of verified files, because `check` must read every file.
         found = pool.map(lambda entry: wrong_file(release.path / entry.path, entry, again=True), entries)
         reasons = list(progress(found, total=len(entries), unit="file", label="files"))
     wrong = [(entry.path, reason) for entry, reason in zip(entries, reasons, strict=True) if reason]
@@ -105,7 +105,7 @@ def check_files(release: Release) -> list[Finding]:
 
 
 def unlisted_files(release: Release) -> list[str]:
-    """The files below a release, links and hidden ones too, that its manifest does not list; sorted, relative."""
+    """Return the relative paths of all unlisted files in a release, including links and hidden files, sorted."""
     listed = {entry.path for entry in release.manifest.files} | {MANIFEST}
     found = (path for path in release.path.rglob("*") if path.is_symlink() or not path.is_dir())
     return sorted({path.relative_to(release.path).as_posix() for path in found} - listed)

@@ -1,6 +1,6 @@
-"""The rules of ``check`` on the rows of a release.
+"""The rules of ``check`` for the rows of a release.
 
-A rule is SQL over the tables of :mod:`builders.check.survey` that gives a row for each fault, with an example of it.
+A rule is an SQL query on the tables of :mod:`builders.check.survey`. It returns a row with an example for each fault.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from builders.store.manifest import STATS, read_stats
 
 
 class Rule(NamedTuple):
-    """One rule.
+    """A rule.
 
     Attributes:
-        kind: of the rows that it is for: one of those that :func:`_places` gives.
-        test: the name of its test, of :data:`builders.check.findings.TESTS`.
-        what: the fault in words; parameters stand in braces.
-        example: the SQL of an example of a fault.
-        rows: the SQL behind FROM that gives a row for each fault. ``$config`` and ``$split`` are what is tested;
-            ``$queries``, ``$corpus`` and ``$qrels`` the configs of its set; ``$query_split`` the split of its queries,
-            NULL where they come from several. Names of ``_PARTS`` may be used as tables.
+        kind: the kind of rows that the rule tests, from :func:`_places`.
+        test: a test of :data:`builders.check.findings.TESTS`.
+        what: a description of the fault, with parameters in braces.
+        example: the SQL expression for an example of a fault.
+        rows: the SQL after FROM, with a row for each fault. ``$config`` and ``$split`` are the tested split.
+            ``$queries``, ``$corpus`` and ``$qrels`` are the configs of its set. ``$query_split`` is the split of its
+            queries, or NULL if they come from several splits. Names of ``_PARTS`` may be used as tables.
     """
 
     kind: str
@@ -47,9 +47,9 @@ _PARTS = {
     "query_ids": "SELECT id FROM texts WHERE config = $queries AND split = coalesce($query_split, split)",
     "known_before": "SELECT query_id AS before FROM judged WHERE config = 'qrels-before' AND split = $split",
 }
-_NEEDS = {"corpus_ids": "corpus", "query_ids": "queries"}  # of these parts, the parameter whose config must be there
+_NEEDS = {"corpus_ids": "corpus", "query_ids": "queries"}  # part -> the parameter that names the required config
 _LONG = f"chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END"
-# Several Chinese queries may have one translation: a row each. Ids are looked at where a text comes again only.
+# Several Chinese queries may share a translation, so zh_id is part of the group. Ids are read for repeated texts only.
 _AGAIN = """(
     WITH again AS (
         SELECT config, split, key, zh_id FROM texts WHERE NOT blank
@@ -83,14 +83,14 @@ _TOLD = """(
 _SHARED = f"texts WHERE config = $config AND split = $second AND key IN (SELECT key FROM texts {_HERE})"
 _LISTED = "listed WHERE config = $config"
 RULES = (
-    # Of texts, queries and passages alike: a finding for each config and split.
+    # Rules for texts (queries and passages). They give a finding for each config and split.
     Rule("text", "ids-not-md5", "ids", "coalesce(id, 'null')", "texts WHERE NOT id_ok"),
     Rule("text", "empty-texts", "texts", "id", "texts WHERE blank"),
     Rule("text", "long-texts", "texts", "id || ' (' || chars || ' characters)'", f"texts WHERE {_LONG}"),
     Rule("text", "control-characters", "texts", _CONTROL, "texts WHERE control IS NOT NULL"),
     Rule("text", "replacement-characters", "texts", "id", "texts WHERE replaced"),
     Rule("text", "one-id-two-texts", "ids", "id", _TWO_TEXTS),
-    Rule("text", "duplicate-texts", "texts that come more than once", "ids", _AGAIN),
+    Rule("text", "duplicate-texts", "repeated texts", "ids", _AGAIN),
     Rule(
         "listed", "samples", "that {corpus} lacks", "coalesce(id, 'null')", f"{_LISTED} AND id NOT IN (FROM corpus_ids)"
     ),
@@ -98,7 +98,7 @@ RULES = (
     Rule("judged", "dangling-ids", "judgments of a query that {queries} lacks", "query_id", f"judgments {_NO_QUERY}"),
     Rule("judged", "dangling-ids", "judgments of a passage that {corpus} lacks", _PAIR, f"judgments {_NO_PASSAGE}"),
     Rule("judged", "duplicate-judgments", "pairs", _PAIR, f"judgments {_BY_PAIR}(*) > 1"),
-    # In a labelled split every query has a positive passage; in a sample of the judgments, every query of the sample.
+    # Every query of a labelled split needs a positive passage. A drawn training set has only some of the queries.
     Rule(
         *("sampled", "queries-without-positives", "queries", "query_id"),
         "judgments GROUP BY query_id HAVING max(score) <= 0",
@@ -107,36 +107,36 @@ RULES = (
         *("labelled", "queries-without-positives", "queries", "id"),
         f"query_ids ANTI JOIN {_POSITIVE} ON query_id = id ANTI JOIN known_before ON before = id",
     ),
-    # Where people corrected the judgments, a query may have lost its last.
+    # A query may lose its last positive when people correct the judgments.
     Rule(
         *("corrected", "no-positives-left", "queries", "DISTINCT before"),
         f"known_before WHERE before NOT IN (SELECT query_id FROM {_POSITIVE})",
     ),
-    Rule("translated", "dangling-ids", "whose zh_id the split lacks", "id || ' (' || zh_id || ')'", _TRANSLATED),
+    Rule("translated", "dangling-ids", "with an unknown zh_id", "id || ' (' || zh_id || ')'", _TRANSLATED),
     Rule("joined", "ids-not-md5", "query ids", "query_id", "joined_rows WHERE NOT coalesce(id_ok, false)"),
     Rule("joined", "ids-not-md5", "passage ids", "coalesce(docid, 'null')", "passages WHERE NOT id_ok"),
     Rule("joined", "dangling-ids", "passages that {corpus} lacks", _PAIR, f"passages {_NO_PASSAGE}"),
     Rule("joined", "joined-rows", "positive and negative", _PAIR, f"passages {_BY_PAIR}(DISTINCT positive) > 1"),
-    # Section 2.3: what was similar is removed from the training questions.
+    # Section 2.3: similar questions are removed from the training questions.
     Rule(
         *("removed", "similar-queries", "removed queries that are still in {queries}/{split}", "query_id"),
         "joined_rows SEMI JOIN query_ids ON id = query_id",
     ),
     Rule("asked", "dangling-ids", "rows of a query that {queries} lacks", "query_id", f"joined_rows {_NO_QUERY}"),
-    # The benchmark's own joined rows hold every query once, and every judgment.
+    # The benchmark's joined rows contain every query once, and every judgment.
     Rule(
-        *("benchmark", "joined-rows", "queries of {queries}/{split} without a row, or with several", "id"),
+        *("benchmark", "joined-rows", "queries of {queries}/{split} without a row, or with more than one row", "id"),
         "query_ids LEFT JOIN joined_rows ON query_id = id GROUP BY id HAVING count(query_id) <> 1",
     ),
     Rule("benchmark-judged", "joined-rows", "only in one of {config}/{split} and {qrels}/{split}", _PAIR, _OTHERWISE),
-    # Section 3.4: the queries of a split are told apart into duplicated and others.
-    Rule("told apart", "similar-queries", "queries that are not once in duplicated and others", "id", _TOLD),
-    Rule("two splits", "shared-queries", "queries of {second} that are queries of {split}, too", "id", _SHARED),
+    # Section 3.4: every query of a split is either in duplicated or in others.
+    Rule("told apart", "similar-queries", "queries not in exactly one of duplicated and others", "id", _TOLD),
+    Rule("two splits", "shared-queries", "queries that are in {second} and in {split}", "id", _SHARED),
 )
 
 
 def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
-    """All tests on the rows that were read; ``figures`` are those of :func:`builders.check.count.count_survey`."""
+    """Run all tests on the rows. ``figures`` are the counts of :func:`builders.check.count.count_survey`."""
     for config, split, reason in tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
     for rule in (rule for rule in RULES if rule.kind == "text"):
@@ -152,7 +152,7 @@ def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | None]]]:
-    """(where, the kinds of rows there, the parameters of their rules) of all that was read."""
+    """Yield (place, kinds of its rows, parameters for the rules) for every split, and for groups of splits."""
     main = SETS["main"]
     for config, split in tables.loaded:
         columns, found = config_of(config).columns, SETS[config_of(config).set]
@@ -161,7 +161,7 @@ def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | Non
         kinds = set()
         if columns is QRELS:
             kinds = {"judged", "labelled", "corrected"} if found is main else {"judged", "labelled"}
-            if config != found.qrels:  # restrain-* and resttest-* draw their queries from several splits
+            if config != found.qrels:  # restrain-* and resttest-* have queries of several splits
                 kinds, values["query_split"] = {"judged", "sampled"}, None
         elif columns is IDS:
             kinds = {"listed"}
@@ -169,7 +169,7 @@ def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | Non
             kinds = {"joined", "removed"}
         elif "query_id" in columns.names:
             kinds = {"joined", "asked", "benchmark"} if found is main else {"joined", "asked"}
-            # Qrels that are there, but could not be read, would make every passage a finding.
+            # If the qrels exist but are unreadable, every passage would be a finding.
             if found is main and (
                 (main.qrels, split) not in tables.release.splits() or split in tables.splits("qrels")
             ):
@@ -186,65 +186,65 @@ def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | Non
 
 
 def _apply(tables: Survey, rule: Rule, where: str, values: dict[str, str | None]) -> Iterator[Finding]:
-    """A finding where the rule's SQL gives rows, or where the config that it needs was not read."""
+    """Apply a rule. Yield a finding if the rule's query returns rows, or if a required config was not read."""
     parts = {name: part for name, part in _PARTS.items() if name in rule.rows}
     for part in parts.keys() & _NEEDS.keys():
         config, split = values[_NEEDS[part]], values["query_split"] if part == "query_ids" else None
-        if not any(config == name and split in (None, each) for name, each in tables.loaded):
+        if not any(config == name and split in (None, other) for name, other in tables.loaded):
             missing = f"{config}/{split}" if split else config
             yield Finding("not-tested", where, 1, f"{rule.test}: needs {missing}, which was not read")
             return
     named = ", ".join(f"{name} AS NOT MATERIALIZED ({part})" for name, part in parts.items())
     faults = f"SELECT {rule.example} AS example FROM {rule.rows}"
     sql = f"{f'WITH {named} ' if named else ''}SELECT count(*), min(example, {EXAMPLES}) FROM ({faults})"
-    # The database takes no parameters but those that are named.
+    # DuckDB refuses parameters that the query does not use.
     ((number, examples),) = tables.rows(sql, **{name: values[name] for name in set(re.findall(r"\$(\w+)", sql))})
     if number:
         yield Finding(rule.test, where, number, f"{number:,} {rule.what.format(**values)}", examples or [])
 
 
 def check_sizes(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
-    """Sizes against Table 3.
+    """Compare sizes with Table 3.
 
-    What came from the official archives or the paper's other sources should have the paper's sizes (a warning); what
-    was built from raw data cannot have them (info).
+    A difference is a warning for data from the official archives or the paper's other sources. It is only an info for a
+    release from raw data, which cannot have the paper's sizes.
     """
     paper, main = published(), SETS["main"].table3
-    ours = WARNING if "official" in {build.verb for build in tables.release.manifest.builds} else INFO
+    main_level = WARNING if "official" in {build.verb for build in tables.release.manifest.builds} else INFO
     compared = [
-        *((column, "table3", column, ours if column in main else WARNING) for column in figures["table3"]),
+        *((column, "table3", column, main_level if column in main else WARNING) for column in figures["table3"]),
         *((f"crosslingual {split}", "english", split, WARNING) for split in figures.get("english", {})),
-        *((config, "collections", config, ours) for config in figures["collections"]),
+        *((config, "collections", config, main_level) for config in figures["collections"]),
     ]
     for where, part, name, level in compared:
         mine, theirs = figures[part][name], paper[part].get(name, {})
         for key in ("queries", "positive_passages", "passages"):
             if mine.get(key) is not None and key in theirs and mine[key] != theirs[key]:
-                words = f"{mine[key]:,} {key.replace('_', ' ')} where the paper has {theirs[key]:,}"
+                words = f"{mine[key]:,} {key.replace('_', ' ')}; the paper has {theirs[key]:,}"
                 yield Finding("split-sizes", where, 1, words, level=level)
 
 
 def check_stats(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
-    """The figures of ``stats.json`` against those of the rows."""
+    """Compare the values of ``stats.json`` with counts of the rows."""
     if tables.failures:
         return
     try:
         written = read_stats(tables.release.path)
     except InputError as error:
-        yield Finding("stats", STATS, 1, f"not the figures of a release ({error})")
+        yield Finding("stats", STATS, 1, f"is not a valid stats.json ({error})")
         return
-    for part, name in ((kind, each) for kind in ("table3", "collections") for each in figures[kind]):
-        said, counted = written.get(part, {}).get(name, {}), figures[part][name]
+    for part, name in ((kind, key) for kind in ("table3", "collections") for key in figures[kind]):
+        listed, counted = written.get(part, {}).get(name, {}), figures[part][name]
         wrong = [
-            f"{key} {said[key]} (the rows: {counted[key]})"
-            for key in said
-            if key in counted and not _equal(said[key], counted[key])
+            f"{key} {listed[key]} (the rows: {counted[key]})"
+            for key in listed
+            if key in counted and not _equal(listed[key], counted[key])
         ]
         if wrong:
-            yield Finding("stats", f"{STATS}: {part}.{name}", len(wrong), "other figures", wrong[:EXAMPLES])
+            yield Finding("stats", f"{STATS}: {part}.{name}", len(wrong), "differs from the rows", wrong[:EXAMPLES])
 
 
-def _equal(said: Any, counted: Any) -> bool:
-    if isinstance(said, float) and isinstance(counted, (int, float)):
-        return abs(said - counted) < 1e-3  # the order of a sum decides its last digits
-    return bool(said == counted)
+def _equal(listed: Any, counted: Any) -> bool:
+    if isinstance(listed, float) and isinstance(counted, (int, float)):
+        return abs(listed - counted) < 1e-3  # the last digits depend on the order of the sum
+    return bool(listed == counted)

@@ -1,7 +1,7 @@
-"""Every row of a release as DuckDB tables: what ``check`` tests and counts.
+"""Read all rows of a release into DuckDB tables, for the tests and counts of ``check``.
 
-The texts are read once; of each its id, the number of its MD5, its length and what is odd about it are kept, on disk
-where memory does not suffice, so that 8 million passages are surveyed in about 1 GB of memory and as much of disk.
+Each text is read once. The tables store its id, its MD5 as a number, its length and its peculiarities, not the text.
+Tables that exceed the memory limit spill to disk. For 8 million passages, about 1 GB of memory and of disk suffice.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MEMORY = 1_000  # MB
 _TABLES = """
 CREATE TABLE texts (
     config VARCHAR, split VARCHAR, id VARCHAR,
-    key UHUGEINT,       -- the MD5 of the text, as a number: half the size of its hex digits
-    id_ok BOOLEAN,      -- the id is the MD5, in lower-case hex
+    key UHUGEINT,       -- the MD5 of the text as a number, half the size of its hex digits
+    id_ok BOOLEAN,      -- true if the id is the MD5 in lower-case hex
     chars INTEGER, blank BOOLEAN, control VARCHAR, replaced BOOLEAN, words INTEGER, zh_id VARCHAR
 );
 CREATE TABLE judged (config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, score BIGINT);
@@ -48,8 +48,8 @@ CREATE TABLE joined_passages (
 """
 
 
-# What is asked of a text. The id of a translation that several queries share is the MD5 of text and zh_id.
-# A control character is one of C0 and C1, or DEL: tab and line ends are text, and so is U+2028, a separator.
+# Properties of a text. If several queries share a translation, its id is the MD5 of text and zh_id. Control characters
+# are C0, C1 and DEL, without tab and line ends. U+2028 counts as a separator.
 _MACROS = r"""
 CREATE MACRO is_id(id, text, zh_id) AS coalesce(md5(text) = id OR md5(text || chr(10) || zh_id) = id, false);
 CREATE MACRO is_blank(text) AS NOT regexp_matches(coalesce(text, ''), '[^\s\p{Z}\p{C}]');
@@ -58,7 +58,7 @@ CREATE MACRO is_replaced(text) AS contains(coalesce(text, ''), chr(65533));
 CREATE MACRO words_in(text) AS len(string_split_regex(trim(text), '\s+'));
 """
 
-# How the rows of a split's files come into the tables, by their columns.
+# SQL that reads a split's files into the tables, by the columns of the split.
 _TEXTS = """
 INSERT INTO texts
 SELECT $config, $split, _id, md5_number(coalesce(text, '')), is_id(_id, text, {zh_id}), coalesce(length(text), 0),
@@ -90,12 +90,12 @@ _READ = (
 
 @dataclass
 class Survey:
-    """The tables of one release.
+    """The tables of a release.
 
     Attributes:
-        con: the database; its tables are those of ``_TABLES``, ``config`` and ``split`` name where a row stands.
+        con: the database with ``_TABLES``, where ``config`` and ``split`` are the origin of a row.
         loaded: the (config, split) pairs whose rows are in the tables.
-        failures: (config, split, reason) of those that could not be read.
+        failures: (config, split, reason) for every unreadable split.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -104,20 +104,20 @@ class Survey:
     failures: list[tuple[str, str, str]] = field(default_factory=list)
 
     def rows(self, sql: str, *values: Any, **named: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; its parameters are ``?``, in order, or ``$name``."""
+        """Return the rows of a query. Its parameters are ``?``, in order, or ``$name``."""
         return self.con.execute(sql, named or list(values)).fetchall()  # type: ignore[no-any-return]
 
     def splits(self, config: str) -> list[str]:
-        """The splits of ``config`` that were read, in the order train, dev, test, others."""
+        """Return the loaded splits of ``config`` in the order train, dev, test, others."""
         found = [split for name, split in self.loaded if name == config]
         return sorted(found, key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split))
 
 
 @contextlib.contextmanager
 def survey(release: Release, broken: Collection[str] = ()) -> Iterator[Survey]:
-    """Read a release, but for its ``broken`` configs, into tables that last for the block.
+    """Read a release without its ``broken`` configs into tables, which are removed at the end of the block.
 
-    :class:`DiskFull` where TMPDIR has no room for the tables.
+    Raises :class:`DiskFull` if TMPDIR is too small for the tables.
     """
     with (
         temporary_folder() as work,
@@ -133,11 +133,11 @@ def survey(release: Release, broken: Collection[str] = ()) -> Iterator[Survey]:
             values = {"config": config, "split": split}
             try:
                 with release.files(config, split) as files:
-                    for statement in next(each for columns, each in _READ if columns is schema_of(config)):
+                    for statement in next(sql for columns, sql in _READ if columns is schema_of(config)):
                         con.execute(statement, values | {"files": files})
                 found.loaded.append((config, split))
             except (duckdb.Error, ValueError) as error:
                 if full_disk(error) or isinstance(error, duckdb.OutOfMemoryException):
-                    raise  # it is this machine's fault, not the file's
+                    raise  # the file is not at fault
                 found.failures.append((config, split, str(error).splitlines()[0]))
         yield found

@@ -1,8 +1,8 @@
-"""Manifests of files with their sizes and SHA-256, and a cache of files that were verified against them.
+"""Entries of manifests (path, size, rows, SHA-256), and a cache of files that were verified against them.
 
-A manifest lists entries (:class:`FileEntry`, made by :func:`describe`); :func:`wrong_file` compares a file with its
-entry. A file is read for this once: a verified file is noted in the user's cache until its inode, size, mtime or ctime
-changes. A note is an empty file of that name, so processes need no lock."""
+:func:`describe` makes a :class:`FileEntry`, and :func:`wrong_file` compares a file with its entry. Each file is read
+only once for this. The user's cache records a verified file until its inode, size, mtime or ctime changes. A record is
+an empty file whose name is a hash, so processes need no lock."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from builders.core.files import sha256_of
 from builders.core.folders import key_of
 from builders.core.typed import Count, Sha256, name_within
 
-_here: set[Path] = set()  # this process' own notes
-_SETTLED = 2 * 10**9  # ns: a file may be changed twice within one tick of its clock, which is 2 s on the coarsest disks
+_here: set[Path] = set()  # records of this process
+_SETTLED = 2 * 10**9  # ns; younger files are not recorded, because some file systems store times in steps of 2 s
 
 
 def caches() -> Path:
-    """The folder of all that is kept for a user: ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/...``."""
+    """Return the user's cache folder: ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "dureader_retrieval"
 
 
 class FileEntry(Struct, frozen=True):
-    """One file of a manifest: its path in the folder, its size, its SHA-256 (hex), and its rows if it is a table."""
+    """A file in a manifest: its path in the folder, its size, its rows if it is a table, and its SHA-256 (hex)."""
 
     path: str
     bytes: Count
@@ -42,18 +42,20 @@ class FileEntry(Struct, frozen=True):
 
 
 def describe(folder: Path, name: str, rows: int | None = None) -> FileEntry:
-    """Return the entry of a file of ``folder``."""
+    """Return the manifest entry of a file in ``folder``."""
     path = folder / name
     return FileEntry(name, path.stat().st_size, rows, sha256_of(path))
 
 
 def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = None, *, again: bool = False) -> str:
-    """Describe what is wrong with a file; empty if it has the bytes that its entry says.
+    """Describe the first difference between a file and its entry; empty if size and SHA-256 agree.
 
-    ``look`` describes what is wrong with the content of a file that has these bytes; it depends on bytes and entry
-    alone. ``again``: read the file even if it was verified before.
+    Args:
+        look: a further check, run after the SHA-256 is verified. It returns a description of the first fault, and may
+            depend only on the file's bytes and the entry.
+        again: read the file even if the cache records it as verified.
     """
-    more = structs.astuple(entry)[4:]  # of a kind of entry that says more
+    more = structs.astuple(entry)[4:]  # the fields of a subclass of FileEntry
     claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows, *more]
 
     def fault() -> str:
@@ -62,9 +64,9 @@ def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = No
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            return "is no regular file"
+            return "is not a regular file"
         if found.st_size != entry.bytes:
-            return f"has {found.st_size:,} bytes where the manifest says {entry.bytes:,}"
+            return f"has {found.st_size:,} bytes, but the manifest lists {entry.bytes:,}"
         return fault_once(path, claim, fault, again=again)
     except FileNotFoundError:
         return "is listed in the manifest but missing"
@@ -73,11 +75,11 @@ def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = No
 
 
 def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool = False) -> str:
-    """Describe what ``look`` finds wrong with the content of a file; empty if it finds nothing.
+    """Return the fault that ``look`` reports for a file; empty if the file is valid.
 
-    Not called where it has found nothing in this very file (device, inode, size, mtime, ctime) for this ``claim``
-    before, unless ``again``. The claim has all that it compares with, as JSON values. Where the user's cache cannot be
-    written, it is called once a process.
+    ``look`` is skipped if an earlier call with the same ``claim`` found this file valid, unless ``again``. A file is
+    identified by device, inode, size, mtime and ctime. ``claim`` contains every expected value, as JSON values. If the
+    user's cache is not writable, ``look`` runs once in each process.
     """
     started, file = time.time_ns(), path.stat()
     note = _note(file, claim)
@@ -86,24 +88,24 @@ def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool =
     fault = look()
     if not fault and started - max(file.st_mtime_ns, file.st_ctime_ns) > _SETTLED and _note(path.stat(), claim) == note:
         _here.add(note)
-        with contextlib.suppress(OSError):  # no place for it: then it is looked again, which is no error
+        with contextlib.suppress(OSError):  # without a record, the file is only verified once more
             note.parent.mkdir(parents=True, exist_ok=True)
             note.touch()
     return fault
 
 
 def other_sha256(path: Path, sha256: str) -> str:
-    """In words that the SHA-256 (hex) of a file is another one; empty where it is not."""
+    """Describe a difference from the expected SHA-256 (hex) of a file; empty if they agree."""
     found = sha256_of(path)
-    return "" if found == sha256 else f"has the SHA-256 {found} where {sha256} is expected"
+    return "" if found == sha256 else f"has the SHA-256 {found}, expected {sha256}"
 
 
 def wrong_sha256(path: Path, sha256: str) -> str:
-    """:func:`other_sha256`, for which the file is read once: see :func:`fault_once`."""
+    """Compare SHA-256 as :func:`other_sha256` does, but read the file only once (:func:`fault_once`)."""
     return fault_once(path, ["sha256", sha256], lambda: other_sha256(path, sha256))
 
 
 def _note(file: os.stat_result, claim: Any) -> Path:
-    # No program can set ctime: it also moves where an edit in place puts the old mtime back.
+    # ctime detects an edit that restores the old mtime, because programs cannot set ctime.
     key = key_of([file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns, claim])
     return caches() / "checked" / key

@@ -1,4 +1,4 @@
-"""DuckDB in bounded memory: for what is joined, sorted or counted and may be larger than that."""
+"""DuckDB with a memory limit, for joins, sorts and counts of tables that may be larger than memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from builders.core.limits import memory_limit, usable_cores
 def database(
     spill: Path, memory: int, threads: int | None = None, file: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database for the block, in memory, or in ``file``; what does not fit goes to the folder ``spill``.
+    """Yield a database for the block.
 
-    ``memory``: MB; a quarter of what this process may have, where that is less. ``threads``: None for all usable cores.
+    Args:
+        spill: folder for temporary data that exceeds the memory limit.
+        memory: memory limit in MB; at most a quarter of the process's own limit (``ulimit``).
+        threads: number of threads; None for all usable cores.
+        file: path of the database; None for a database in memory.
     """
     limit = memory_limit()
     config: dict[str, str | bool | int | float | list[str]] = {

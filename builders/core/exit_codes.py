@@ -1,4 +1,4 @@
-"""Exit codes: whatever stops a command ends it with one line and a code, and leaves nothing half-way."""
+"""Exit codes. Every error or signal ends a command with one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -17,23 +17,27 @@ from types import FrameType
 from builders.core.errors import InputError, extra_of, install
 from builders.core.limits import DiskFull, full_disk, reserve_little
 
-# Libraries have kinds of their own for it (MemoryError, duckdb.OutOfMemoryException, torch's RuntimeError).
+# Libraries report exhausted memory by different exceptions: MemoryError, duckdb.OutOfMemoryException, RuntimeError.
 _NO_MEMORY = re.compile(
     r"bad_alloc|out of memory|outofmemory|(?:can't|cannot|unable to|failed to) allocate|can't start new thread",
     re.IGNORECASE,
 )
-_SIGNALS = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))  # with usual handlers
-_TOGETHER = 0.05  # seconds in which a signal may come twice and be one: timeout(1) stops a process, then its group
-_came: list[int] = []  # the signal that stops this process, where one has come
-_guarded = False  # inside of exit_code, in the main thread
+_SIGNALS = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))  # with default handlers
+_TOGETHER = 0.05  # seconds in which two signals count as one, because timeout(1) stops a process, then its group
+_came: list[int] = []  # the signal that stops this process; empty before a signal
+_guarded = False  # True inside exit_code in the main thread
 
 
 def exit_code(work: Callable[[], int]) -> int:
-    """Do the work of a command, which returns its exit code.
+    """Run ``work`` and return its exit code, or the code of the error or signal that stops it.
 
-    What stops it is said on stderr: 1 where input, data, disk, memory or a missing library are the reason, 130 after
-    Ctrl-C, 143 after SIGTERM (both let it clean up; a second signal ends the process at once), 141 where the reader of
-    stdout is gone. A fault of the program is raised.
+    Errors are reported on stderr as one line. The codes are:
+
+    - 1: wrong input or data, a full disk, no memory, or a missing library;
+    - 130 after Ctrl-C and 143 after SIGTERM. The command cleans up first, but a second signal ends it at once;
+    - 141: the reader of stdout has closed the pipe.
+
+    Other exceptions are bugs and are raised.
     """
     _open_streams()
     say_once()
@@ -42,14 +46,14 @@ def exit_code(work: Callable[[], int]) -> int:
             reserve_little()
             try:
                 code = work()
-            except SystemExit:  # --help has printed, too
+            except SystemExit:  # also after --help, which prints to stdout
                 sys.stdout.flush()
                 raise
             raise_if_stopped()
             sys.stdout.flush()
             return code
     except BaseException as error:
-        # Not by the error alone: DuckDB, say, makes one of its own of it, and a worker may be stopped first.
+        # The type of the error does not suffice: DuckDB replaces KeyboardInterrupt, and a worker may stop first.
         if _came or isinstance(error, KeyboardInterrupt):
             number = _came[0] if _came else signal.SIGINT
             if not _guarded:
@@ -58,11 +62,11 @@ def exit_code(work: Callable[[], int]) -> int:
         full = full_disk(error)
         if isinstance(error, DiskFull) or (isinstance(error, InputError) and not full):
             return _say(f"error: {error}")
-        if isinstance(error, BrokenPipeError):  # the reader of stdout (head, less) has seen enough
+        if isinstance(error, BrokenPipeError):  # the reader of stdout (head, less) has closed the pipe
             _drop_stdout()
             return 141
         if full:
-            _drop_stdout()  # what did not go there would be tried once more at the end
+            _drop_stdout()  # Python would flush the buffered text again at exit, and fail again
             place = error if isinstance(error, InputError) else getattr(error, "filename", None) or "stdout"
             return _say(f"error: {place}: {full}")
         if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
@@ -70,21 +74,20 @@ def exit_code(work: Callable[[], int]) -> int:
         if isinstance(error, MemoryError) or _NO_MEMORY.search(f"{type(error).__name__}: {error}"):
             return _say(f"error: not enough memory ({' '.join(str(error).split())[:200] or 'an allocation failed'})")
         if isinstance(error, OSError):
-            # Permissions, a path that is a directory: the system's own words name the file.
             return _say(f"error: {error}")
         raise
 
 
 def _say(line: str, code: int = 1) -> int:
-    with contextlib.suppress(OSError):  # nobody reads it, or its disk is full: the code says it, too
+    with contextlib.suppress(OSError):  # stderr is closed or its disk is full; the exit code still reports the error
         print(line, file=sys.stderr, flush=True)
     return code
 
 
 def raise_if_stopped() -> None:
-    """Raise KeyboardInterrupt where a signal has asked this process to stop. For loops, at every step.
+    """Raise KeyboardInterrupt if a signal has asked this process to stop. Long loops call this at every step.
 
-    The signal's handler raises it, too, but Python drops what is raised inside a destructor.
+    The signal's handler also raises KeyboardInterrupt, but Python drops exceptions that are raised in a destructor.
     """
     if _came:
         raise KeyboardInterrupt
@@ -92,7 +95,7 @@ def raise_if_stopped() -> None:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[None]:
-    """Let SIGTERM stop the block as Ctrl-C does. A block inside another's leaves that to it."""
+    """Make SIGTERM stop the block in the same way as Ctrl-C. A nested block changes nothing."""
     global _guarded
     if _guarded or threading.current_thread() is not threading.main_thread():
         yield
@@ -102,7 +105,7 @@ def _stoppable() -> Iterator[None]:
     _guarded = True
     try:
         for (number, usual), found in zip(_SIGNALS, before, strict=True):
-            if found == usual:  # else whoever started this process wants it ignored, or handles it
+            if found == usual:  # else the parent process has set the signal to be ignored, or another handler is set
                 signal.signal(number, _stop)
         yield
     finally:
@@ -116,23 +119,23 @@ def _stop(number: int, _: FrameType | None) -> None:
         return
     _came.append(number)
     time.sleep(_TOGETHER)
-    signal.raise_signal(number)  # has Python call this for all that have come by now, before it forgets the handler
-    for each, _usual in _SIGNALS:
-        if signal.getsignal(each) == _stop:
-            signal.signal(each, signal.SIG_DFL)  # the next one ends the process, whatever it is at
+    signal.raise_signal(number)  # makes Python handle all pending signals here, before the handler is replaced
+    for other, _usual in _SIGNALS:
+        if signal.getsignal(other) == _stop:
+            signal.signal(other, signal.SIG_DFL)  # the next signal ends the process at once
     raise KeyboardInterrupt
 
 
 def _open_streams() -> None:
-    """Have closed streams lead nowhere: else the first file that is opened takes the place of stdout.
+    """Connect closed standard streams to the null device, and escape characters that the streams cannot encode.
 
-    What stdout and stderr cannot encode is escaped.
+    Otherwise the first file that is opened would get the file number of stdout.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free file number, which is ``number``
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
     codecs.register_error("escape", _escaped)
@@ -142,9 +145,9 @@ def _open_streams() -> None:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    r"""Write the characters that a stream's encoding (GBK, ASCII) lacks as \uXXXX.
+    r"""Escape characters that a stream's encoding (GBK, ASCII) lacks as \uXXXX, so that printed JSON stays valid.
 
-    JSON stays JSON: of Python's own escapes (backslashreplace), \xXX and \UXXXXXXXX are none of JSON's.
+    Python's own handler (backslashreplace) also writes \xXX and \UXXXXXXXX, which JSON does not have.
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -153,24 +156,24 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def say_once() -> None:
-    """Leave out what Python prints of an error in a destructor that is reported elsewhere.
+    """Suppress Python's message about an error in a destructor if the error is reported elsewhere.
 
-    That is a file that a full disk did not take and that is closed, or freed, once more; and a signal, which
-    :func:`raise_if_stopped` raises again. For this process.
+    One such error is a full disk, if the destructor closes a file again. The other is a signal, because
+    :func:`raise_if_stopped` raises it again. The setting holds for the whole process.
     """
     before = sys.unraisablehook
     if before.__module__ == __name__:
         return
 
-    def say(found: sys.UnraisableHookArgs) -> None:
-        dropped = bool(_came) and isinstance(found.exc_value, KeyboardInterrupt)
-        if not dropped and (found.exc_value is None or not full_disk(found.exc_value)):
-            before(found)
+    def report(event: sys.UnraisableHookArgs) -> None:
+        dropped = bool(_came) and isinstance(event.exc_value, KeyboardInterrupt)
+        if not dropped and (event.exc_value is None or not full_disk(event.exc_value)):
+            before(event)
 
-    sys.unraisablehook = say
+    sys.unraisablehook = report
 
 
 def _drop_stdout() -> None:
-    """Discard whatever is still to be printed."""
-    with contextlib.suppress(OSError, ValueError):  # ValueError: it is no file
+    """Discard text that is buffered for stdout."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: stdout has no file number
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,6 @@
-"""Files: read with one clear error, written so that none is ever half there; locks, and temporary folders.
+"""Read files with clear errors, write files atomically, lock folders, and make temporary folders.
 
-Directories that appear whole are made by :mod:`.folders`."""
+The module :mod:`.folders` writes directories atomically."""
 
 from __future__ import annotations
 
@@ -33,28 +33,27 @@ else:  # Python 3.10
     import tomli as tomllib
 
 _BLOCK = 1 << 20
-# OSError: without a number it is no error of the system, but one of Arrow or gzip about what it reads.
+# An OSError without errno comes from Arrow or gzip and means damaged content.
 _DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
 _STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
 
 
-_copies: dict[tuple[int, int], Path] = {}  # of pipes, by device and inode
+_copies: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
 
 
 def rereadable(path: Path) -> Path:
-    """The file to open for ``path``, which is read more than once: a copy of what a pipe holds, else ``path`` itself.
+    """Return a path that can be read more than once: a temporary copy for a pipe, else ``path`` itself.
 
-    A pipe (``<(zcat RUN)``, ``/dev/stdin``) gives its bytes once: whoever opens it again goes on in the middle. Its
-    copy lasts as long as this process.
+    A pipe (``<(zcat RUN)``, ``/dev/stdin``) can be read only once. Its copy is removed when this process ends.
     """
     found = path.stat()
     if not stat.S_ISFIFO(found.st_mode):
         return path
     key = found.st_dev, found.st_ino
     if key not in _copies:
-        held = contextlib.ExitStack()
-        copy = held.enter_context(temporary_folder()) / "pipe"
-        atexit.register(held.close)
+        stack = contextlib.ExitStack()
+        copy = stack.enter_context(temporary_folder()) / "pipe"
+        atexit.register(stack.close)
         with writing(copy.parent), open(path, "rb") as pipe, open(copy, "wb") as file:
             shutil.copyfileobj(pipe, file, _BLOCK)
         _copies[key] = copy
@@ -62,7 +61,7 @@ def rereadable(path: Path) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """Lower-case hex SHA-256 of the bytes of one file."""
+    """Return the SHA-256 of a file in lower-case hex."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -71,12 +70,12 @@ def sha256_of(path: Path) -> str:
 
 
 def real_path(path: Path) -> Path:
-    """``path``, absolute; where it is a link, that to which it leads: what is written there does not replace the link.
+    """Return the absolute path. A link is resolved, so that writing to the path does not replace the link.
 
-    :class:`InputError` for a link that leads back to itself, and for the address of an object store.
+    Raises :class:`InputError` for a link that leads back to itself, and for the address of an object store.
     """
     if re.match(r"[a-z0-9]{2,}:/", str(path)):
-        raise InputError("is an address; expected a path, which another tool copies from or to", path=path)
+        raise InputError("is an address; expected a local path: copy the files with another tool", path=path)
     real = Path(os.path.abspath(path))
     if real.is_symlink() and (real := Path(os.path.realpath(real))).is_symlink():
         raise InputError("is a link that leads back to itself", path=path)
@@ -84,16 +83,16 @@ def real_path(path: Path) -> Path:
 
 
 def kind_of(path: Path) -> str:
-    """Name the kind of thing that stands in the place of an output; empty for a file, or for nothing yet.
+    """Return the kind of an output path: ``stream``, ``directory``, ``disk``, ``socket``, or empty.
 
-    ``stream`` (a terminal, ``/dev/null``, a pipe; stdout, whatever it is: ``-``, ``/dev/stdout``), ``directory``,
-    ``disk`` or ``socket``.
+    A ``stream`` is a terminal, a pipe, ``/dev/null`` or stdout (``-``, ``/dev/stdout``). Empty means a regular file or
+    a path that does not exist.
     """
     if path in _STDOUT:
         return "stream"
     try:
         mode = path.stat().st_mode
-    except OSError:  # it is not there, or cannot be: what opens it says so
+    except OSError:  # the path does not exist or is not accessible; opening it will raise an error
         return ""
     if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode):
         return "stream"
@@ -103,9 +102,9 @@ def kind_of(path: Path) -> str:
 
 
 def link(file: Path, name: Path) -> None:
-    """Give ``file``, which is never written to again, another name; where that cannot be, ``name`` becomes a copy."""
+    """Make ``name`` a hard link to ``file``, which must not be written again. If links are impossible, copy it."""
     try:
-        os.link(os.path.realpath(file), name)  # not the link to it, where it is one (as in the hub's cache)
+        os.link(os.path.realpath(file), name)  # the hub's cache contains symbolic links
     except OSError:
         shutil.copyfile(file, name)
 
@@ -115,11 +114,14 @@ _TEMPORARY = "dureader-"
 
 @contextlib.contextmanager
 def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of ``place`` for the block, which writes there: :class:`DiskFull` where that disk is full.
+    """Lock ``place`` for the block, which writes there. Raise :class:`DiskFull` if the disk is full.
 
-    The lock is a file beside ``place``, whose parent folder is made. A killed process lets go of it: the next one takes
-    it, and removes it at the end. ``shown``: the place in errors. ``wait`` for another process; where False, that is an
-    :class:`InputError`.
+    The lock is a file beside ``place``. The parent folder is created if necessary. The lock of a killed process is
+    free, and the next process removes the file at its end.
+
+    Args:
+        shown: the path in error messages.
+        wait: wait for another process. Without ``wait``, a locked place is an :class:`InputError`.
     """
     from filelock import FileLock, Timeout
 
@@ -132,52 +134,54 @@ def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
         except Timeout:
             if not wait:
                 raise InputError("is being built by another process", path=shown) from None
-            log.info("waiting for another process that builds the same (%s)", shown)
+            log.info("waiting for another process that is building %s", shown)
             lock.acquire()
         try:
             yield
         finally:
-            if os.getpid() == owner:  # a forked process has no part in it
-                # Before it is let go: whoever waits for the removed file sees that, and begins again with a new one.
+            if os.getpid() == owner:  # a forked process must not release its parent's lock
+                # The file is removed before the release. A waiting process notices this and creates a new file.
                 path.unlink(missing_ok=True)
                 lock.release()
 
 
 @contextlib.contextmanager
 def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
-    """A folder for the block in ``inside``, or in TMPDIR, removed at its end. :class:`DiskFull` where that is full.
+    """Yield a temporary folder in ``inside`` (default: TMPDIR), which is removed at the end of the block.
 
-    It is locked as long as its process lives. So one that a killed process has left is told from one in use: the next
-    command that needs a temporary folder removes it.
+    The folder is locked while its process lives. The next command that needs a temporary folder removes the unlocked
+    folders of killed processes. Raises :class:`DiskFull` if the disk is full.
     """
     home = Path(tempfile.gettempdir() if inside is None else inside)
     for lock in home.glob(f".{_TEMPORARY}*.lock"):
         left = home / lock.stem[1:]
-        with contextlib.suppress(InputError, OSError), alone(left, left):  # in use; another user's
+        with contextlib.suppress(InputError, OSError), alone(left, left):  # suppress: in use, or another user's folder
             shutil.rmtree(left, ignore_errors=True)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         while True:
             folder = home / f"{_TEMPORARY}{secrets.token_hex(4)}"
-            with contextlib.suppress(InputError):  # another process has just taken it for a left one
-                held.enter_context(alone(folder, folder))
+            with contextlib.suppress(InputError):  # another process has locked the folder to remove it
+                stack.enter_context(alone(folder, folder))
                 break
         folder.mkdir(0o700)
         owner = os.getpid()
         try:
             yield folder
         finally:
-            if os.getpid() == owner:  # a forked process that lets go of it has no part in it
+            if os.getpid() == owner:  # a forked process must not remove its parent's folder
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield the path to write to: the file ``path`` appears when the block ends without an error, whole and synced.
+    """Yield a temporary path, which becomes the file ``path`` when the block ends without an error.
 
-    The path is ``.NAME.tmp`` beside the file, whose name it takes at the end; where the file is a link, beside that to
-    which it leads. A killed process leaves it, and the next one writes it anew. For a stream, which nothing may
-    replace, it is a temporary file until it is whole. :class:`InputError` where ``path`` is none of these
-    (:func:`kind_of`), and where another process writes the same file.
+    The temporary path is ``.NAME.tmp`` beside the file, or beside the target of a link. A killed process leaves it
+    behind, and the next process overwrites it. A stream cannot be replaced, so its content is copied from a temporary
+    file at the end.
+
+    Raises :class:`InputError` if ``path`` is neither a file nor a stream (:func:`kind_of`), and if another process
+    writes the same file.
     """
     check_file(path)
     if kind_of(path) == "stream":
@@ -187,7 +191,7 @@ def new_file(path: Path) -> Iterator[Path]:
             stdout = path in _STDOUT
             if stdout:
                 sys.stdout.flush()
-            # Opened by its name, a file that the shell has opened (`> FILE`) would be emptied, and begun anew.
+            # stdout is duplicated by number, because opening its path would truncate a file of the shell (`> FILE`).
             with open(whole, "rb") as file, open(os.dup(1) if stdout else path, "wb") as stream:
                 shutil.copyfileobj(file, stream)
         return
@@ -205,7 +209,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def check_file(path: Path) -> None:
-    """Raise :class:`InputError` where :func:`new_file` could not write ``path``; for what works long before it does."""
+    """Raise :class:`InputError` if :func:`new_file` could not write ``path``. Long work calls this before it begins."""
     kind = kind_of(path)
     if kind not in ("", "stream"):
         raise InputError(f"is a {kind}; expected the name of a file", path=path)
@@ -214,39 +218,39 @@ def check_file(path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise :class:`InputError` where no file or directory ``path`` can be made."""
+    """Raise :class:`InputError` if no file or directory ``path`` can be created."""
     folder = next(parent for parent in real_path(path).parents if parent.exists())
     if not folder.is_dir():
         raise InputError("is a file; expected a directory", path=folder)
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError("nothing can be written there", path=folder)
+        raise InputError("is not writable; choose another directory", path=folder)
 
 
 @contextlib.contextmanager
 def atomic_text(path: Path) -> Iterator[IO[str]]:
-    """Write UTF-8 text with ``\\n`` line ends (gzipped where ``path`` ends in ``.gz``): see :func:`new_file`."""
+    """Write UTF-8 text with ``\\n`` line ends by :func:`new_file`. If ``path`` ends in ``.gz``, the text is gzipped."""
     with new_file(path) as beside, open(beside, "wb") as raw:
-        # mtime=0 and no file name in the header: the same text gives the same bytes.
+        # Without a time and a file name in the gzip header, the same text gives the same bytes.
         target = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
         with io.TextIOWrapper(target, encoding="utf-8", newline="\n") as text:  # type: ignore[type-var]
             yield text
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small text file: see :func:`atomic_text`."""
+    """Write a small text file atomically (:func:`atomic_text`)."""
     with atomic_text(path) as file:
         file.write(text)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a small file: see :func:`new_file`."""
+    """Write a small binary file atomically (:func:`new_file`)."""
     with new_file(path) as beside:
         beside.write_bytes(content)
 
 
 def fsync(path: Path) -> None:
-    """Make the content of a file durable, or the names in a directory: a rename is only safe once they are."""
-    windows = os.name == "nt"  # it syncs what is open for writing alone, and keeps a journal of names by itself
+    """Sync a file's content, or a directory's names, to disk. A rename is durable only after the sync."""
+    windows = os.name == "nt"  # Windows syncs only files open for writing, and has its own journal of names
     if not (windows and path.is_dir()):
         handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
         try:
@@ -259,34 +263,39 @@ def fsync(path: Path) -> None:
 def reading(
     path: Path | str, line: int | None = None, *, damaged: str = "is damaged or cut short", remedy: str = ""
 ) -> Iterator[None]:
-    """Turn an error of reading a file in the block into an :class:`InputError`: one line that names the file.
+    """Convert an error while the block reads a file into an :class:`InputError` of one line.
 
-    These are the errors of the system, of gzip and zip, of Arrow, and of bytes that are no text; their own words are
-    part of the line. ``damaged``: the words for a file that is not whole; ``remedy`` ends the line.
+    Converted are errors of the operating system, of gzip, zip and Arrow, and of invalid UTF-8. The line contains the
+    original message.
+
+    Args:
+        path, line: the file and line in the message.
+        damaged: the words for a file with damaged content.
+        remedy: advice at the end of the message.
     """
     try:
         yield
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
-            said = f"cannot be read ({error.strerror})"
+            problem = f"cannot be read ({error.strerror})"
         elif isinstance(error, _DAMAGE) or type(error).__module__ == "pyarrow.lib":
-            said = f"{damaged} ({error})"
+            problem = f"{damaged} ({error})"
         elif isinstance(error, RuntimeError | NotImplementedError):  # zipfile: a password, an unknown compression
-            said = f"cannot be unpacked ({error})"
+            problem = f"cannot be unpacked ({error})"
         else:
             raise
-        raise InputError(f"{said}; {remedy}" if remedy else said, path=path, line=line) from error
+        raise InputError(f"{problem}; {remedy}" if remedy else problem, path=path, line=line) from error
 
 
 def read_whole(path: Path) -> bytes:
-    """Return the bytes of a (possibly gzipped) file; an :class:`InputError` where it cannot be read."""
-    with reading(path, damaged="not a whole gzip file"):
+    """Return the content of a file, decompressed if ``.gz``. Raise :class:`InputError` if it cannot be read."""
+    with reading(path, damaged="is a damaged or incomplete gzip file"):
         data = rereadable(path).read_bytes()
         return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
 def read_utf8(path: Path) -> str:
-    """The text of a (possibly gzipped) file; an :class:`InputError` naming the line where it is not UTF-8."""
+    """Return the text of a file, decompressed if ``.gz``. Raise :class:`InputError` if the text is not UTF-8."""
     data = read_whole(path)
     try:
         return data.decode("utf-8-sig")
@@ -295,10 +304,10 @@ def read_utf8(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file; an :class:`InputError` where it is none."""
+    """Read a TOML file. Raise :class:`InputError` if the content is not TOML."""
     try:
         content: dict[str, Any] = tomllib.loads(read_utf8(path))
-    except ValueError as error:  # not TOML's own error alone: a number may be too long for Python
+    except ValueError as error:  # TOMLDecodeError, or a number too long for Python
         raise InputError(f"expected TOML ({error})", path=path) from error
     except RecursionError:
         raise InputError("expected TOML, found lists or tables nested too deep", path=path) from None
@@ -307,24 +316,24 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 BOM = b"\xef\xbb\xbf"
 _SHOWN = 40  # bytes of a column that an error quotes
-_DIGITS = 18  # of a number: 64 bits hold them
+_DIGITS = 18  # maximum digits of a number, so that it fits into 64 bits
 
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, the line's bytes without its end) of a file, gzipped where it ends in ``.gz``.
+    """Yield (line number from 1, bytes of the line without its end) of a file, decompressed if ``.gz``.
 
-    Lines end at ``\\n`` only: ids and texts may hold the other characters that Python calls line ends. A byte order
-    mark is dropped. Raises :class:`InputError` for a file that cannot be read, or is not whole.
+    Lines end only at ``\\n``, because ids and texts may contain other characters that Python treats as line ends. A
+    byte order mark is dropped. Raises :class:`InputError` for an unreadable or incomplete file.
     """
-    with reading(path, damaged="not a whole gzip file"):
-        found = rereadable(path)
-        with io.BufferedReader(gzip.GzipFile(found)) if path.suffix == ".gz" else open(found, "rb") as file:
+    with reading(path, damaged="is a damaged or incomplete gzip file"):
+        source = rereadable(path)
+        with io.BufferedReader(gzip.GzipFile(source)) if path.suffix == ".gz" else open(source, "rb") as file:
             for number, line in enumerate(file, 1):
                 yield number, (line.removeprefix(BOM) if number == 1 else line).rstrip(b"\r\n")
 
 
 def first_character(path: Path) -> str:
-    """The first character that is not blank; an :class:`InputError` where there is none."""
+    """Return the first character that is not blank. Raise :class:`InputError` if the file is empty."""
     for _, line in raw_lines(path):
         if text := line.strip():
             return text[:1].decode("utf-8", errors="replace")
@@ -332,7 +341,7 @@ def first_character(path: Path) -> str:
 
 
 def id_of(field: bytes, path: Path, line: int) -> str:
-    """A column as an id; an :class:`InputError` naming the line where it is none (:func:`expect_id`)."""
+    """Decode a column as an id. Raise :class:`InputError` with the line if it is invalid (:func:`expect_id`)."""
     try:
         return expect_id(field.decode("utf-8"), path, line)
     except UnicodeDecodeError as error:
@@ -340,14 +349,14 @@ def id_of(field: bytes, path: Path, line: int) -> str:
 
 
 def expect_id(text: str, path: Path, line: int | None = None) -> str:
-    """``text``; :class:`InputError` where a null character is in it: to the libraries that measure, it ends there."""
+    """Return ``text``. Raise :class:`InputError` for a null character, at which evaluation libraries end the id."""
     if "\0" in text:
         raise InputError(f"expected ids without null characters, found {text[:_SHOWN]!r}", path=path, line=line)
     return text
 
 
 def integer(field: bytes, what: str, path: Path, line: int) -> int:
-    """A column as a whole number; an :class:`InputError` naming the line and ``what`` it is where it is none."""
+    """Parse a column as a whole number. Raise :class:`InputError` with the line and the column's name ``what``."""
     try:
         if len(field) > _DIGITS:
             raise ValueError
@@ -357,5 +366,5 @@ def integer(field: bytes, what: str, path: Path, line: int) -> int:
 
 
 def shown(field: bytes) -> str:
-    """A column as an error quotes it."""
+    """Return the start of a column, quoted for an error message."""
     return repr(field[:_SHOWN].decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""Directories that are never half-written: made beside their place, synced, renamed into it."""
+"""Atomic directories: written under a temporary name, synced to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from builders.core.limits import writing
 
 
 def check_output(out: Path, what: str, mark: str) -> Path:
-    """The directory to write, links followed (:func:`.files.real_path`): new, empty, or earlier, with ``mark``.
+    """Return the real path of a directory to write (:func:`.files.real_path`).
 
-    ``what`` is its kind, as an error names it: ``a release``. :class:`InputError` where something else is there.
+    The directory must be new, empty, or an earlier output that contains the file ``mark``. Otherwise, raise
+    :class:`InputError`. ``what`` names the kind of output in the error, for example ``a release``.
     """
     out = real_path(out)
     if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not any(out.iterdir())):
@@ -30,25 +31,31 @@ def check_output(out: Path, what: str, mark: str) -> Path:
 
 
 def key_of(about: Any) -> str:
-    """A name for all that a work depends on, given as JSON values: 24 hex digits."""
+    """Return a hash of JSON values as 24 hex digits: a key for work that depends on these values."""
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
 
 
 @contextlib.contextmanager
 def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = False) -> Iterator[Path]:
-    """A folder beside ``out`` for the work that leads to it, removed when the block ends.
+    """Yield a work folder beside ``out``. It is removed when the block ends.
 
-    With a ``key`` (:func:`key_of`) it stays after a kill, and after every error but one of the input: the next block of
-    the same key finds it as it was, unless ``resume`` is False. Work of any other key is dropped. ``wait`` for another
-    process that makes the same; where False, that is an :class:`InputError`, as is a stream in the place of ``out``.
+    With a ``key`` (:func:`key_of`), the work folder survives a kill and every error except a wrong input. The next
+    block with the same key resumes in the same folder, unless ``resume`` is False. Work folders of other keys are
+    removed.
+
+    Args:
+        wait: wait if another process writes the same output. Without ``wait``, that is an :class:`InputError`.
+
+    Raises:
+        InputError: also if ``out`` is a device or a pipe.
     """
     if kind_of(out) == "stream":
-        raise InputError("is a device or a pipe; expected a name that the work can lie beside", path=out)
+        raise InputError("is a device or a pipe; expected the name of a file or directory", path=out)
     out = real_path(out)
     building = _building(out)
     work = building / (key or "work")
     with alone(building, out, wait=wait):
-        old = _old(out)  # what a kill has left of a replacement
+        old = _old(out)  # exists if a process was killed while it replaced ``out``
         if out.exists():
             remove_tree(old)
         elif old.exists():
@@ -58,7 +65,7 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
                 remove_tree(other)
         work.mkdir(parents=True, exist_ok=True)
         try:
-            # Here, before the work is removed: it is what has filled the disk.
+            # ``writing`` reports the free space of the disk, so it must end before the work folder is removed.
             with writing(work):
                 yield work
         except BaseException as error:
@@ -70,36 +77,36 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory or a file, if it is there."""
+    """Remove a directory or a file if it exists."""
     shutil.rmtree(path, ignore_errors=True)
     if path.is_file():
         path.unlink()
 
 
 def _building(out: Path) -> Path:
-    """The folder of the work that leads to ``out``: what a killed process leaves, and the next one finds."""
+    """Return the folder that contains the work folders of ``out``. It survives a kill."""
     return out.with_name(f".{out.name}.building")
 
 
 def _old(out: Path) -> Path:
-    """The place of ``out`` while a new one replaces it."""
+    """Return the temporary name of the old ``out`` while a new directory replaces it."""
     return out.with_name(f".{out.name}.old")
 
 
 def _discard(work: Path) -> None:
-    """Remove a work folder; killed meanwhile, nothing is left that looks like finished work."""
+    """Remove a work folder. It is renamed first, so that a kill leaves nothing that looks like finished work."""
     if work.exists():
         work = work.rename(work.with_name("discarded"))
     remove_tree(work)
-    with contextlib.suppress(OSError):  # what could not be removed is in it
+    with contextlib.suppress(OSError):  # the parent still contains files that could not be removed
         work.parent.rmdir()
 
 
 @contextlib.contextmanager
 def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
-    """Yield the folder to write to: the directory ``out`` appears when the block ends without an error.
+    """Yield a temporary folder, which becomes the directory ``out`` when the block ends without an error.
 
-    Arguments and errors as of :func:`check_output`; an earlier directory of the kind is replaced.
+    An earlier output is replaced. Arguments and errors are those of :func:`check_output`.
     """
     out = check_output(out, what, mark)
     with work_beside(out) as work:
@@ -108,14 +115,15 @@ def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
 
 
 def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path], None]) -> bool:
-    """Have a kept directory made where it is missing or damaged; returns whether it was made now.
+    """Build a cached directory if it is missing or damaged. Return True if it was built.
 
-    ``is_whole`` tells if it is there, as it was made; ``build`` writes its files into the folder that it is given.
+    ``is_whole`` returns True if the directory is complete and undamaged. ``build`` writes the files into the folder
+    that is its argument.
     """
-    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # left by a kill
+    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # a kill leaves these two folders
         return False
     with work_beside(folder, wait=True) as work:
-        if is_whole():  # another process was first
+        if is_whole():  # another process has built the directory in the meantime
             return False
         build(work)
         replace_directory(work, folder)
@@ -123,10 +131,9 @@ def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path
 
 
 def replace_directory(new: Path, target: Path) -> None:
-    """Sync the finished directory ``new`` and put it in the place of ``target``, which may exist (an older one).
+    """Sync the finished directory ``new`` to disk and rename it to ``target``, replacing an older directory.
 
-    A kill between the two renames leaves no ``target``, never a mixture; the next command finds the old one, and puts
-    it back.
+    A kill between the two renames leaves no ``target``. The next :func:`work_beside` then restores the old directory.
     """
     target = real_path(target)
     for folder, _, names in os.walk(new):
@@ -146,9 +153,10 @@ def replace_directory(new: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def task_folder(final: Path) -> Iterator[Path]:
-    """Yield the folder to write to: ``final``, the result of one task, appears when all files are written.
+    """Yield a temporary folder for the result of a task. It is renamed to ``final`` when the block ends.
 
-    The same task gives the same files, wherever it runs: the first process to finish it is the one that counts.
+    If ``final`` already exists, another process has finished the same task first. The new folder is then removed,
+    because the same task always gives the same files.
     """
     half = Path(tempfile.mkdtemp(prefix=f"{final.name}.", suffix=".half", dir=final.parent))
     with writing(final.parent):

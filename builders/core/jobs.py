@@ -1,9 +1,10 @@
-"""Tasks on processes and threads: in their order, a bounded number in flight. Processes end with their parent."""
+"""Run tasks on processes and threads. Results come in the order of the tasks, and few tasks are in memory at once."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import multiprocessing
 import os
 import signal
@@ -31,62 +32,63 @@ class WorkerDied(Unfinished):
     """A worker process was killed."""
 
     def __init__(self) -> None:
-        super().__init__("a worker process died (out of memory, or of /dev/shm?); run again with fewer workers")
+        super().__init__("a worker process died (memory or /dev/shm may be full); run again with fewer workers")
 
 
 def start_worker() -> None:
-    """Set up a worker process: it leaves Ctrl-C to its parent, and ends with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, once
+    """Set up a worker process, which ignores Ctrl-C and ends when its parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
     say_once()
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def watch() -> None:
-        parent.join()  # a killed parent would leave its workers waiting for ever
+        parent.join()  # without this thread, the workers of a killed parent would wait forever
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-_SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # the shortest limit of a path of one: macOS's
+_SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # macOS has the shortest limit for a socket's path
 
-# Not in the finalizer alone: a forked process forgets those, and would let go of the folder, which removes it.
+# The stack needs a reference besides the finalizer: a forked process drops finalizers, which would remove the folder.
 _held = contextlib.ExitStack()
 
 
 def can_start_processes() -> bool:
-    """True if worker processes can hand results on here; logs a warning if not.
+    """True if this system can run worker processes; otherwise a warning is logged.
 
-    Their semaphores lie in /dev/shm, which some containers lack. Where they can, what multiprocessing keeps in TMPDIR
-    is put into a folder of ours: its own (``pymp-*``) is left for ever by a killed process.
+    Worker processes need semaphores in /dev/shm, which some containers lack. The function also moves the temporary
+    files of multiprocessing into a :func:`.files.temporary_folder`, because a killed process would never remove its
+    ``pymp-*`` folder.
     """
     try:
         multiprocessing.Lock()
     except OSError as error:
-        log.warning("no worker processes: this system has no semaphores (/dev/shm: %s); all is done in one", error)
+        log.warning("this system has no semaphores (/dev/shm: %s); the work runs in a single process", error)
         return False
     home = Path(tempfile.gettempdir())
     home = home if len(os.fsencode(home)) <= _SOCKET else Path("/tmp")
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     if not config.get("tempdir"):
         config["tempdir"] = str(_held.enter_context(temporary_folder(home)))
-        util.Finalize(None, _held.close, exitpriority=-100)  # after all processes, as multiprocessing removes its own
+        util.Finalize(None, _held.close, exitpriority=-100)  # runs after all processes have ended
     return True
 
 
 @contextlib.contextmanager
 def process_pool(workers: int) -> Iterator[Pool | None]:
-    """A pool of ``workers`` processes, or None for one: the work is then done here."""
+    """Yield a pool of ``workers`` processes, or None if the work has to run in this process."""
     if workers <= 1 or not can_start_processes():
         yield None
         return
-    # Never a fork of this process: with threads (pyarrow's) it may hang.
+    # A plain fork may hang, because this process has threads (of pyarrow).
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
         try:
             yield pool
         except KeyboardInterrupt:
-            for worker in multiprocessing.active_children():  # else the end of what they are at would be waited for
+            for worker in multiprocessing.active_children():  # otherwise the pool waits until their tasks end
                 worker.terminate()
             raise
 
@@ -94,9 +96,9 @@ def process_pool(workers: int) -> Iterator[Pool | None]:
 def in_order(
     pool: Any | None, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
 ) -> Iterator[Result]:
-    """``function(task)`` for every task, in their order; at most ``ahead`` tasks are held. Raises WorkerDied.
+    """Yield ``function(task)`` for every task, in order. At most ``ahead`` tasks are in flight. Raises WorkerDied.
 
-    ``pool`` has ``submit``, as an executor.
+    ``pool`` has a method ``submit`` like an executor. Without a pool, the tasks run in this process.
     """
     if pool is None:
         yield from map(function, tasks)
@@ -115,7 +117,7 @@ def in_order(
         raise WorkerDied from None
     except KeyboardInterrupt:
         if isinstance(pool, concurrent.futures.ProcessPoolExecutor):
-            running.clear()  # process_pool stops its workers now, and Python would complain of tasks that are cancelled
+            running.clear()  # process_pool stops its workers, and Python would warn about cancelled tasks
         raise
     finally:
         for future in running:
@@ -124,8 +126,7 @@ def in_order(
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """For a block that takes batches of the processes of a torch DataLoader: :class:`WorkerDied` where one is killed,
-    or finds no room in /dev/shm for its tensors."""
+    """Raise :class:`WorkerDied` if a worker process of a torch DataLoader is killed, or finds /dev/shm full."""
     try:
         yield
     except RuntimeError as error:
@@ -137,16 +138,16 @@ def loading() -> Iterator[None]:
 def in_threads(
     function: Callable[[Task], Result], tasks: Iterable[Task], threads: int, ahead: int | None = None
 ) -> Iterator[Result]:
-    """:func:`in_order` on threads of this process; at most ``ahead`` tasks (4 a thread) are held."""
+    """Run :func:`in_order` on threads of this process. ``ahead`` defaults to 4 tasks for each thread."""
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         yield from in_order(pool, function, tasks, 4 * threads if ahead is None else ahead)
 
 
 @dataclass
 class Engine:
-    """Runs the tasks of a long job on processes of this machine, or on a cluster.
+    """Run the tasks of a long job on processes of this machine, or on a cluster.
 
-    ``workers`` tasks run at once, ``ahead`` are in flight. ``pool`` has ``submit``; without one, the tasks run here.
+    ``workers`` tasks run at once, and ``ahead`` tasks are in flight. ``pool`` is as in :func:`in_order`.
     """
 
     workers: int
@@ -154,16 +155,34 @@ class Engine:
     ahead: int
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """``function(task)`` for every task, in their order.
+        """Yield ``function(task)`` for every task, in order.
 
-        Tasks are taken as they are needed. Function, tasks and results travel between processes. What a task raises is
-        raised here; :class:`WorkerDied` where its process is lost for good.
+        Tasks are read lazily. The function, tasks and results must be picklable. The exception of a task is raised
+        here, and :class:`WorkerDied` if a task's process dies and is not restarted.
         """
         return in_order(self.pool, function, tasks, self.ahead)
 
 
 @contextlib.contextmanager
 def local_engine(workers: int) -> Iterator[Engine]:
-    """Give the block an engine of ``workers`` processes of this machine."""
+    """Yield an engine with ``workers`` processes on this machine."""
     with process_pool(workers) as pool:
         yield Engine(workers, pool, 2 * workers)
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile ``function`` to machine code that runs without the interpreter's lock. A decorator."""
+    import numba
+
+    try:
+        return numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # no cache folder is writable
+        _warn_of_numba()
+        return numba.njit(nogil=True)(function)
+
+
+@functools.cache
+def _warn_of_numba() -> None:
+    log.warning(
+        "numba cannot write its cache and compiles again in every process; set NUMBA_CACHE_DIR to a writable folder"
+    )

@@ -1,11 +1,10 @@
-"""``--engine ray``: the tasks of a build on the machines of a Ray cluster.
+"""Run the tasks of a build on a Ray cluster (``--engine ray``).
 
-The same functions work on the same tasks as on one machine, and their results come back in the same order: the bytes
-are the same. Blocks of the sources travel through Ray, two for each CPU at a time; files go to the storage that all
-machines share.
+The functions, the tasks and the order of results are the same as on one machine, so the output has the same bytes. Ray
+transfers blocks of the sources, two for each CPU at a time. Files are written to storage that all machines share.
 
-A task whose process or machine is lost runs again elsewhere. The same task gives the same bytes, and shards appear
-whole or not at all, so it does not matter how far the lost one had come."""
+If a process or machine is lost, Ray runs its tasks again elsewhere. This is safe because the same task gives the same
+bytes, and a shard appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -28,19 +27,23 @@ from builders.core.jobs import Engine, WorkerDied
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-TASK_BYTES = 1 << 30  # memory that Ray reserves for a task: labelling a block takes less than half of it
+TASK_BYTES = 1 << 30  # memory that Ray reserves for a task; labelling a block needs less than half
 RETRIES = 3
 _AHEAD = 2  # tasks in flight for each CPU
-# The packages whose versions decide bytes.
+# The output's bytes depend on the versions of these packages.
 _PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "rjieba")
 
 
 class RayEngine(Engine):
     """An engine on a Ray cluster. A context manager.
 
-    ``address``: of the cluster's head (``host:6379``, ``auto``); None: the value of ``RAY_ADDRESS``, else a cluster
-    that runs here, else one started here. ``workers``: tasks that run at once; None: all CPUs of the cluster. Raises
-    :class:`InputError` where Ray is not installed, or no cluster answers.
+    Args:
+        address: address of the cluster's head (``host:6379``, ``auto``). None means ``RAY_ADDRESS``, else a cluster
+            that runs on this machine, else a new local cluster.
+        workers: number of tasks that run at once; None for all CPUs of the cluster.
+
+    Raises:
+        InputError: Ray is not installed, or no cluster answers.
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
@@ -54,11 +57,11 @@ class RayEngine(Engine):
             self._connect(address, workers)
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         super().__init__(workers or cpus, self, workers or _AHEAD * cpus)
-        # Made once: Ray sends each remote function to the machines.
+        # Created only once, because Ray sends each remote function to the machines.
         self._run = ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)(_run)
 
     def _connect(self, address: str | None, workers: int | None) -> None:
-        # This program is sent to the machines; its packages must be installed on each of them.
+        # Ray sends this program to the machines. Its dependencies must be installed on every machine.
         settings: dict[str, Any] = {
             "runtime_env": {"py_modules": [str(Path(__file__).parents[1])]},
             "logging_level": logging.ERROR,
@@ -80,13 +83,13 @@ class RayEngine(Engine):
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
                 f"no Ray cluster answers at {address or 'this machine'} ({reason});"
-                " expected HOST:PORT of a head that `ray start --head` has started"
+                " start a head with `ray start --head` and give its HOST:PORT"
             ) from None
         finally:
-            signal.signal(signal.SIGTERM, handler)  # Ray's own ends a command with another exit code
+            signal.signal(signal.SIGTERM, handler)  # Ray's handler would end the command with another exit code
 
     def __enter__(self) -> RayEngine:
-        # Ray prints there that a node is late or lost, whatever its log's level; stdout is for results.
+        # Ray prints messages about late or lost nodes to stdout, which is reserved for results.
         self._stdout = contextlib.redirect_stdout(sys.stderr)
         self._stdout.__enter__()
         return self
@@ -102,19 +105,19 @@ class RayEngine(Engine):
 
 
 class _Running:
-    """A task in flight, as :func:`builders.core.jobs.in_order` takes it."""
+    """A task in flight, with the methods that :func:`builders.core.jobs.in_order` calls."""
 
     def __init__(self, ray: Any, ref: Any) -> None:
         self._ray, self._ref = ray, ref
 
     def result(self) -> Any:
-        """Wait for the task. Its own error is raised here as it was there."""
+        """Wait for the task and return its result. An exception of the task is raised here."""
         try:
             return self._ray.get(self._ref)
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, InputError | OSError):
                 raise error.cause from None
-            raise  # a fault of this program: with its traceback
+            raise  # a bug, reported with its traceback
         except self._ray.exceptions.RayError as error:
             raise WorkerDied from error
 
@@ -123,19 +126,19 @@ class _Running:
 
 
 def _try_address(address: str) -> None:
-    """OSError or ValueError where nobody listens: Ray itself would try for minutes."""
+    """Raise OSError or ValueError if no server answers at ``address``, because Ray would retry for minutes."""
     if address not in ("auto", "local"):
         host, _, port = address.rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _run(function: Callable[[Any], Any], task: Any, versions: dict[str, str]) -> Any:
-    """One task on a machine of the cluster."""
+    """Run a task on a machine of the cluster, after a check of its package versions."""
     for name, version in _versions().items():
         if version != versions[name]:
             raise InputError(
-                f"the machine {socket.gethostname()} has {name} {version}, and the one that starts the build"
-                f" {versions[name]}; expected the same on all, else the bytes would differ"
+                f"the machine {socket.gethostname()} has {name} {version}, but the build was started with"
+                f" {versions[name]}; install the same version on all machines"
             )
     return function(task)
 

@@ -1,7 +1,8 @@
-"""Cores, memory and disks: what a process may use (``ulimit``), and one clear line for a full disk.
+"""Limits of cores and memory (``ulimit``), and clear errors for full disks.
 
-Libraries reserve more memory than they use: pyarrow 1 GB, each thread 72 MB. Where they do not get it, some end in a
-segmentation fault. So where there is a limit, less is reserved, and fewer threads are started.
+Libraries reserve more memory than they use: pyarrow 1 GB, and each thread 72 MB. Some libraries crash with a
+segmentation fault if the reservation fails. Under a memory limit, this module therefore makes libraries reserve less
+memory and start fewer threads.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pathlib import Path
 
 from builders.core.errors import Unfinished
 
-_A_CORE = 2 << 30  # bytes of address space for a thread in each of the libraries
+_A_CORE = 2 << 30  # bytes of address space for a core: one thread of every library
 _ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
-# The variables by which libraries are told how many threads to start: OpenMP (torch, FAISS, Arrow, numba), BLAS, Rust.
+# Variables for the number of threads of OpenMP (torch, FAISS, Arrow), of BLAS, numba and Rust libraries.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 
 
 def memory_limit() -> int | None:
-    """The bytes that this process may have; None where nothing limits it but the machine."""
+    """Return the memory limit of this process in bytes; None without a ``ulimit``."""
     try:
         import resource
     except ImportError:  # Windows
@@ -34,16 +35,16 @@ def memory_limit() -> int | None:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use, and has the memory for."""
+    """Return the number of cores that this process may use, reduced if the memory limit is low."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = memory_limit()
     return cores if limit is None else max(1, min(cores, limit // _A_CORE))
 
 
 def reserve_little() -> None:
-    """Have libraries that are loaded from now on reserve little memory, if memory is limited.
+    """Make libraries that are imported later reserve little memory, if memory is limited.
 
-    Variables that are set stay as they are.
+    Environment variables that are already set keep their values.
     """
     if memory_limit() is None:
         return
@@ -51,30 +52,29 @@ def reserve_little() -> None:
     for name, value in {**few, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}.items():
         os.environ.setdefault(name, value)
     with contextlib.suppress(AttributeError, OSError):  # no glibc
-        ctypes.CDLL(None).mallopt(_ARENAS, 1)  # the variable is for the processes that this one starts
+        ctypes.CDLL(None).mallopt(_ARENAS, 1)  # MALLOC_ARENA_MAX only affects child processes
 
 
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# numpy, torch and DuckDB do not hand on the system's number and words (those of Rust hand on the words).
+# Words of numpy, torch and DuckDB for a full disk, because these libraries drop the system's errno and message.
 _WORDS = re.compile(
     r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
 )
-_places: list[Path] = []  # where the blocks of `writing` write that this process is in
+_places: list[Path] = []  # the folders of the active `writing` blocks of this process
 
 
 class DiskFull(Unfinished):
-    """A disk is full, a quota reached, or a file as large as it may be.
+    """A disk is full, or a quota or the maximum size of a file is reached.
 
-    What is done stays, where the command takes it up again.
+    Finished work stays on the disk if the command can resume it.
     """
 
 
 @contextlib.contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """Say so, as :class:`DiskFull`, where the block fails because a disk is full.
+    """Raise :class:`DiskFull` if the block, which writes to the folder ``place``, fails because a disk is full.
 
-    ``place``: the folder that the block writes to. Blocks stand inside each other: the one with the fullest disk is
-    named.
+    If blocks are nested, the error names the folder whose disk has the least free space.
     """
     _places.append(place)
     try:
@@ -84,27 +84,27 @@ def writing(place: Path) -> Iterator[None]:
         if isinstance(error, DiskFull) or not reason:
             raise
         named = min(reversed(_places), key=_free)
-        raise DiskFull(f"{named}: {reason}; make room there, and run the same command again") from error
+        raise DiskFull(f"{named}: {reason}; free some space there, and run the same command again") from error
     finally:
         _places.remove(place)
 
 
 def _free(place: Path) -> int:
-    """The free bytes of the disk that ``place`` is on, or will be."""
+    """Return the free bytes on the disk of ``place``, which need not exist yet."""
     place = place.absolute()
     return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
 
 
 def full_disk(error: BaseException) -> str:
-    """The system's words where an error, or one that led to it, is that of a full disk or quota; else empty."""
+    """Return the system's message if a full disk or quota caused the error, directly or not; otherwise empty."""
     cause: BaseException | None = error
     while cause is not None:
-        said = str(cause).lower()
+        message = str(cause).lower()
         for number in _ERRNOS:
             words = os.strerror(number).lower()
-            if getattr(cause, "errno", None) == number or words in said:
+            if getattr(cause, "errno", None) == number or words in message:
                 return words
-        if _WORDS.search(said):
+        if _WORDS.search(message):
             return os.strerror(errno.ENOSPC).lower()
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return ""

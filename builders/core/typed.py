@@ -1,7 +1,7 @@
-"""JSON and TOML as typed values: what is in a file is said by a msgspec type, and held to it when it is read.
+"""Read JSON and TOML as typed values. A msgspec type declares a file's content, and the content is validated.
 
-Every JSON that somebody else may have written is read here. msgspec refuses what no other reader of these files could
-take: NaN, half a surrogate pair, text that is no UTF-8, numbers that no 64 bits hold where a count is expected."""
+All foreign JSON is read here. Content that other readers could not parse is an error: NaN, half a surrogate pair,
+invalid UTF-8, and counts that do not fit into 64 bits."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ _HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
 
 
 def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
-    """The content of a JSON file as ``kind``, a msgspec type; fields that it does not name are passed over.
+    """Read a JSON file as ``kind``, a msgspec type. Fields that ``kind`` does not declare are ignored.
 
-    Raises :class:`InputError` naming the file, and the line or the field with what was expected there; ``remedy`` ends
-    it. FileNotFoundError, NotADirectoryError where there is no such file: the caller knows what that means.
+    Raises:
+        InputError: names the file, the line or field, and the expected content. ``remedy`` is advice at its end.
+        FileNotFoundError, NotADirectoryError: the file does not exist. The caller reports the reason.
     """
     return json_of(_bytes_of(path), kind, path, remedy=remedy)
 
 
 def read_object(path: Path, kind: type[Struct]) -> dict[str, Any]:
-    """Everything in a JSON file that holds an object, where what ``kind`` names of it is as ``kind`` says.
+    """Read a JSON object completely, and validate the fields that ``kind`` declares.
 
-    For what is kept or passed on with the fields of later versions. Errors as of :func:`read_json`.
+    Undeclared fields, for example of later versions, are returned, too. Errors are those of :func:`read_json`.
     """
     content = _bytes_of(path)
     json_of(content, kind, path)
@@ -43,7 +44,7 @@ def read_object(path: Path, kind: type[Struct]) -> dict[str, Any]:
 
 
 def _bytes_of(path: Path) -> bytes:
-    if kind_of(path) not in ("", "directory"):  # a pipe would be waited for; reading a directory fails by itself
+    if kind_of(path) not in ("", "directory"):  # reading a pipe could block; reading a directory fails below
         raise InputError("is a device or a pipe; expected a regular file", path=path)
     try:
         return path.read_bytes()
@@ -54,11 +55,11 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = None, remedy: str = "") -> T:
-    """``content``, the JSON of a whole file or of one ``line`` of it, as a ``kind``; errors as of :func:`read_json`."""
+    """Decode the JSON of a file, or of one ``line`` of a file, as ``kind``. Errors are those of :func:`read_json`."""
     end = f"; {remedy}" if remedy else ""
     try:
         if not content.isascii():
-            content.decode()  # msgspec does not look into the texts that it passes over
+            content.decode()  # msgspec does not validate the UTF-8 of ignored fields
         return msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=kind)
     except msgspec.ValidationError as error:
         raise InputError(f"{_explained(str(error), kind)}{end}", path=path, line=line) from None
@@ -66,21 +67,21 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
         place, what = _no_json(content, str(error))
         raise InputError(f"{what}{end}", path=path, line=line or place) from None
     except RecursionError:
-        raise InputError(f"expected fewer lists and objects in one another{end}", path=path, line=line) from None
+        raise InputError(f"lists and objects are nested too deeply{end}", path=path, line=line) from None
 
 
 def json_lines(path: Path, kind: type[T], remedy: str = "") -> Iterator[tuple[int, T]]:
-    """Yield (line, ``kind``) of the lines that are not blank of a (possibly gzipped) file; errors name the line."""
+    """Yield (line number, ``kind``) of every line that is not blank. Files ending in ``.gz`` are decompressed."""
     for number, line in raw_lines(path):
         if line.strip():
             yield number, json_of(line, kind, path, number, remedy)
 
 
 def typed(content: Any, kind: type[T], path: Path | str, *, from_text: bool = False) -> T:
-    """``content``, as a JSON or TOML reader gives it, as a ``kind``: a msgspec type with its constraints.
+    """Convert the result of a JSON or TOML reader to ``kind``, a msgspec type with constraints.
 
-    ``from_text``: numbers and booleans may be given as their text. Raises :class:`InputError` naming ``path``, the key
-    and what was expected there.
+    With ``from_text``, numbers and booleans may be strings. Raises :class:`InputError` with ``path``, the key and the
+    expected value.
     """
     try:
         return msgspec.convert(content, kind, strict=not from_text)
@@ -88,26 +89,26 @@ def typed(content: Any, kind: type[T], path: Path | str, *, from_text: bool = Fa
         raise InputError(_explained(str(error), kind), path=path) from error
 
 
-def _no_json(content: bytes, said: str) -> tuple[int | None, str]:
-    """(the line where that is known, what was expected) of bytes that are no JSON, of which msgspec says ``said``."""
+def _no_json(content: bytes, message: str) -> tuple[int | None, str]:
+    """Return (line number or None, description) of a JSON error from msgspec's ``message``."""
     try:
         content.decode()
     except UnicodeDecodeError as error:
         return _line(content, error.start), "expected UTF-8 text"
-    if half := _HALF_PAIR.search(content):  # msgspec may well say that the text ends there
+    if half := _HALF_PAIR.search(content):  # msgspec's message may be misleading here
         found = half[0].decode(errors="replace")
         return _line(content, half.start()), f"expected JSON, found half a surrogate pair ({found})"
-    place = re.search(r" \(byte (\d+)\)", said)
-    return _line(content, int(place[1])) if place else None, f"expected JSON ({said})"
+    place = re.search(r" \(byte (\d+)\)", message)
+    return _line(content, int(place[1])) if place else None, f"expected JSON ({message})"
 
 
 def _line(content: bytes, position: int) -> int:
     return content.count(b"\n", 0, position) + 1
 
 
-def _explained(said: str, kind: Any) -> str:
-    """msgspec's words, the key first, and with the names or values that are known there."""
-    what, _, where = said.partition(" - at `$")
+def _explained(message: str, kind: Any) -> str:
+    """Rewrite msgspec's message: the key comes first, and the allowed names or values are listed."""
+    what, _, where = message.partition(" - at `$")
     keys = re.findall(r"[^.\[\]`]+|\[(?:\d+|\.\.\.)\]", where)
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
         what = f"unknown key {found[1]!r}; expected {_known(kind, keys)}"
@@ -118,14 +119,14 @@ def _explained(said: str, kind: Any) -> str:
     elif " matching regex " in what and "[0-9a-f]{64}" in what:
         what = "expected a SHA-256 in hex"
     elif what.endswith(" out of range"):
-        what = "expected a number that 64 bits hold"
+        what = "expected a number of at most 64 bits"
     else:
         what = what[:1].lower() + what[1:]
     return ".".join(keys).replace(".[", "[") + ": " * bool(keys) + what
 
 
 def _known(kind: Any, keys: list[str]) -> str:
-    """The keys of a table, or the values of a choice, that stands at ``keys`` in a ``kind``."""
+    """Return the allowed keys or values at the position ``keys`` of the type ``kind``."""
     found: Any = inspect.type_info(kind)
     for key in keys:
         if isinstance(found, inspect.StructType):
@@ -134,43 +135,43 @@ def _known(kind: Any, keys: list[str]) -> str:
             found = found.value_type
         elif isinstance(found, inspect.ListType):
             found = found.item_type
-        if isinstance(found, inspect.UnionType):  # something, or null
-            found = next((each for each in found.types if not isinstance(each, inspect.NoneType)), found)
+        if isinstance(found, inspect.UnionType):  # a type or null
+            found = next((part for part in found.types if not isinstance(part, inspect.NoneType)), found)
     if isinstance(found, inspect.StructType):
         return ", ".join(field.encode_name for field in found.fields)
     return ", ".join(map(str, found.values)) if isinstance(found, inspect.LiteralType) else ""
 
 
-LONGEST = 1_000  # characters; no file of ours has a tenth, and no system takes five times as many
-_NEVER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # ends or breaks a line, or is no text
+LONGEST = 1_000  # characters; the project's names have less than a tenth, and file systems allow less than 5,000
+_NEVER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # control characters, line ends, surrogates
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def problem_of(name: str) -> str:
-    """Describe why ``name`` names nothing within a folder, as the end of an error; empty if it names something.
+    """Describe why ``name`` is not a safe relative file name; empty if it is safe.
 
-    A name has parts between forward slashes, and is the same on every system and written in one way alone: none is
-    empty, ``.`` or ``..``, and there is no slash before the first or behind the last, no drive and no backslash.
+    A safe name stays inside its folder and means the same file on every system. It consists of parts between forward
+    slashes. No part is empty, ``.`` or ``..``, and the name contains no drive and no backslash.
     """
     if not name:
         problem = "is empty"
     elif len(name) > LONGEST:
         return f"a name of {len(name):,} characters; expected at most {LONGEST:,}"
     elif found := _NEVER.search(name):
-        problem = f"holds the character {found[0]!r}"
+        problem = f"has the character {found[0]!r}"
     elif name[0] == "/" or _DRIVE.match(name):
         problem = "is absolute"
     elif "\\" in name:
-        problem = "holds a backslash"
+        problem = "has a backslash"
     elif odd := {"", ".", ".."} & {*name.split("/")}:
         problem = f"has the part {min(odd)!r}"
     else:
         return ""
-    return f"the name {name!r} {problem}; expected a plain one, within its folder"
+    return f"the name {name!r} {problem}; expected a plain relative name inside its folder"
 
 
 def name_within(name: str) -> str:
-    """``name`` itself; ValueError, with what :func:`problem_of` finds, for one that names nothing within a folder."""
+    """Return ``name``. Raise ValueError with the problem of :func:`problem_of` if the name is not safe."""
     if problem := problem_of(name):
         raise ValueError(problem)
     return name

@@ -1,14 +1,15 @@
-"""Words for rows that carry none: jieba's default mode, from the compiled binding rjieba or from jieba itself.
+"""Cut a text into words with jieba's default mode, by the compiled binding rjieba or by jieba itself.
 
-rjieba (jieba-rs) has jieba's dictionary and its hidden Markov model. What it does differently, and what is done here:
+Raw rows without segmented texts need this. rjieba (jieba-rs) has jieba's dictionary and hidden Markov model, but
+differs in three ways. This module corrects the first two, and the frequent case of the third:
 
-- It keeps a run of Latin letters, digits and signs such as ``2016-09-04`` or ``jingyan.baidu.com`` whole, where jieba
-  cuts it with a regular expression: such runs are cut again, with that expression.
-- It takes the rarer Chinese characters (the extension blocks, the compatibility ideographs, U+9FD6 to U+9FFF) into
-  words, which jieba never does: they come out alone, and the text on either side is cut for itself.
-- Its model has six decimals where jieba's has sixteen, so the two may part where two ways to cut are as good as equally
-  likely. Of pairs of characters 36 are, in one context or another; 常在 before a single character is the only one that
-  ordinary text holds, and is cut as jieba cuts it. The others stay; `benchmarks/segment.py` counts where they show."""
+- rjieba does not cut runs of Latin letters, digits and signs such as ``2016-09-04`` or ``jingyan.baidu.com``. jieba
+  cuts them by a regular expression, so such runs are cut again by the same expression.
+- rjieba puts rare Chinese characters (the extension blocks, the compatibility ideographs, U+9FD6 to U+9FFF) into words,
+  which jieba never does. Here, each rare character is a word, and the texts before and after it are cut separately.
+- rjieba's model has six decimals and jieba's has sixteen. They may differ if two ways to cut are almost equally likely,
+  which can happen for 36 pairs of characters. Ordinary text has only one of these cases: 常在 before one character.
+  That case is cut as jieba cuts it. The other cases stay, and `benchmarks/segment.py` counts them."""
 
 from __future__ import annotations
 
@@ -23,28 +24,28 @@ from importlib.metadata import version
 from builders.core.errors import InputError, install
 
 SEGMENTERS = ("rjieba", "jieba")  # the first is the default
-_RULE = 1  # raise it when what is done to rjieba's words changes
+_RULE = 1  # increase when the corrections of rjieba's words change
 
-# jieba.finalseg's re_skip: what a run of letters, digits and signs is cut into.
+# jieba.finalseg's re_skip, which cuts runs of letters, digits and signs.
 _SKIP = re.compile(r"([a-zA-Z0-9]+(?:\.\d+)?%?)")
-_SIGNS = "+#&._%-"  # with letters and digits, the characters outside Chinese that both take into words
+_SIGNS = "+#&._%-"  # besides letters and digits, the other characters that both libraries put into words
 _LATIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" + _SIGNS)
-_RARE = "\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese, but not to jieba's re_han_default
+_RARE = "\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese outside jieba's re_han_default
 _RARE_RUN = re.compile(f"([{_RARE}]+)")
 _TIE = "常在"
 _MAY_DIFFER = re.compile(f"[{re.escape(_SIGNS)}{_RARE}]|{_TIE}")
 
 
 def words(text: str, segmenter: str = SEGMENTERS[0]) -> list[str]:
-    """The words of ``text`` in order; joined, they are the text. Raises as :func:`cutter` does."""
+    """Return the words of ``text`` in order. Joined, they are the text. Errors are those of :func:`cutter`."""
     return cutter(segmenter)(text)
 
 
 @functools.cache
 def cutter(segmenter: str = SEGMENTERS[0]) -> Callable[[str], list[str]]:
-    """The function that cuts a text into words, its dictionary loaded once in a process.
+    """Return the function that cuts a text into words. A process loads the dictionary only once.
 
-    Raises :class:`InputError` where the segmenter is not installed.
+    Raises :class:`InputError` if the segmenter is not installed.
     """
     try:
         return {"rjieba": _rjieba, "jieba": _jieba}[segmenter]()
@@ -53,9 +54,9 @@ def cutter(segmenter: str = SEGMENTERS[0]) -> Callable[[str], list[str]]:
 
 
 def segmenter_version(segmenter: str = SEGMENTERS[0]) -> str:
-    """Name and version of what decides the words: goes into manifests and into the keys of what is kept on disk.
+    """Return the segmenter's name and version for manifests and cache keys.
 
-    Raises :class:`InputError` where the segmenter is not installed.
+    Raises :class:`InputError` if the segmenter is not installed.
     """
     try:
         installed = version(segmenter)
@@ -65,16 +66,15 @@ def segmenter_version(segmenter: str = SEGMENTERS[0]) -> str:
 
 
 def _missing(segmenter: str) -> InputError:
-    return InputError(f"no segmenter {segmenter} here: {install('builders')}; or choose another with --segmenter")
+    return InputError(f"{segmenter} is not installed: {install('builders')}; or choose another with --segmenter")
 
 
 def _jieba() -> Callable[[str], list[str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # jieba 0.42.1 has invalid escapes and imports pkg_resources
         import jieba
-    jieba.setLogLevel(logging.CRITICAL)  # of its cache, which is made nowhere
-    # Its cache of a second's work lies in TMPDIR: what is read there may be damaged, or anybody's, and a full disk
-    # keeps half of it.
+    jieba.setLogLevel(logging.CRITICAL)  # hides messages about the cache, which is disabled below
+    # jieba's cache in TMPDIR saves a second, but may be damaged, written by another user, or cut short by a full disk.
     jieba.dt.tmp_dir = os.devnull
     jieba.initialize()
     return jieba.lcut  # type: ignore[no-any-return]
@@ -84,13 +84,13 @@ def _rjieba() -> Callable[[str], list[str]]:
     import rjieba
 
     cut: Callable[[str], list[str]] = rjieba.cut
-    in_dictionary: Callable[[str], bool] = rjieba.has_word  # of Latin runs: AT&T, c#, C#, c++, C++
+    in_dictionary: Callable[[str], bool] = rjieba.has_word  # its Latin words with signs: AT&T, c#, C#, c++, C++
 
     def cut_as_jieba(text: str) -> list[str]:
         if not _MAY_DIFFER.search(text):
             return cut(text)
         found: list[str] = []
-        run = ""  # neighbouring Latin words, which jieba cuts as one
+        run = ""  # adjacent Latin words, which jieba cuts as a single run
         for word in _cut_around_rare(text, cut):
             if word.isascii() and word[0] in _LATIN and not (len(word) > 1 and in_dictionary(word)):
                 run += word
@@ -109,10 +109,10 @@ def _rjieba() -> Callable[[str], list[str]]:
 
 
 def _cut_tie(found: list[str], in_dictionary: Callable[[str], bool]) -> None:
-    """Cut 常在 where it begins what the model was asked about and a single character of the same follows it.
+    """Cut 常在 into two words if it begins a text that the model has cut, and a single Chinese character follows.
 
-    Such a beginning is at a word of the dictionary, or where what is not Chinese ends; after a single character, or a
-    word of the model's own, the two do not part.
+    Such a text begins after a word of the dictionary or after non-Chinese text. After a single character, or after a
+    word that the model has made, the two libraries agree.
     """
     for position in range(len(found) - 2, -1, -1):
         if found[position] == _TIE and _is_single(found[position + 1]):

@@ -1,33 +1,36 @@
 """Write a release for other tools: BEIR, FlagEmbedding, PyLate.
 
-The formats, with the official files among them:
+The formats are:
 
 beir      corpus.jsonl, queries.jsonl (every split), qrels/SPLIT.tsv with a header
 trec      corpus/docs-NN.jsonl ({"id", "contents"}: Pyserini's JsonCollection), topics.SPLIT.tsv, qrels.SPLIT.txt,
           and the runs of the release (runs/NAME.trec)
-msmarco   collection.tsv, queries.SPLIT.tsv, qrels.SPLIT.tsv (query, 0, passage, score: trec_eval reads it, too)
+msmarco   collection.tsv, queries.SPLIT.tsv, qrels.SPLIT.tsv (query, 0, passage, score: also for trec_eval)
 tevatron  SPLIT.jsonl (query_id, query, positive_passages, negative_passages), corpus.jsonl (docid, title, text)
 flagembedding          SPLIT.jsonl: query, pos (all positives), neg (all negatives)
-triplets               SPLIT.jsonl: query, positive, negative; a line a negative
-pylate                 SPLIT.jsonl: query, positive, negative_1, negative_2 ...; a line a positive
-sentence-transformers  as pylate, and SPLIT.pairs.jsonl: query, passage, label, for a CrossEncoder
-official  the files of the original release (of the main set only): passage_collection.json, train.json, dev.json,
-          test1.json; where train has negatives, the baseline's dual.train.tsv and cross.train.tsv, too
+triplets               SPLIT.jsonl: query, positive, negative; one line for each negative
+pylate                 SPLIT.jsonl: query, positive, negative_1, negative_2 ...; one line for each positive
+sentence-transformers  the files of pylate, and SPLIT.pairs.jsonl: query, passage, label, for a CrossEncoder
+official  the files of the original release (main set only): passage_collection.json, train.json, dev.json,
+          test1.json, and the baseline's dual.train.tsv and cross.train.tsv if train has negatives
 
---negatives F ..., files that `python -m baselines mine` wrote, puts mined negatives before a query's own, in the
-formats of training data (tevatron to sentence-transformers). Each positive gets --negatives-per-positive of them, dealt
-in turn; where a query has fewer, a line of pylate holds one twice. Queries without a positive or a negative are counted
-and left out. --run RUN ... writes runs, too: trec (runs/NAME.trec), beir (runs/NAME.json, BEIR's results), official
-(predictions/NAME.json: at most 50 passages a query). No two scores of a query are equal there, also as 32 bits hold
-them: no tool can order ties in another way. A submission of the test split consists of such predictions: queries that
-the run lacks are named and count 0; queries of another split and passages that the corpus lacks are refused.
+--negatives F ... adds hard negatives from files of `python -m baselines mine`. The formats from tevatron to
+sentence-transformers write them before the negatives of the release. Each positive gets --negatives-per-positive
+negatives in turn. If a query has fewer negatives, pylate repeats some. Queries without a positive or a negative are
+skipped, and their number is logged.
 
-JSON formats hold every text as it is. In a TSV file, each tab or line end of a text is written as one space; the number
-of lines changed is logged and kept in EXPORT. Splits without judgments have queries only. The directory appears when it
-is whole; an earlier export in --out is replaced, anything else is left alone.
+--run RUN ... also writes runs, in the formats trec (runs/NAME.trec), beir (runs/NAME.json, BEIR's results) and official
+(predictions/NAME.json, at most 50 passages per query). The scores of a query are distinct, even as 32-bit floats, so
+that every tool has the same order. A submission of the test split consists of such predictions. Queries that are
+missing in the run are logged and count 0. Unknown passages and queries of another split are an error.
 
---set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `add` makes: the main set with the training
-questions of that config alone. The test splits of resttest-bucketN are its own, interpolation and extrapolation.
+JSON formats contain the unchanged texts. TSV formats replace each tab or line end by a space. The number of changed
+lines is logged and written to EXPORT. For splits without judgments, only queries are written. The output directory
+appears when it is complete and replaces an earlier export. Any other existing directory is an error.
+
+--set also accepts restrain-SIZE-interpolation, restrain-SIZE-extrapolation and resttest-bucketN, which `add` makes.
+This exports the main set with only the training questions of that config. The test splits of resttest-bucketN are
+interpolation and extrapolation.
 
 example:
   python -m builders export --release build/sample --format beir --out build/beir
@@ -53,18 +56,19 @@ from builders.store.layout import SETS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--release", type=Path, required=True, metavar="DIR", help="the release to export")
-    add("--format", choices=list(FORMATS), required=True, help="the layout to write")
+    add("--format", choices=list(FORMATS), required=True, help="the format to write")
     add(
         "--set",
         type=set_name,
         default="main",
         metavar="SET",
-        help=f"{', '.join(SETS)} or drawn questions (default: main)",
+        help=f"the set to export: {', '.join(SETS)} or a drawn training set (default: main)",
     )
-    add("--negatives", nargs="+", type=Path, default=[], metavar="F", help="what `baselines mine` wrote")
-    add("--negatives-per-positive", type=whole_number(1), default=4, metavar="N", help="for each positive (default: 4)")
+    add("--negatives", nargs="+", type=Path, default=[], metavar="F", help="hard negatives from `baselines mine`")
+    number = "number of negatives for each positive (default: 4)"
+    add("--negatives-per-positive", type=whole_number(1), default=4, metavar="N", help=number)
     add("--run", nargs="+", type=Path, default=[], metavar="RUN", help="runs to write beside the set")
-    add("--runs-only", action="store_true", help="write these runs and nothing else")
+    add("--runs-only", action="store_true", help="write only the runs")
     add("--out", type=Path, required=True, metavar="DIR", help="the directory to write")
 
 

@@ -1,11 +1,11 @@
-"""The formats of :mod:`builders.export`: which files each has, and what a line of them holds.
+"""The formats of :mod:`builders.export`: their files and lines.
 
-A format is a function that writes one set of a release into an output, and its line in :data:`FORMATS`. :func:`export`
+A format is a function that writes a set of a release into an output. :data:`FORMATS` lists the formats. :func:`export`
 writes the directory.
 
-In training data, a negative is dealt to the query's positives in turn, from the beginning again where they run out:
-with 4 for each positive, as `baselines mine` draws them, each is learned from once (as ``baselines/train/pairs.py``
-deals them).
+In training data, the negatives of a query are dealt to its positives in turn. If the negatives run out, dealing starts
+again with the first. With 4 negatives for each positive, as `baselines mine` draws them, each negative is used once.
+``baselines/train/pairs.py`` deals negatives in the same way.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with
 from builders.store.layout import JOINED, MANIFEST, SETS
 from builders.store.reader import Release
 
-PASSAGES_PER_FILE = 500_000  # Pyserini's indexer gives each of its threads a file
-MARKER = "EXPORT"  # no .json: tools that read every JSON file of a folder should not read this one
+PASSAGES_PER_FILE = 500_000  # several files, because Pyserini's indexer reads one file in each thread
+MARKER = "EXPORT"  # without .json, because some tools read every JSON file of a folder
 
 
 def beir(data: ReleaseSet, output: Output) -> None:
-    """Write BEIR's files: the corpus, the queries of all splits in one file, judgments with a header."""
+    """Write BEIR's files: the corpus, a file with the queries of all splits, and judgments with a header."""
     output.json("corpus.jsonl", (batch.to_pylist() for batch in data.corpus()))
 
     def queries() -> Iterator[list[dict[str, Any]]]:
         seen: set[str] = set()
         for batch in itertools.chain.from_iterable(map(data.queries, data.query_splits())):
-            # A question of two splits is one query.
+            # BEIR has one file of queries, so a question of two splits is written once.
             rows = {row["_id"]: row for row in batch.to_pylist() if row["_id"] not in seen}
             seen.update(rows)
             yield list(rows.values())
@@ -52,7 +52,7 @@ def beir(data: ReleaseSet, output: Output) -> None:
 
 
 def trec(data: ReleaseSet, output: Output) -> None:
-    """Write TREC's files, as Pyserini reads them: a collection of JSON files, topics, judgments."""
+    """Write TREC files for Pyserini: a collection of JSON files, topics, judgments."""
     documents = (
         {"id": docid, "contents": text}
         for ids, texts in data.contents()
@@ -74,13 +74,13 @@ def _topics(data: ReleaseSet, output: Output, queries: str, qrels: str, gap: str
 
 
 def msmarco(data: ReleaseSet, output: Output) -> None:
-    """Write MS MARCO's files: everything in lines of fields with tabs between them."""
+    """Write MS MARCO's files: collection, queries and judgments as TSV."""
     output.texts("collection.tsv", data.contents())
     _topics(data, output, "queries.{}.tsv", "qrels.{}.tsv", "\t")
 
 
 def tevatron(data: ReleaseSet, output: Output) -> None:
-    """Write Tevatron's files: a line a query with all its passages, and the corpus."""
+    """Write Tevatron's files: the corpus, and a line with all passages for each query."""
     columns = ["docid", "title", "text"]
     output.json("corpus.jsonl", (batch.rename_columns(columns).to_pylist() for batch in data.corpus()))
     with joined_with(data, output.negatives) as joined:
@@ -98,14 +98,14 @@ _ORIGINAL = {
 }
 _NAMES = {"_id": "paragraph_id", "docid": "paragraph_id", "text": "paragraph_text"}
 _NAMES |= {"query_id": "question_id", "query": "question", "positive_passages": "answer_paragraphs"}
-_ENDS = r"[\t\r\n]"  # those at which the official code cuts fields and lines
+_ENDS = r"[\t\r\n]"  # separators of fields and lines in the official code
 
 
 def official(data: ReleaseSet, output: Output) -> None:
-    """Write the original release's files, and the baseline's training files where train has negatives."""
+    """Write the original release's files, and the baseline's training files if train has negatives."""
     release = data.release
     if data.name != "main":
-        raise InputError(f"the official files hold the main set only, not {data.name}", path=release.path)
+        raise InputError(f"the official format has only the main set; remove --set {data.name}", path=release.path)
     for config, split in release.splits():
         if config in _ORIGINAL:
             name, columns = _ORIGINAL[config]
@@ -119,41 +119,42 @@ def official(data: ReleaseSet, output: Output) -> None:
     if ("train", "train") in release.splits() and _has(release, "train", "negative_passages"):
         for name, rows_of in (("dual", _dual), ("cross", _cross)):
             batches = release.batches("train", "train", ["query", "positive_passages", "negative_passages"], ROWS)
-            parts = ([each for row in batch.to_pylist() for each in rows_of(row)] for batch in batches)
+            parts = ([line for row in batch.to_pylist() for line in rows_of(row)] for batch in batches)
             fields = ([pa.array(column) for column in zip(*rows, strict=True)] for rows in parts if rows)
             output.tsv(f"{_BASELINE}/train/{name}.train.tsv", fields, _ENDS)
 
 
 def _has(release: Release, split: str, column: str) -> bool:
-    """True if any joined row of a split has a passage in this column."""
+    """True if at least one joined row of a split has a passage in ``column``."""
     return any(len(batch[column].flatten()) for batch in release.batches(split, split, [column], ROWS))
 
 
 def _official_json(batch: pa.RecordBatch) -> tuple[int, bytes]:
-    """Return the number of a batch's rows, and these as JSON lines with the official names and Python's separators."""
+    """Return the number of rows, and the rows as JSON lines with the official names and Python's separators."""
 
     def renamed(value: Any) -> Any:
         if isinstance(value, dict):
-            return {_NAMES[name]: renamed(each) for name, each in value.items() if name != "title"}
-        return [renamed(each) for each in value] if isinstance(value, list) else value
+            return {_NAMES[name]: renamed(inner) for name, inner in value.items() if name != "title"}
+        return [renamed(inner) for inner in value] if isinstance(value, list) else value
 
     lines = [json.dumps(renamed(row), ensure_ascii=False) + "\n" for row in batch.to_pylist()]
     return len(lines), "".join(lines).encode()
 
 
 def _dual(row: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield a row a negative; the question's positives take turns."""
+    """Yield a row for each negative of a question, with the question's positives in turn."""
     for positive, negative in zip(itertools.cycle(row["positive_passages"]), row["negative_passages"], strict=False):
         yield [row["query"], "", positive["text"], "", negative["text"], "0"]
 
 
 def _cross(row: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield a row a passage, labelled 1 or 0."""
+    """Yield a row for each passage of a question, labelled 1 (positive) or 0 (negative)."""
     for label, name in (("1", "positive_passages"), ("0", "negative_passages")):
-        yield from ([row["query"], "", each["text"], label] for each in row[name])
+        yield from ([row["query"], "", passage["text"], label] for passage in row[name])
 
 
-# The lines of a query: from its text, its positives, its negatives, and the negatives dealt to each positive.
+# A Rows function makes the lines of a query from its text, its positives, its negatives, and the dealt negatives.
+# Dealt: a pair of each positive and its negatives.
 Dealt = list[tuple[str, list[str]]]
 Rows = Callable[[str, list[str], list[str], Dealt], Iterator[dict[str, Any]]]
 
@@ -164,7 +165,7 @@ def _flagembedding(query: str, positives: list[str], negatives: list[str], _: De
 
 def _triplets(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
     for positive, negatives in dealt:
-        yield from ({"query": query, "positive": positive, "negative": each} for each in dict.fromkeys(negatives))
+        yield from ({"query": query, "positive": positive, "negative": text} for text in dict.fromkeys(negatives))
 
 
 def _tuples(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
@@ -180,8 +181,8 @@ def _pairs(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[di
 
 
 def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
-    """Write the files, named by split, of every split that has a query with positives and negatives."""
-    left_out = output.notes.setdefault("queries_without_a_positive_or_a_negative", {})
+    """Write training files for every split that has a query with both positives and negatives."""
+    skipped = output.notes.setdefault("queries_without_a_positive_or_a_negative", {})
     with joined_with(data, output.negatives) as joined:
         for split, (pattern, rows_of) in itertools.product(data.qrels_splits(), files.items()):
             name, lacking = pattern.format(split), list[str]()
@@ -191,24 +192,23 @@ def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
                 del output.rows[name]
                 (output.folder / name).unlink()
             elif lacking:
-                left_out[name] = len(lacking)
-                words = "%s: %d queries without a positive or a negative passage are left out"
-                log.warning(words, name, len(lacking))
+                skipped[name] = len(lacking)
+                log.warning("%s: skipped %d queries without a positive or negative passage", name, len(lacking))
     if not output.rows:
-        mine = "--negatives F takes the hard negatives that `python -m baselines mine` makes"
+        mine = "add hard negatives of `python -m baselines mine` with --negatives F"
         raise InputError(f"no query has both a positive and a negative passage; {mine}", path=data.release.path)
 
 
 def _groups(batch: pa.RecordBatch, each: int, lacking: list[str]) -> Iterator[tuple[str, list[str], list[str], Dealt]]:
-    """Yield the queries with their texts; those that have no positive or no negative join ``lacking`` instead."""
+    """Yield the texts of every query. Ids of queries without a positive or a negative are added to ``lacking``."""
     for row in batch.to_pylist():
         positives, negatives = (
-            # A title, where there is one, opens the text.
+            # A title, if any, is written before the text.
             [f"{one['title']} {one['text']}" if one["title"] else one["text"] for one in row[f"{kind}_passages"]]
             for kind in ("positive", "negative")
         )
         if positives and negatives:
-            turn = itertools.cycle(negatives)  # of fewer, the same again: all rows have as many columns
+            turn = itertools.cycle(negatives)  # repeats negatives if necessary, because all rows need the same columns
             dealt = [(positive, list(itertools.islice(turn, each))) for positive in positives]
             yield row["query"], positives, negatives, dealt
         else:
@@ -223,7 +223,7 @@ FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
     "flagembedding": partial(_training, files={"{}.jsonl": _flagembedding}),
     "triplets": partial(_training, files={"{}.jsonl": _triplets}),
     "pylate": partial(_training, files={"{}.jsonl": _tuples}),
-    # As PyLate for its losses, and labelled pairs for those of a CrossEncoder.
+    # Tuples for the losses of a SentenceTransformer, and labelled pairs for the losses of a CrossEncoder.
     "sentence-transformers": partial(_training, files={"{}.jsonl": _tuples, "{}.pairs.jsonl": _pairs}),
     "official": official,
 }
@@ -241,19 +241,21 @@ def export(
     runs: Sequence[Path] = (),
     runs_only: bool = False,
 ) -> dict[str, int]:
-    """Write the set ``name`` of a release in one format (:data:`FORMATS`); returns the rows of every file.
+    """Write the set ``name`` of a release in a format of :data:`FORMATS`. Return the number of rows of every file.
 
-    The arguments are the options of the verb. Raises :class:`InputError` where the release has no such set, a text or
-    an id of it does not fit the format, which takes no negatives or no runs, or ``out`` is something else than an
-    earlier export.
+    The arguments are the options of the verb.
+
+    Raises:
+        InputError: the release lacks the set, an id or text does not fit the format, the format has no negatives or
+            runs, or ``out`` exists and is not an earlier export.
     """
-    for given, option, forms in ((negatives, "--negatives", WITH_NEGATIVES), (runs, "--run", FORMS)):
-        if given and form not in forms:
-            raise InputError(f"{option} goes with --format {', '.join(forms)}, not {form}")
+    for files, option, forms in ((negatives, "--negatives", WITH_NEGATIVES), (runs, "--run", FORMS)):
+        if files and form not in forms:
+            raise InputError(f"{option} needs --format {', '.join(forms)}, not {form}")
     if runs_only and not runs:
-        raise InputError("--runs-only goes with --run")
+        raise InputError("--runs-only needs --run")
     if (source := Path(os.path.realpath(release.path))) in Path(os.path.realpath(out)).parents:
-        raise InputError(f"lies in the release {source}; expected a directory of its own", path=out)
+        raise InputError(f"is inside the release {source}; choose a directory outside", path=out)
     with new_directory(out, "an export", MARKER) as folder:
         output = Output(folder, release.path, negatives, negatives_per_positive)
         data = ReleaseSet(release, name) if name in SETS else DrawnSet(release, name)

@@ -1,7 +1,7 @@
-"""Runs for other tools: scores that no tool can order otherwise, in the format that it reads.
+"""Write runs for other tools, with scores that every tool sorts in the same order.
 
-Runs may have equal scores, and every tool orders those by a rule of its own: trec_eval by descending id, ranx by place,
-this project by ascending id. Exported scores fall strictly, also in the 32 bits in which trec_eval holds them.
+Tools sort equal scores by different rules: trec_eval by descending id, ranx by position, this project by ascending id.
+Exported scores therefore fall strictly, even as the 32-bit floats of trec_eval.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from builders.export.output import Blocks, Output
 from builders.export.sets import ReleaseSet
 from builders.store.runs import Hit, Run, read_run
 
-_DEPTH = 50  # of the official predictions
-_NAMED = 3  # queries that a message names
+_DEPTH = 50  # maximum passages per query of the official predictions
+_NAMED = 3  # maximum queries that a message names
 _BLOCK = 1 << 20
 
 
 def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
-    """(passage, score) of a query's hits, best first, a passage once: scores as they are, but strictly falling.
+    """Return the (passage, score) pairs of a query, best first, with strictly falling scores and no repeated passage.
 
-    A score that is not below the one before it, as 32 bits hold both, becomes the next one below. Where 32 bits do not
-    reach so far, ranks take the scores' place.
+    A score that is not below the score before it is lowered to the next smaller 32-bit float. If that leads to
+    infinity, descending ranks replace the scores.
     """
     first = {passage: score for passage, score in reversed(hits)}
-    found: dict[str, np.float32] = {}
+    scores: dict[str, np.float32] = {}
     above = np.float32(np.inf)
     for passage, _ in hits:
-        if passage not in found:
+        if passage not in scores:
             with np.errstate(over="ignore"):
-                above = found[passage] = min(np.float32(first[passage]), np.nextafter(above, np.float32(-np.inf)))
+                above = scores[passage] = min(np.float32(first[passage]), np.nextafter(above, np.float32(-np.inf)))
     if not np.isfinite(above):
-        found = {passage: np.float32(len(found) - place) for place, passage in enumerate(found)}
-    return [(passage, np.format_float_positional(score, trim="0")) for passage, score in found.items()]
+        scores = {passage: np.float32(len(scores) - place) for place, passage in enumerate(scores)}
+    return [(passage, np.format_float_positional(score, trim="0")) for passage, score in scores.items()]
 
 
 def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSet) -> None:
-    """Write runs, TREC's or official predictions, in the form of an export ``form``, named as their files.
+    """Write runs (TREC runs or official predictions) in the export format ``form``, under the names of their files.
 
-    ``data`` is the set that was searched: predictions are checked against it. A TREC run whose scores fall strictly is
-    copied as it is.
+    ``data`` is the set that was searched. Predictions are checked against it. A TREC run with strictly falling scores
+    is copied unchanged.
 
     Raises:
-        InputError: for a file that is no run, a name that is no file's on every machine, two of one name, and
-            predictions of queries or passages that the set lacks.
+        InputError: a file is not a run, a name is not a safe file name, two runs have the same name, or predictions
+            have queries or passages that the set lacks.
     """
     for path in paths:
         stem = path.name.removesuffix(".gz")
@@ -62,7 +62,7 @@ def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSe
         if problem := problem_of(name):
             raise InputError(problem, path=path)
         if name in output.rows:
-            raise InputError(f"a second run {stem!r}; give each a name of its own", path=path)
+            raise InputError(f"another run is also named {stem!r}; rename one of the files", path=path)
         run = read_run(path)
         if form == "trec" and path.suffix != ".gz" and _falls(run) and first_character(path) != "{":
             with open(path, "rb") as file:
@@ -72,7 +72,7 @@ def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSe
 
 
 def _falls(run: Run) -> bool:
-    """True if every query's scores fall strictly, and no query has a passage twice."""
+    """True if the scores of every query fall strictly, and no query has a repeated passage."""
     return all(
         len({passage for passage, _ in hits}) == len(hits)
         and (np.diff(np.array([score for _, score in hits], np.float32)) < 0).all()
@@ -96,21 +96,20 @@ def _results(run: Run, _: str, data: ReleaseSet) -> Blocks:
 
 
 def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
-    """The first 50 passages of each query, each once, in the order of the run's split.
+    """Return the first 50 distinct passages of each query, in the order of the split with the most queries of the run.
 
-    Queries that the run lacks are named: they count 0. Queries of another split are an :class:`InputError`, and so are
-    passages that the corpus lacks.
+    Queries that the run lacks are logged. Queries of another split and unknown passages are an :class:`InputError`.
     """
-    lists = {query: list(dict.fromkeys(own))[:_DEPTH] for query, own in run.rankings.items() if own}
+    lists = {query: list(dict.fromkeys(passages))[:_DEPTH] for query, passages in run.rankings.items() if passages}
     splits = {
         split: [query for batch in data.queries(split) for query in batch["_id"].to_pylist()]
         for split in data.query_splits()
     }
     split = max(splits, key=lambda name: len(lists.keys() & splits[name]))
     place = f"{split} of {data.release.path}"
-    if strangers := sorted(lists.keys() - splits[split]):
-        raise InputError(f"has {_named(strangers)} that {place} lacks; expected a run of one split", path=run.path)
-    data.expect_passages({each for own in lists.values() for each in own}, run.path)
+    if unknown := sorted(lists.keys() - splits[split]):
+        raise InputError(f"has {_named(unknown)} that {place} lacks; expected a run of one split", path=run.path)
+    data.expect_passages({passage for passages in lists.values() for passage in passages}, run.path)
     if missing := [query for query in splits[split] if query not in lists]:
         log.warning("%s lacks %s of %d of %s; they count 0", run.path, _named(missing), len(splits[split]), place)
     return _object({query: lists[query] for query in splits[split] if query in lists}, json.dumps)
@@ -122,14 +121,14 @@ def _named(queries: Sequence[str]) -> str:
 
 
 def _object(lists: Mapping[str, list[Any]], value: Callable[[list[Any]], str]) -> Iterator[tuple[int, bytes]]:
-    """A JSON object, a line a query."""
+    """Yield the blocks of a JSON object that has a line for each query."""
     yield 0, b"{\n"
-    for number, (query, own) in enumerate(lists.items()):
-        yield len(own), (",\n" * (number > 0) + f"{json.dumps(query)}: {value(own)}").encode()
+    for number, (query, hits) in enumerate(lists.items()):
+        yield len(hits), (",\n" * (number > 0) + f"{json.dumps(query)}: {value(hits)}").encode()
     yield 0, b"\n}\n"
 
 
-# By the format of the export: the folder and the ending of its runs, and their content.
+# Export format -> (folder of the runs, file ending, function that writes a run).
 FORMS: dict[str, tuple[str, str, Callable[[Run, str, ReleaseSet], Blocks]]] = {
     "beir": ("runs", "json", _results),
     "trec": ("runs", "trec", _trec),

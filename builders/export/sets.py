@@ -1,6 +1,6 @@
-"""The sets of a release as an export sees them: a corpus, queries, judgments, and the three joined.
+"""Read the corpus, queries, judgments and joined rows of a set for an export.
 
-Everything comes in batches of Arrow rows, so that the size of a set does not decide how much memory an export needs.
+All rows come in Arrow batches, so that the memory of an export does not depend on the size of the set.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from builders.store.judgments import read_negative_ids
 from builders.store.layout import DRAWN, JOINED, QRELS, SETS, SPLITS, Set, config_of, is_config, set_of
 from builders.store.reader import Release
 
-ROWS = 1_024  # a joined row can be 100 kB
+ROWS = 1_024  # rows of a batch; a joined row can have 100 kB
 _MEMORY = 512  # MB
 
-# The joined rows: a query with its passages, in the order of the judgments; of score 0 or less, the negative ones.
+# Joined rows: each query with its passages in the order of the judgments. Passages with score 0 or less are negative.
 _JOIN = """
 WITH judged AS (
     SELECT "query-id" AS _id, line, score, {'docid': c._id, 'title': title, 'text': c.text} AS passage
@@ -39,7 +39,7 @@ LEFT JOIN judged USING (_id)
 GROUP BY q.line, q._id, q.text ORDER BY q.line
 """
 
-# The mined passages of each query with their texts, in the order of the files.
+# The mined passages of each query with their texts, in the order of the files of mined negatives.
 _FIND = """
 CREATE TEMP TABLE found AS
 SELECT query, list({'docid': c._id, 'title': title, 'text': c.text} ORDER BY line) AS mined
@@ -52,10 +52,10 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class ReleaseSet:
-    """One set of a release; batches have the columns of :mod:`builders.store`, in the order of the release.
+    """A set of a release. Batches have the columns of :mod:`builders.store.layout`, in the order of the release.
 
-    A method that reads its passages or queries raises :class:`InputError` where the release lacks the set. ``name``: of
-    a set (:func:`builders.store.layout.set_of`).
+    ``name`` is an argument of :func:`builders.store.layout.set_of`. Methods that read passages or queries raise
+    :class:`InputError` if the release lacks the set.
     """
 
     release: Release
@@ -63,26 +63,26 @@ class ReleaseSet:
 
     @property
     def configs(self) -> Set:
-        """The set's configs, of which the release has those that hold texts."""
-        found = set_of(self.name)
-        have = {config for config, _ in self.release.splits()}
-        if missing := [config for config in (found.corpus, found.queries) if config not in have]:
-            verb = "release" if found.queries == "queries" else f"add {self.name}"
-            needs = f"lacks {missing[0]!r}, which the set {self.name!r} needs"
-            raise InputError(f"{needs}; `python -m builders {verb}` makes it", path=self.release.path)
-        return found
+        """The configs of the set. Raises :class:`InputError` if the release lacks its corpus or queries."""
+        configs = set_of(self.name)
+        present = {config for config, _ in self.release.splits()}
+        if missing := [config for config in (configs.corpus, configs.queries) if config not in present]:
+            verb = "release" if configs.queries == "queries" else f"add {self.name}"
+            needs = f"lacks the config {missing[0]!r} of the set {self.name!r}"
+            raise InputError(f"{needs}; `python -m builders {verb}` makes this config", path=self.release.path)
+        return configs
 
     def corpus(self) -> Batches:
         return self.release.batches(self.configs.corpus, "corpus", ["_id", "title", "text"])
 
     def contents(self) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """Yield (ids, texts) of the corpus for a format without titles: a title, where there is one, opens the text."""
+        """Yield (ids, texts) of the corpus for formats without titles. A title, if any, is put before the text."""
         for batch in self.corpus():
             titled = pc.binary_join_element_wise(batch["title"], batch["text"], " ")
             yield batch["_id"], pc.if_else(pc.equal(batch["title"], ""), batch["text"], titled)
 
     def expect_passages(self, ids: Collection[str], path: Path) -> None:
-        """Raise :class:`InputError` where the corpus lacks one of the passages that ``path`` names."""
+        """Raise :class:`InputError` if the corpus lacks a passage of the file ``path``."""
         if lacking := self.release.missing(self.configs.corpus, "corpus", ids):
             place = f"{self.configs.corpus!r} of {self.release.path}"
             raise InputError(f"has {len(lacking):,} passages that {place} lacks, such as {lacking[0]}", path=path)
@@ -96,7 +96,7 @@ class ReleaseSet:
     def qrels_splits(self) -> list[str]:
         if not self.configs.translated:
             return self._splits(self.configs.qrels)
-        # The English queries come with joined rows alone: a split whose lists are all empty has no judgments.
+        # English queries have no qrels, only joined rows. If all lists of a split are empty, it has no judgments.
         return [split for split in self.query_splits() if any(batch.num_rows for batch in self.qrels(split))]
 
     def qrels(self, split: str) -> Batches:
@@ -110,12 +110,12 @@ class ReleaseSet:
             yield pa.record_batch([queries, passages, pa.repeat(pa.scalar(1), len(passages))], schema=QRELS)
 
     def joined(self, split: str) -> Batches:
-        """Yield the rows of queries, each with its passages, as the train/dev/test configs hold them."""
-        configs, have = self.configs, self.release.splits()
+        """Yield joined rows, in the format of the train/dev/test configs. Lists are empty without judgments."""
+        configs, present = self.configs, self.release.splits()
         config = configs.joined.get(split, "")
-        if (config, split) in have:
+        if (config, split) in present:
             yield from self.release.batches(config, split, JOINED.names, rows=ROWS)
-        elif configs.translated or (configs.qrels, split) not in have:  # no labels: empty lists
+        elif configs.translated or (configs.qrels, split) not in present:
             for batch in self.queries(split):
                 empty = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)
                 yield pa.record_batch([batch["_id"], batch["text"], empty, empty], schema=JOINED)
@@ -126,13 +126,13 @@ class ReleaseSet:
                     yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]
 
     def _splits(self, config: str) -> list[str]:
-        have = self.release.splits()
-        return [split for split in SPLITS if (config, split) in have]
+        present = self.release.splits()
+        return [split for split in SPLITS if (config, split) in present]
 
 
 @contextlib.contextmanager
 def _database(release: Release, pairs: dict[str, tuple[str, str]]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Open DuckDB for the block, and the files of these (config, split) for it to read."""
+    """Yield a DuckDB connection, and the files of the (config, split) ``pairs`` by name."""
     from builders.core.database import database
 
     with contextlib.ExitStack() as opened:
@@ -141,9 +141,9 @@ def _database(release: Release, pairs: dict[str, tuple[str, str]]) -> Iterator[t
 
 
 class DrawnSet(ReleaseSet):
-    """The main set with the questions that a config ``restrain-*`` or ``resttest-*`` judges, by that config.
+    """The main set, restricted to the questions and judgments of a config ``restrain-*`` or ``resttest-*``.
 
-    Its splits are the config's; where that has none to test on, the main set's dev and test are there as they are.
+    Its splits are the splits of the config. If the config has no test split, dev and test of the main set are added.
     """
 
     @property
@@ -151,10 +151,10 @@ class DrawnSet(ReleaseSet):
         return ReleaseSet(self.release, "main")
 
     def _own(self) -> list[str]:
-        """Return the splits of the config, of which the release has some: else :class:`InputError`."""
-        have = self.release.splits()
-        if not (own := [split for split in config_of(self.name).splits if (self.name, split) in have]):
-            self.release.shards(self.name, "train")  # raises
+        """Return the splits of the config in the release. Raise :class:`InputError` if the release lacks the config."""
+        present = self.release.splits()
+        if not (own := [split for split in config_of(self.name).splits if (self.name, split) in present]):
+            self.release.shards(self.name, "train")  # raises InputError
         return own
 
     def _splits(self, config: str) -> list[str]:
@@ -172,7 +172,10 @@ class DrawnSet(ReleaseSet):
         return self._of(split, "query_id", self._main.joined)
 
     def _of(self, split: str, column: str, read: Callable[[str], Batches]) -> Batches:
-        """Yield the main set's rows of a split's questions, each once; those of a test split from the test splits."""
+        """Yield the main set's rows for the questions of a split, without repetition.
+
+        Questions of a training split are read from the main train split, all others from the main dev and test splits.
+        """
         if split not in self._own():
             yield from read(split)
             return
@@ -186,7 +189,7 @@ class DrawnSet(ReleaseSet):
 
 
 def set_name(text: str) -> str:
-    """Check the name of a set, or of a config of drawn training questions: an argparse type."""
+    """Check the name of a set or of a drawn training set. An argparse type."""
     if text in SETS or (text.startswith(DRAWN) and is_config(text)):
         return text
     known = f"{', '.join(SETS)}, restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
@@ -195,10 +198,12 @@ def set_name(text: str) -> str:
 
 @contextlib.contextmanager
 def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
-    """Give the block the joined rows by split, with mined negatives before a row's own, each once, no positive.
+    """Yield a function that returns a split's joined rows with mined negatives before the other negatives.
 
-    ``paths``: files that ``baselines mine`` wrote; :class:`InputError` for a file that is none of `mine`'s, for a
-    passage that the collection lacks, and where no query is one of the set's.
+    Repeated negatives and negatives that are positives are dropped. ``paths`` are files of ``baselines mine``.
+
+    Raises:
+        InputError: a file is not one of ``mine``, the corpus lacks a passage, or the set lacks all queries.
     """
     if not paths:
         yield data.joined
@@ -223,17 +228,17 @@ def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[s
 
 
 def _mined(data: ReleaseSet, paths: Sequence[Path]) -> pa.Table:
-    """Return a row a query and a passage that the files name for it, in their order; checked against the release."""
-    found: dict[str, dict[str, None]] = {}
+    """Return a row for each (query, passage) pair of the files, in order, checked against the release."""
+    mined: dict[str, dict[str, None]] = {}
     for path in paths:
         rows = read_negative_ids(path)
         data.expect_passages({docid for _, ids, _ in rows for docid in ids}, path)
         for query, ids, _ in rows:
-            found.setdefault(query, {}).update(dict.fromkeys(ids))
+            mined.setdefault(query, {}).update(dict.fromkeys(ids))
     batches = (batch for split in data.query_splits() for batch in data.queries(split))
-    if all(found.keys().isdisjoint(batch["_id"].to_pylist()) for batch in batches):
-        raise InputError(f"has no query that {data.release.path} has", path=paths[0])
-    pairs = [(query, docid) for query, ids in found.items() for docid in ids]
+    if all(mined.keys().isdisjoint(batch["_id"].to_pylist()) for batch in batches):
+        raise InputError(f"has no query of {data.release.path}; mine negatives for this release", path=paths[0])
+    pairs = [(query, docid) for query, ids in mined.items() for docid in ids]
     columns = {
         "query": [query for query, _ in pairs],
         "docid": [docid for _, docid in pairs],

@@ -16,12 +16,10 @@ rows with their passages (zyznull/dureader-retrieval-ranking), or corpus, querie
 C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels). ORG/NAME/dev.jsonl.gz reads only this file. The differences from the
 published sizes are printed. Copies lack passages, so do not compare scores on a copy with scores on the collection.
 
---list prints the source, size, checksums and licence of every archive of the paper. If an archive has no address, it
-explains how to get the archive by hand. Nothing is fetched. `unknown` means that a value is not published, `-` that it
-does not apply.
+--list prints the source, size, checksums and licence of every archive of the paper, and how to get an archive without
+an address by hand. Nothing is fetched. `unknown` means that a value is not published, `-` that it does not apply.
 
-An archive is unpacked beside --out and needs disk space there. Memory does not grow with the length of the texts. Each
-passage takes about 40 bytes.
+An archive is unpacked beside --out and needs disk space there. Memory grows by about 40 bytes for each passage.
 
 example:
   python -m builders official --list cmedqa2 datafountain-424

@@ -1,7 +1,7 @@
 """Find the official files: in directories, in tar and tar.gz archives, or as single files.
 
-Archives are unpacked into a work folder in one pass, under numbers as names. Because archives are foreign input, some
-members are refused: names that lead out of the archive, links, devices, and members larger than any official file.
+Archives are unpacked into a work folder in one pass, under new names. Because archives are foreign input, some members
+are refused: names that lead out of the archive, links, devices, and members larger than any official file.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
         work: existing folder for the unpacked files.
 
     Raises:
-        InputError: for a path that is missing or of another kind, and for an archive that is damaged, cut short, or has
-            a refused member.
+        InputError: for a path that is missing or of another kind, and for a damaged archive or a refused member.
     """
     members: list[OfficialFile] = []
     for archive in archives:

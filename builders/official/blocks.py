@@ -4,8 +4,7 @@ Files are read in blocks of whole lines, so that memory does not grow with the s
 
 Disagreements between files are counted in ``stats.json`` with examples. With ``--skip-bad-lines``, a line is skipped if
 it violates its file's format (:mod:`.formats`), or if it gives a question's id a second text. Skipped lines are counted
-and listed in the release. Errors of a whole file (empty, byte order mark, CR LF, damaged JSON object) still stop the
-build.
+and listed in the release. Errors of a whole file (empty, byte order mark, CR LF, damaged JSON) still stop the build.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ class Passages:
     """The ids of the collection's passages, by row of the release's corpus.
 
     A passage keeps the archive's id, because judgments and predictions use this id. Without an id, the passage gets the
-    MD5 of its text, as official ids are. Ids that differ from the MD5 of the text are counted, but not changed. Of
-    several passages with the same id, only the first is written.
+    MD5 of its text, like official ids. Other ids are counted, not changed. Only the first passage of an id is written.
     """
 
     def __init__(self) -> None:

@@ -45,8 +45,8 @@ def build_official(archives: list[Path], out: Path, skip_bad_lines: bool = False
     ``skip_bad_lines`` skips lines in a wrong format; see :class:`.blocks.Findings`.
 
     Raises:
-        InputError: if an archive is damaged, refused, or without an official file; if a file is empty, not UTF-8 or has
-            a line in a wrong format; if ``out`` exists and is not a release.
+        InputError: for a damaged or refused archive, without an official file, for an empty file, a file that is not
+            UTF-8 or has a line in a wrong format, and if ``out`` exists and is not a release.
     """
     with open_work(out, skip_bad_lines) as work:
         (work.folder / "unpacked").mkdir()
@@ -87,8 +87,7 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
 def check_files(files: list[OfficialFile]) -> None:
     """Check the names of the official files, and their first bytes.
 
-    Raises :class:`InputError` if there are no files, if two files have the same name, if a file is empty, begins with a
-    byte order mark, or has lines that end in CR LF.
+    Raises :class:`InputError` without a file, for two equal names, an empty file, a byte order mark, and CR LF.
     """
     if not files:
         raise InputError(

@@ -115,7 +115,7 @@ def kind_of(path: Path, *names: str) -> str:
 
 
 class CopyFile(NamedTuple):
-    """A file of a copy: its path, name in the manifest, kind (:func:`kind_of`) and split (dev if the name has none)."""
+    """A file of a copy: its path, name in the manifest, kind (:func:`kind_of`), and split (dev by default)."""
 
     path: Path
     shown: str
@@ -131,8 +131,7 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
         out: release directory to write.
 
     Raises:
-        InputError: for a file or row in a wrong format, for missing kinds of files, for a refusal of the hub, and if
-            ``out`` exists and is not a release.
+        InputError: for a wrong file or row, missing files, a refusal of the hub, or if ``out`` is not a release.
     """
     with open_work(out) as work:
         files = [found for word in words for found in _files(word)]

@@ -1,12 +1,10 @@
 """The official files: their names, and parsers of their lines.
 
 ``*.q.format`` and ``cross.train.tsv`` were checked on real rows (the samples in PaddlePaddle/RocketQA). The other
-layouts follow the archive's readme and the scripts that read the archive. A line of
-``dev.retrieval.top50.res.id_map.tsv`` has the ids of the query and passage in the same line of
-``dev.retrieval.top50.res.tsv``.
+layouts follow the archive's readme and the scripts that read the archive. ``dev.retrieval.top50.res.id_map.tsv`` has
+the ids of the query and passage in the same line of ``dev.retrieval.top50.res.tsv``.
 
-Each ``parse_...`` function parses one block of whole lines. For a wrong line, it raises :class:`BadLine` with the
-line's number in the block.
+Each ``parse_...`` function parses one block of whole lines. It raises :class:`BadLine` with a wrong line's number.
 """
 
 from __future__ import annotations

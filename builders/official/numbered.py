@@ -1,6 +1,6 @@
 """Number millions of distinct ids and texts from 0, in the order of their first occurrence.
 
-An id takes at most 40 bytes of memory. A text takes 36 bytes more, because the text itself is in a file.
+An id takes at most 40 bytes of memory. A text takes 36 bytes more. The text itself is stored in a file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.compiled import compiled
+from builders.core.jobs import compiled
 
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]

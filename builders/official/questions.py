@@ -70,7 +70,7 @@ class Split:
 
 
 def ids_in(data: bytes) -> Iterator[bytes]:
-    """Yield concatenated ids of 16 bytes one by one."""
+    """Split concatenated ids of 16 bytes."""
     return (data[start : start + 16] for start in range(0, len(data), 16))
 
 
@@ -139,9 +139,8 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
         question = split.by_text.get(query) or split.add(digests[query].tobytes(), query)
         question.positives[ids[passage].tobytes(), passage] = None
     known = {(key, text) for key, question in split.by_text.items() for _, text in question.positives}
-    positive = {
-        pair for pair in positives if pair[0] in split.by_text
-    }  # never negatives, even if train.json lacks the judgment
+    # These pairs are never negatives, even if train.json lacks the judgment.
+    positive = {pair for pair in positives if pair[0] in split.by_text}
     work.findings.add("positives of the TSVs that train.json does not judge (left out)", len(positive - known))
     for pair in negatives:
         if pair in known or pair in positive:
@@ -201,8 +200,7 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
 def write_questions(work: Work, split: Split) -> None:
     """Write a split's ``queries``, ``qrels`` and joined rows, and its column of Table 3.
 
-    Judgments of passages that are not in the collection are not written to the qrels, unless there is no collection at
-    all. Table 3 counts a passage once for every question of which it is a positive.
+    If there is a collection, the qrels have only judgments of its passages. Table 3 counts each positive of a question.
     """
     questions = list(split.by_id.values())
     if not questions:

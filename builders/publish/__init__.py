@@ -1,15 +1,15 @@
 """Publish a release as a dataset of the Hugging Face hub.
 
-It is published in one commit. The release must pass `check` and hold nothing that its manifest does not list; no .py
-and no .lock file ever. Files of an earlier release that this one has not are deleted in the same commit; so readers
-find the one or the other, whole. Run again after an interruption: what the hub has received is not sent again. The
-token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where that has no xet
-storage).
+The release must pass `check`. It must not contain .py files, .lock files, or files that its manifest does not list. All
+files are published in one commit, which also deletes files that only an earlier release has. Readers therefore see
+either the old or the new release. After an interruption, run the command again; uploaded files are not sent twice. The
+token comes from `hf auth login` or HF_TOKEN. HF_ENDPOINT selects another hub. Set HF_HUB_DISABLE_XET=1 if that hub has
+no xet storage.
 
-Beside the release go a card in English and one in Chinese (README.md, README.zh.md) with a row as an example,
-histograms, limitations, how to evaluate, and scores (--scores: what `python -m baselines evaluate --format json` prints
-of runs); eval.yaml, which registers the dataset as a benchmark, a task for each measure of each judged dev and test
-split. All of them are made anew at each publication.
+The command also publishes an English and a Chinese card (README.md, README.zh.md) with an example row, histograms,
+limitations, evaluation commands and scores. --scores reads the scores from files, the output of `python -m baselines
+evaluate --format json`. The file eval.yaml registers the dataset as a benchmark. It has a task for each measure of each
+judged dev and test split. The cards and eval.yaml are rewritten at each publication.
 
 examples:
   python -m builders publish --release build/sample --repo ORG/NAME --create --private
@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="SPLIT=FILE",
-        help="what `evaluate --format json` printed of dev, cmedqa_test ...",
+        help="output of `evaluate --format json` for a split (dev, cmedqa_test ...) to show on the card",
     )
-    add("--framework", default="", metavar="ID", help="evaluation_framework of eval.yaml")
+    add("--framework", default="", metavar="ID", help="evaluation_framework in eval.yaml (default: no framework)")
     add_accept(parser)
 
 

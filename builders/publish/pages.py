@@ -1,9 +1,9 @@
-"""The pages of a published release: a row as an example, a table of systems' scores, and ``eval.yaml``.
+"""The published pages of a release: an example row, a table of scores, and ``eval.yaml``.
 
-``eval.yaml`` makes a dataset of the hub a benchmark, on whose page models are ranked. Its tasks:
-:func:`builders.store.layout.parts_of`. The hub shows the ranking once it has the dataset on its list (its page on
-evaluation results says where to ask). It knows frameworks by the names in huggingface.js, packages/tasks/src/eval.ts.
-This project is not among them, so none is named unless the user names one.
+``eval.yaml`` registers a dataset of the hub as a benchmark with a ranking of models. Its tasks are those of
+:func:`builders.store.layout.parts_of`. The hub shows the ranking only for datasets on its list. The hub's page on
+evaluation results explains how to apply. The valid names of frameworks are in huggingface.js,
+packages/tasks/src/eval.ts. This project is not among them, so ``eval.yaml`` has a framework only on request.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from builders.store.layout import JOINED, MEASURES, SETS, part_id, parts_of, sch
 from builders.store.manifest import Build
 from builders.store.reader import Release
 
-_CUT = 60  # characters of a text
+_CUT = 60  # characters of a text in the example
 
 
 def example(release: Release, configs: Configs) -> str:
-    """The first row of the joined rows that has an answer, cut short, as JSON in a code block."""
+    """Return the first joined row with a positive passage, shortened, as JSON in a code block."""
     config = shown_config(configs)
     split = next(iter(configs[config]))
     rows = (row for batch in release.batches(config, split, rows=64) for row in batch.to_pylist())
@@ -40,19 +40,19 @@ def example(release: Release, configs: Configs) -> str:
     row = next(rows, None)
     if row is None:
         return ""
-    shown = json.dumps(_cut(row), ensure_ascii=False, indent=1).replace("```", r"\u0060``")  # no line of it is a fence
-    # Nothing in it moves the terminal's cursor.
-    plain = "".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in shown)
+    shown = json.dumps(_cut(row), ensure_ascii=False, indent=1).replace("```", r"\u0060``")  # else it ends the block
+    # Control characters are escaped, because they could move the cursor of a terminal.
+    plain = "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in shown)
     return f"`{config}`, {split}:\n\n```json\n{plain}\n```\n"
 
 
 def _cut(value: Any) -> Any:
-    """Texts at their first characters, lists at their first element."""
+    """Shorten a JSON value: texts to their first characters, lists to their first element."""
     if isinstance(value, str):
         return value if len(value) <= _CUT else f"{value[:_CUT]}…"
     if isinstance(value, list):
-        return [_cut(each) for each in value[:1]]
-    return {key: _cut(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return [_cut(inner) for inner in value[:1]]
+    return {key: _cut(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 class _Official(msgspec.Struct):
@@ -62,7 +62,7 @@ class _Official(msgspec.Struct):
 
 
 class Scored(msgspec.Struct):
-    """A run's scores, as `evaluate --format json` prints them."""
+    """The scores of a run in the output of `evaluate --format json`."""
 
     run: str
     queries: int
@@ -70,20 +70,20 @@ class Scored(msgspec.Struct):
 
 
 def read_scores(path: Path) -> list[Scored]:
-    """Return what `python -m baselines evaluate --format json` printed; :class:`InputError` for any other file."""
+    """Read the output of `python -m baselines evaluate --format json`. Raise :class:`InputError` for other files."""
     return json_of(read_whole(path), list[Scored], path)
 
 
 def scores_table(release: Release, builds: Collection[Build], given: dict[str, Path]) -> str:
-    """Return a table of systems' scores, the paper's too if the release was made of the official archives.
+    """Return a Markdown table of scores. A release from the official archives also gets the paper's scores.
 
     Args:
-        release: the release that the runs were measured on.
-        builds: the builds that its manifest lists.
-        given: by part (``dev``, ``cmedqa_test``), the file of :func:`read_scores`.
+        release: the release on which the runs were evaluated.
+        builds: the builds of its manifest.
+        given: part (``dev``, ``cmedqa_test``) -> file for :func:`read_scores`.
 
     Raises:
-        InputError: the release has no such part, or the scores are of another number of queries.
+        InputError: the release lacks the part, or the scores belong to another number of queries.
     """
     rows = [row for part, path in given.items() for row in _measured(release, part, path)]
     if is_official(builds):
@@ -97,28 +97,28 @@ def scores_table(release: Release, builds: Collection[Build], given: dict[str, P
 
 
 def _measured(release: Release, name: str, path: Path) -> Iterator[tuple[str, str, list[float], str]]:
-    """Yield (system, part, scores in percent, source) of the runs that were measured on a part of the release."""
+    """Yield (system, part, scores in percent, source) for the runs in a file of scores."""
     parts = {part_id(*part): part for part in parts_of({*release.splits()})}
     if name not in parts:
-        have = ", ".join(parts) or "no judged dev or test split"
-        raise InputError(f"--scores {name}=...: expected a judged split; the release has {have}")
+        known = ", ".join(parts) or "no judged dev or test split"
+        raise InputError(f"--scores {name}=...: expected a judged split; the release has {known}")
     set_name, split = parts[name]
-    found = SETS[set_name]
-    queries = len(labelled(release.table(found.qrels, split)))
+    configs = SETS[set_name]
+    queries = len(labelled(release.table(configs.qrels, split)))
     for run in read_scores(path):
-        if not found.translated and run.queries != queries:
+        if not configs.translated and run.queries != queries:
             raise InputError(f"{run.run} was measured on {run.queries:,} queries; {name} has {queries:,}", path=path)
         values = [100 * value for value in msgspec.structs.astuple(run.official)]
         yield as_text(Path(run.run).name), name, values, "measured on this release"
 
 
 def eval_yaml(configs: Configs, is_reading: bool, framework: str = "") -> str:
-    """Return the content of ``eval.yaml``; empty for a release without a judged development or test split.
+    """Return the content of ``eval.yaml``; empty for a release without a judged dev or test split.
 
     Args:
-        configs: of the release.
-        is_reading: the passages are those of a reading comprehension set.
-        framework: ``evaluation_framework``, one that the hub knows; empty: none is named.
+        configs: the configs of the release.
+        is_reading: the result of :func:`builders.store.card.is_reading`.
+        framework: a value of ``evaluation_framework`` that the hub knows; empty to omit the key.
     """
     parts = list(parts_of({(config, split) for config, found in configs.items() for split in found}))
     if not parts:

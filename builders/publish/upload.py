@@ -1,4 +1,4 @@
-"""A release on the hub: its own files, cards with histograms, eval.yaml, a manifest over all of them."""
+"""Upload a release to the hub with cards, histograms, eval.yaml and a new manifest."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ from builders.store.layout import MANIFEST, NAME, parts_of
 from builders.store.manifest import CARD, CARD_ZH, EVAL, STATS, is_published, read_stats, write_manifest
 from builders.store.reader import Release
 
-_FORBIDDEN = (".py", ".lock")  # datasets refuses a repository with a script; locks are leftovers of its cache
+_FORBIDDEN = (".py", ".lock")  # `datasets` refuses repositories with scripts; .lock files come from its cache
 
 
 def publish(release: Release, args: argparse.Namespace) -> str:
-    """Test a release and upload it in one commit; returns the commit's address. ``args``: of `publish`.
+    """Test a release, upload it in one commit, and return the commit's URL. ``args`` are the options of `publish`.
 
-    Raises :class:`InputError` where the release fails a test or holds what its manifest does not list, or the hub
-    refuses.
+    Raises :class:`InputError` if the release fails a test or contains unlisted files, or if the hub reports an error.
     """
     unlisted = unlisted_files(release)
     if found := [e for e in (*(e.path for e in release.manifest.files), *unlisted) if e.endswith(_FORBIDDEN)]:
-        raise InputError(f"holds {', '.join(found[:3])}; no .py and no .lock file is published", path=release.path)
+        raise InputError(f"has {', '.join(found[:3])}; remove all .py and .lock files", path=release.path)
     if unlisted:
         shown = ", ".join(unlisted[:3]) + ", ..." * (len(unlisted) > 3)
-        unknown = "which its manifest does not list; remove it or build the release again"
-        raise InputError(f"holds {shown}, {unknown}", path=release.path)
+        unknown = "which the manifest does not list; remove these files or build the release again"
+        raise InputError(f"has {shown}, {unknown}", path=release.path)
     report = check(release, frozenset(args.accept))
     if report.errors:
         first = report.errors[0]
-        said = f"{len(report.errors)} findings; {first.test} in {first.where}: {first.what}"
-        rest = f"run `python -m builders check --release {release.path}` for all of them"
-        raise InputError(f"fails `check` ({said}); {rest}", path=release.path)
+        summary = f"{len(report.errors)} findings; {first.test} in {first.where}: {first.what}"
+        rest = f"run `python -m builders check --release {release.path}` to see all findings"
+        raise InputError(f"fails `check` ({summary}); {rest}", path=release.path)
     with temporary_folder() as work:
         files = stage(release, report.figures, work, args)
         message = f"Release {files[MANIFEST][1][:12]}"
@@ -49,10 +48,10 @@ def publish(release: Release, args: argparse.Namespace) -> str:
 
 
 def stage(release: Release, figures: Figures, work: Path, args: argparse.Namespace) -> dict[str, tuple[Path, str]]:
-    """Return what is published: path in the repository -> (file, SHA-256). A copy of it is a release again.
+    """Prepare the published files. Return {path in the repository: (file, SHA-256)}.
 
-    Data and stats.json are the release's own files. Cards, histograms, eval.yaml and the manifest over all of them are
-    new, in the folder ``work``.
+    Data and stats.json are the release's own files. Cards, histograms, eval.yaml and the manifest are written to the
+    folder ``work``. A download of all published files is again a release.
     """
     builds, written = release.manifest.builds, read_stats(release.path)
     own = [e for e in release.manifest.files if e.path not in (CARD, STATS) and not is_published(e.path)]

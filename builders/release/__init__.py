@@ -1,10 +1,9 @@
 """Build a release from raw DuReader 2.0 (the paper's Section 2.2).
 
-The input is JSON lines, plain or gzipped, in files, folders and zip archives. Search and zhidao files work in the raw
-and the preprocessed flavour. The output has passages, queries, qrels, joined rows, a card and statistics. Labels follow
-Algorithm 1 (span-F1). Passages and ids equal the official ones. File names decide the split; --train, --dev and --test
-override them. An existing release in --out is replaced when the new release is complete. A killed build resumes from
-its finished parts.
+The input is JSON lines, plain or gzipped, in files, folders and zip archives: search and zhidao files, raw or
+preprocessed. The output has passages, queries, qrels, joined rows, a card and statistics. Labels follow Algorithm 1
+(span-F1). Passages and ids follow the rules of the official data. File names decide the split; --train, --dev and
+--test override them. An existing release in --out is replaced when the new release is complete. A killed build resumes.
 
 example:
   python -m builders release --raw builders/sample --out build/sample
@@ -110,5 +109,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
+    if not os.path.exists("builders/sample"):  # the installed package has the embedded sample
+        texts = [str(Path(__file__).parents[1] / "sample") if text == "builders/sample" else text for text in texts]
     # The machines of a cluster may have other working directories.
     return [Path(os.path.abspath(text) if args.engine == "ray" else text) for text in texts]

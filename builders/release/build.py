@@ -43,8 +43,8 @@ def build_release(
 ) -> dict[str, Any]:
     """Build the release directory ``out`` from ``sources``, and return the content of its ``stats.json``.
 
-    The same sources and options give the same bytes. The number of workers, kills and resumed builds do not change
-    them. ``engine`` runs the tasks; without an engine, ``workers`` processes of this machine do. Raises
+    The same sources and options give the same bytes, for any number of workers, and also after a resumed build.
+    ``engine`` runs the tasks. Without an engine, ``workers`` processes of this machine run the tasks. Raises
     :class:`InputError` for wrong input, or if ``out`` exists and is not a release.
     """
     before = states_of(sources)
@@ -123,10 +123,7 @@ def _figures(selection: Selection) -> dict[str, Any]:
 
 
 def _key(states: list[tuple[str, int, list[int]]], sources: list[Source], options: Options) -> str:
-    """Return a hash of everything that finished work depends on: the input, the options, and the code of ``builders``.
-
-    A build does not resume if any file of the package changed.
-    """
+    """Return a hash of all that finished work depends on: the input, the options, and the code of ``builders``."""
     code = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     names = [(str(source.path), source.member, source.split) for source in sources]
     return key_of([states, names, options.as_json(), code])

@@ -45,7 +45,7 @@ SCHEMAS = {
             ("offset", pa.int64()),  # first byte of the line in the source
         ]
     ),
-    # Every passage. A text that comes twice has two rows.
+    # Every passage. A text that occurs twice has two rows.
     "passages": pa.schema([("docid", pa.string()), ("text", pa.string()), ("chars", pa.int64())]),
     # The positive passages. ``passage`` is the passage's row number in ``passages``.
     "positives": pa.schema(

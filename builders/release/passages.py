@@ -1,7 +1,6 @@
 """Passage length control (Section 2.2.2): join paragraphs until a passage has 256 characters.
 
-The raw documents of 22 official passages are available. All 22 are reproduced byte for byte (docs/rebuild.md). Titles
-are dropped.
+Titles are dropped. All 22 official passages with available raw documents are reproduced exactly (docs/rebuild.md).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.compiled import compiled
+from builders.core.jobs import compiled
 from builders.release.options import MIN_CHARS
 from builders.store.layout import text_id
 

@@ -1,8 +1,7 @@
 """Read raw DuReader 2.0 rows: JSON lines, plain or gzipped, in files, directories and zip archives.
 
 Both published flavours are supported. ``raw`` rows have a question, documents with paragraphs, and human answers.
-``preprocessed`` rows also have ``segmented_*`` word lists. Search and zhidao files have the same format. Fields that no
-step needs are skipped unchecked.
+``preprocessed`` rows also have ``segmented_*`` word lists. Other fields are ignored. Search and zhidao files are alike.
 """
 
 from __future__ import annotations

@@ -82,10 +82,10 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
 
 
 def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
-    """Create the table ``new`` with the first row, by ``place``, of the rows of ``table`` with equal ``keys``.
+    """Create the table ``new``: for each value of ``keys``, the row of ``table`` with the lowest ``place``.
 
     Ids are MD5s of texts, so equal texts become one passage (Section 2.2.2). DuckDB reads no text. ``others`` names
-    further columns of the first row.
+    further columns to copy from this row.
     """
     wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
     con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
@@ -104,9 +104,8 @@ def select_judgments(con: duckdb.DuckDBPyConnection) -> None:
 def select_queries(con: duckdb.DuckDBPyConnection) -> None:
     """Create the queries: each question once in its split. A labelled question without a positive passage is skipped.
 
-    Such a question can neither be trained on nor evaluated. The official train set, too, has only questions with
-    positives (Section 2.2.2). A split is labelled if any of its rows has an answer. A split without answers keeps all
-    questions.
+    Such a question is useless for training and evaluation. The official train set also has only questions with
+    positives (Section 2.2.2). A split is labelled if any of its rows has an answer. Other splits keep all questions.
     """
     keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
     con.execute("""
@@ -119,7 +118,7 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> pa.RecordBatchReader:
-    """Read some columns of one table of all blocks, and the place of each row."""
+    """Return one table's rows from all blocks: the given columns and the place of each row."""
     place = pa.field("place", pa.int64())
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -135,7 +134,7 @@ def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> p
 
 
 def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:
-    """Raise :class:`InputError` for the first question whose id had another text before."""
+    """Raise :class:`InputError` for the first question whose id has another text in an earlier row."""
     places = _column(
         con,
         """

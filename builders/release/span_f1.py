@@ -64,7 +64,7 @@ class Questions(NamedTuple):
     """Paragraphs and answers of many questions, as concatenated tokens.
 
     ``ids`` has the tokens of all paragraphs. ``ends[i]`` is the end of paragraph i in ``ids``. ``question_ends[k]`` is
-    the number of paragraphs of questions 0 to k. The three fields of the answers work alike.
+    the number of paragraphs of questions 0 to k. The three fields of the answers are analogous.
     """
 
     ids: Tokens
@@ -76,7 +76,7 @@ class Questions(NamedTuple):
 
     @classmethod
     def of(cls, paragraphs: Flat, answers: Flat, counts: Iterable[int], answer_counts: Iterable[int]) -> Questions:
-        """Build from tokens, the number of paragraphs of each question, and the number of its answers."""
+        """Build from tokens. ``counts`` and ``answer_counts`` have each question's number of paragraphs and answers."""
         return cls(*paragraphs, _ends(counts), *answers, _ends(answer_counts))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy import uint64 as at  # numba does not test unsigned indices for < 0, which halves the time of these loops
 
-from builders.core.compiled import compiled
+from builders.core.jobs import compiled
 
 _STEP = 8  # tokens
 
@@ -130,7 +130,7 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
     """True if a span of the paragraph reaches p/q.
 
     Kadane's sum bounds the score of every span. It counts every token that occurs in the answer, even if the answer has
-    the token less often. A span does not lose by starting after the sum last fell to zero. So a span that reaches p/q
+    the token less often. No span gets worse if it starts after the sum last fell to zero. So a span that reaches p/q
     lies in a run of positive sums, before the last sum that reaches p/q. Only these runs are scanned exactly.
     """
     if not _may_reach(paragraph, m, table, p, q):

@@ -79,10 +79,7 @@ def _shards(
 
 
 def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
-    """Write one file, unless an earlier, killed build finished it. Return its path and its manifest entry.
-
-    The same rows give the same bytes.
-    """
+    """Write one file, unless an earlier, killed build finished it. Return its path and its manifest entry."""
     folder = file.folder(work)
     if not folder.exists():
         with task_folder(folder) as half:

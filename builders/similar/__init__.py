@@ -1,20 +1,18 @@
 """Remove or report training questions similar to dev and test.
 
-A training question with the meaning of a development or test question gives its answer away (Section 2.3). A training
-question is removed if it matches in any of these ways, the strongest first:
+A training question with the meaning of a dev or test question gives its answer away (Section 2.3). A training question
+is removed if it matches in any of these ways, the strongest first:
 
   exact       The texts are equal.
   normalised  The letters and digits are equal, ignoring punctuation, blanks, width and case.
   n-gram      The Jaccard similarity of the character n-grams is at least --jaccard.
-  model       The score of a question-matching model (`python -m baselines match`) is above --threshold. The paper uses
-              only this way: --by model.
+  model       The score of `python -m baselines match` is above --threshold. The paper uses only --by model.
 
 The new release has no removed question in queries, qrels, train and crosslingual. Three new configs are train-similar
-(the removed questions with their passages), duplicated (development and test questions that are similar to a removed
-question) and others (the other development and test questions). Running it again on its own output removes further
-questions.
+(the removed questions with their passages), duplicated (dev and test questions that are similar to a removed question)
+and others (the other dev and test questions). Running it again on its own output removes further questions.
 
---against FILE reports on other training pairs instead. It searches them for questions and positive passages of dev and
+--against FILE reports on other training pairs instead. It searches FILE for questions and positive passages of dev and
 test. FILE is JSON lines, plain or gzipped, or Parquet. The usual keys and columns are detected; --question and
 --positive set others. The report counts, for each file and for all files, the matching questions and positive passages
 by way, and the questions that share a row with one of their positive passages. It also prints examples. --questions DIR
@@ -60,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     against("--question", nargs="+", metavar="NAME", help="keys or columns with questions")
     against("--positive", nargs="+", metavar="NAME", help="keys or columns with positive passages")
     against("--questions", type=Path, metavar="DIR", help="only write the questions, as a release for `match`")
-    against("--workers", type=whole_number(1), metavar="N", help="worker processes (default: all cores; few pairs: 1)")
+    against(
+        "--workers", type=whole_number(1), metavar="N", help="worker processes (default: all cores, or 1 for few pairs)"
+    )
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 

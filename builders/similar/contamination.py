@@ -35,9 +35,10 @@ Answers = dict[str, dict[str, set[str]]]  # split -> question's id -> ids of its
 
 
 class Known(msgspec.Struct):
-    """The input of a worker: the benchmark's texts by kind and id, their answers, a model's scores, and settings.
+    """The input of a worker: the benchmark's questions and passages, a model's scores, and settings.
 
-    ``answers`` maps a question's id to its positive passages. ``settings`` are arguments of :class:`LikeTexts`.
+    ``texts`` maps a kind (question or positive) to texts by id. ``answers`` maps a question's id to the ids of its
+    positive passages. ``settings`` are arguments of :class:`LikeTexts`.
     """
 
     texts: dict[str, dict[str, str]]
@@ -93,7 +94,7 @@ class Seen:
                 self.examples.append(example | {"text": known.texts[kind][each], "found": text})
 
     def figures(self, asked: Mapping[str, Collection[str]], answers: Answers) -> dict[str, Any]:
-        """Count the matches of each split: questions, their positive passages, and questions with a positive."""
+        """Count the matching questions and positive passages of each split, and the questions with both in a row."""
         splits = {}
         for split, questions in asked.items():
             passages = set().union(*answers[split].values())

@@ -80,8 +80,7 @@ def bands(share: float) -> int:
 class LikeTexts:
     """Index of ``texts``, by id, that finds the indexed texts that match other texts.
 
-    ``by`` has the enabled ways of ``HOW``, ``length`` the characters of an n-gram, and ``share`` the least Jaccard
-    similarity for ``n-gram``.
+    ``by`` has the enabled ways of ``HOW``. ``length`` and ``share`` are the n-gram length and the Jaccard threshold.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class LikeTexts:
 
 
 def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
-    """True if a model's score marks two questions as similar: it is higher than 0.5 (Section 2.3)."""
+    """True if a model's score is above the threshold, which is 0.5 in Section 2.3."""
     return score > threshold
 
 

@@ -1,4 +1,4 @@
-"""``builders/sources.json``: every archive that a release can be built from, and the models of the paper."""
+"""Read ``builders/sources.json``: the archives from which releases are built, and the models of the paper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE = Path(__file__).parents[1] / "sources.json"
 
 
 class Archive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One archive. None: nobody has published it; an archive without an address is got by hand."""
+    """An archive. A value is None if nobody has published it. An archive without ``url`` is fetched by hand."""
 
     url: Annotated[str, msgspec.Meta(pattern="^https://")] | None
     bytes: Count | None
@@ -31,21 +31,21 @@ Archives = Mapping[str, Archive]
 
 
 def read_archives(names: Sequence[str] = ()) -> Archives:
-    """The archives of these names, or all, in the file's order; :class:`InputError` for a name that is none."""
+    """Return the archives with these ``names``, or all, in file order. Raise :class:`InputError` for unknown names."""
     every = read_json(_FILE, dict[str, Archive])
     for name in names:
         if name not in every:
-            raise InputError(f"no source {name!r}; expected one of {', '.join(every)}")
+            raise InputError(f"unknown source {name!r}; expected one of {', '.join(every)}")
     return {name: archive for name, archive in every.items() if not names or name in names}
 
 
 def as_json(archives: Archives) -> str:
-    """The archives as indented JSON."""
+    """Format the archives as indented JSON."""
     return json.dumps(msgspec.to_builtins(archives), ensure_ascii=False, indent=1)
 
 
 def as_text(archives: Archives) -> str:
-    """A paragraph an archive."""
+    """Format the archives as text, with a paragraph for each archive."""
     return "\n\n".join(_paragraph(name, archive) for name, archive in archives.items())
 
 
@@ -58,6 +58,6 @@ def _paragraph(name: str, archive: Archive) -> str:
         "bytes": unknown if archive.bytes is None else f"{archive.bytes:,}",
         "md5": archive.md5 or unknown,
         "sha256": archive.sha256 or unknown,
-        "licence": archive.licence or "its own terms: read them where it comes from",
+        "licence": archive.licence or "terms of the publisher; see its page",
     }
     return "\n".join([name, *(f"  {title:<8} {value}" for title, value in rows.items())])

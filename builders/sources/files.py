@@ -1,4 +1,4 @@
-"""Files as other projects publish them (plain, gzipped, zipped, in folders), and the splits that their names tell."""
+"""Find and open source files (plain, gzipped, zipped, in folders), and read the split from a file's name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from builders.core.files import reading
 
 @dataclass(frozen=True)
 class Source:
-    """One stream of text: a file, or a member of a zip archive."""
+    """A source of text: a file, or a member of a zip archive."""
 
     path: Path
     member: str | None
-    name: str  # how the manifest calls it: no machine's path
+    name: str  # the name in the manifest, without local folders
     split: str = ""
 
     @property
@@ -32,13 +32,13 @@ class Source:
 
 
 def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Source]:
-    """The file ``path`` itself, or every file under the folder ``path`` whose name has ``pattern``, by name.
+    """Return the file ``path``, or all files in the folder ``path`` whose names match ``pattern``, sorted by name.
 
-    A zip archive stands for its members of such names. Raises :class:`InputError` for a path that is missing, damaged,
-    or holds no such file; ``expected`` says which.
+    A zip archive is replaced by its matching members. Raises :class:`InputError` if the path is missing or damaged, or
+    has no matching file. ``expected`` is the text of this last error.
     """
     if not path.exists():
-        raise InputError("no such file or directory", path=path)
+        raise InputError("does not exist", path=path)
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] != ".")
     found: list[Source] = []
     for file in files:
@@ -48,7 +48,7 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
         elif path.is_file() or pattern.search(file.name):
             found.append(Source(file, None, name))
     if not found:
-        raise InputError(f"holds {expected}", path=path)
+        raise InputError(f"has {expected}", path=path)
     return found
 
 
@@ -60,25 +60,25 @@ def _members(path: Path, pattern: re.Pattern[str]) -> list[str]:
 
 @contextlib.contextmanager
 def open_bytes(source: Source) -> Iterator[IO[bytes]]:
-    """The unpacked bytes of a file or zip member; whatever is wrong with them is an :class:`InputError`."""
+    """Yield the decompressed bytes of a file or zip member. Errors while reading become :class:`InputError`."""
     with reading(source.shown), contextlib.ExitStack() as opened:
         stream: Any = opened.enter_context(open(source.path, "rb"))
         if source.member is not None:
             archive = opened.enter_context(zipfile.ZipFile(stream))
             stream = opened.enter_context(archive.open(source.member))
-        # By the content, not by the name: a renamed download is read for what it is.
+        # gzip is detected by the content, because a download may be renamed.
         if stream.peek(2)[:2] == b"\x1f\x8b":
             stream = opened.enter_context(gzip.GzipFile(fileobj=stream))
         yield stream
 
 
 def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
-    """Return each file's path, its size, and [inode, mtime, ctime]: another input has other ones."""
+    """Return (path, size, [inode, mtime, ctime]) of each file. These values change with the content."""
     states = []
     for path in dict.fromkeys(source.path for source in sources):
         with reading(path):
             found = path.stat()
-        # No program can set ctime: it also moves where an edit in place puts the old mtime back.
+        # ctime detects an edit that restores the old mtime, because programs cannot set ctime.
         states.append((os.path.abspath(path), found.st_size, [found.st_ino, found.st_mtime_ns, found.st_ctime_ns]))
     return states
 
@@ -87,7 +87,7 @@ _SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
 
 
 def split_of(name: str) -> str | None:
-    """The split that a path names: a word of the file's own name, else the nearest folder (``dev/``, ``devset/``)."""
+    """Return the split in a path: a word of the file's name, else of the nearest folder (``dev/``, ``devset/``)."""
     *folders, file = name.lower().split("/")
     found = {match[1] for match in _SPLIT_WORD.finditer(file)}
     if found:

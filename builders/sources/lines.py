@@ -1,4 +1,4 @@
-"""Sources as blocks of whole lines, the units of work. Lines end at ``\\n`` only: texts hold U+2028 and U+0085."""
+"""Read sources in blocks of complete lines. Lines end only at ``\\n``, because texts contain U+2028 and U+0085."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from builders.core.errors import InputError
 from builders.core.files import BOM
 from builders.sources.files import Source, open_bytes
 
-BLOCK_BYTES = 4 << 20  # small enough that a few in flight cost little memory
+BLOCK_BYTES = 4 << 20  # small, because several blocks are in memory at once
 LONGEST_LINE = 1 << 30
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some whole lines of ``source``, which begin at ``start`` in its (unpacked) bytes.
+    """Complete lines of a source.
 
-    Blocks are numbered in the order of the input, over all sources.
+    ``start`` is the offset of the block in the decompressed bytes of ``source``. ``number`` counts the blocks of all
+    sources in the order of the input.
     """
 
     number: int
@@ -29,17 +30,17 @@ class Block:
 def read_blocks(
     sources: Sequence[Source], block_bytes: int = BLOCK_BYTES, done: Container[int] = ()
 ) -> Iterator[Block]:
-    """The sources as blocks, but for those whose numbers are ``done``.
+    """Yield the blocks of all sources, except the numbers in ``done``.
 
-    Memory: one block, or one line if that is longer. Raises :class:`InputError` for a file that is unreadable, broken
-    or blank.
+    One block is in memory, or one line if a line is longer. Raises :class:`InputError` for an unreadable, damaged or
+    empty file.
     """
     every = ((source, *found) for source in sources for found in _blocks_of(source, block_bytes))
     return (Block(number, *found) for number, found in enumerate(every) if number not in done)
 
 
 def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """The start and the bytes of the blocks of one source."""
+    """Yield (start, bytes) of the blocks of a source."""
     start, rest, seen = 0, b"", False
     with open_bytes(source) as stream:
         while data := stream.read(block_bytes):
@@ -53,15 +54,15 @@ def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
                 rest += data
             if len(rest) > LONGEST_LINE:
                 number = line_number(source, start)
-                raise InputError("a line of over 1 GiB; expected JSON lines", path=source.shown, line=number)
+                raise InputError("has a line of over 1 GiB; expected JSON lines", path=source.shown, line=number)
     if rest:
         yield start, rest
     if not seen:
-        raise InputError("is empty; expected raw DuReader rows, JSON lines", path=source.shown)
+        raise InputError("is empty; expected raw DuReader rows as JSON lines", path=source.shown)
 
 
 def lines(block: Block) -> Iterator[tuple[int, memoryview]]:
-    """(where it begins in the source, the line without its end), for every line of a block, blank or not."""
+    """Yield (offset in the source, line without its end) for every line of a block, including blank lines."""
     data = block.data
     view, start = memoryview(data), len(BOM) if block.start == 0 and data.startswith(BOM) else 0
     while start < len(data):
@@ -73,7 +74,7 @@ def lines(block: Block) -> Iterator[tuple[int, memoryview]]:
 
 
 def line_number(source: Source, offset: int) -> int:
-    """The number, from 1, of the line that holds the byte at ``offset``: counted only where an error names it."""
+    """Return the number (from 1) of the line at ``offset``. Reads the source again, so only errors call it."""
     number = 1
     with open_bytes(source) as stream:
         while offset > 0 and (data := stream.read(min(offset, BLOCK_BYTES))):

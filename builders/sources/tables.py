@@ -1,8 +1,8 @@
-"""CSV and TSV text as other projects publish it: UTF-8 or GB18030, with or without a mark, plain, gzipped or zipped.
+"""Read foreign CSV and TSV files: UTF-8 or GB18030, with or without a byte order mark, plain, gzipped or zipped.
 
-Comma tables follow RFC 4180: a field that starts with a quote ends with one, quotes inside it are doubled, and it may
-hold line ends. Tab tables hold every quote literally, one row a line, unless the caller says that a spreadsheet wrote
-them. Rows end at ``\\n`` (or ``\\r\\n``) only: the texts hold U+2028 and U+0085.
+CSV files follow RFC 4180. A quoted field may contain line ends, and quotes inside it are doubled. In TSV files, quotes
+are ordinary characters and a row is a line, unless the caller passes ``spreadsheet``. Rows end only at ``\\n`` or
+``\\r\\n``, because the texts contain U+2028 and U+0085.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LONGEST_LINE = 16 << 20  # characters
 
 
 def find_tables(paths: Iterable[Path]) -> list[Source]:
-    """Every CSV, TSV, text and JSON-lines file under ``paths``: in the order given, inside a folder or zip by name.
+    """Return all CSV, TSV, text and JSON files under ``paths``, in order. Folders and zip archives are sorted by name.
 
-    Raises :class:`InputError` for a path that is missing or holds none.
+    Raises :class:`InputError` for a path that is missing or has no such file.
     """
     expected = "no table (expected *.csv, *.tsv, *.txt or *.json, also in .gz and .zip)"
     return [source for path in paths for source in find_files(path, _TABLE, expected)]
 
 
 def header_of(source: Source) -> list[str]:
-    """The column names in a file's first line, as far as they are ASCII: enough to tell what the file is."""
+    """Return the column names in a file's first line. Other characters than ASCII are dropped."""
     with open_bytes(source) as stream:
         line = stream.readline(1 << 12)
     text = line.removeprefix(GB_MARK).decode("ascii", "ignore").strip().lower()
@@ -41,7 +41,7 @@ def header_of(source: Source) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that has been looked at: how it is read, and the fields of its first row."""
+    """A table whose format has been detected, and the fields of its first row."""
 
     source: Source
     encoding: str
@@ -51,20 +51,20 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """The first row as column names: lower case, no space around them."""
+        """The first row as column names, in lower case and stripped."""
         return [name.strip().lower() for name in self.first]
 
     def rows(
         self, columns: Sequence[str] | None = None, *, rest_in_last: bool = False
     ) -> Iterator[tuple[int, list[str]]]:
-        """(line, fields) of every row after the header, or with ``columns=None`` of every row.
+        """Yield (line, fields) of every row after the header, or of every row if ``columns`` is None.
 
         Args:
-            columns: fields are given in this order, by the names in the header.
-            rest_in_last: a tab table's last column holds everything up to the end of the line, tabs as well.
+            columns: names in the header; the fields are returned in this order.
+            rest_in_last: the last column of a TSV file extends to the end of the line and may contain tabs.
 
         Raises:
-            InputError: with the line, for a row of another number of columns, and for bad quotes.
+            InputError: with the line, for a wrong number of columns and for invalid quotes.
         """
         records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
         if columns and (missing := [name for name in columns if name not in self.columns]):
@@ -86,39 +86,40 @@ class Table:
 
 
 def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = False) -> Table:
-    """Look at a table: encoding (see :mod:`.encoding`), delimiter (a tab in the first line: tabs), first row.
+    """Detect a table's encoding (:mod:`.encoding`) and its delimiter, a tab if the first line has a tab.
 
-    ``spreadsheet``: a tab table has quoted fields, as spreadsheets and :mod:`csv` write them.
+    With ``spreadsheet``, TSV files may have quoted fields, as spreadsheets and :mod:`csv` write them.
     """
-    found = encoding_of(lambda: open_bytes(source), source.shown, encoding)
-    for _, text in _lines(source, found):
+    encoding = encoding_of(lambda: open_bytes(source), source.shown, encoding)
+    for _, text in _lines(source, encoding):
         if text.strip():
             delimiter = "\t" if "\t" in text else ","
-            _, first = next(_records(source, found, delimiter, spreadsheet))
-            return Table(source, found, delimiter, spreadsheet, first)
+            _, first = next(_records(source, encoding, delimiter, spreadsheet))
+            return Table(source, encoding, delimiter, spreadsheet, first)
     raise InputError("is empty; expected a table", path=source.shown)
 
 
 def _lines(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
-    """(number from 1, line with its end) pairs."""
+    """Yield (number from 1, line with its end) pairs."""
     with open_bytes(source) as stream:
         text = io.TextIOWrapper(stream, encoding, newline="\n")
         number = 1
         while line := text.readline(LONGEST_LINE):
             if len(line) == LONGEST_LINE:
-                raise InputError(f"over {LONGEST_LINE:,} characters; expected a table", path=source.shown, line=number)
+                problem = f"has over {LONGEST_LINE:,} characters; expected a table"
+                raise InputError(problem, path=source.shown, line=number)
             yield number, line.removeprefix("\ufeff") if number == 1 else line
             number += 1
 
 
 def _records(source: Source, encoding: str, delimiter: str, spreadsheet: bool) -> Iterator[tuple[int, list[str]]]:
-    """(line that the row starts on, fields) pairs; rows of no character are passed over."""
+    """Yield (first line, fields) of every row that is not empty."""
     if delimiter == "\t" and not spreadsheet:
         for number, line in _lines(source, encoding):
             if line := line.removesuffix("\n").removesuffix("\r"):
                 yield number, line.split("\t")
         return
-    # strict: a quoted field that goes on after its quote, or never ends, is an error and no guess.
+    # With strict, text after a closing quote and a missing closing quote are errors.
     reader = csv.reader((line for _, line in _lines(source, encoding)), delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + 1

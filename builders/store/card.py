@@ -1,7 +1,8 @@
-"""README.md of a release: the card that the hub shows, and that lets `datasets` load the folder with no code.
+"""The dataset card of a release, README.md. The hub shows the card, and `datasets` reads its YAML head.
 
-The YAML head names every config, its files, features and rows. The text below it (``card.md.jinja``; in Chinese, for
-publications, ``card.zh.md.jinja``) shows the figures of ``stats.json`` and the builds of ``manifest.json``.
+The YAML head names every config, its files, features and rows. The text below the head shows the statistics of
+``stats.json`` and the builds of ``manifest.json``. The text's template is ``card.md.jinja``. Published releases also
+have a Chinese card (``card.zh.md.jinja``).
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ CITATION = """\
 }
 """
 _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
-# Evaluation tools ask for the judgments without a config's name (BEIR's HFDataLoader), and take the first split of
-# the queries for all of them: of several splits, one of that name comes first that holds them all.
+# Evaluation tools such as BEIR's HFDataLoader load the judgments without a config name, so qrels is the default config.
+# They also treat the first split of the queries as all queries, so a split of all queries comes first.
 _DEFAULT, _WHOLE = "qrels", "queries"
 _TAGS = ["information-retrieval", "passage-retrieval", "dense-retrieval", "benchmark", "dureader", "dureader_retrieval"]
-_MANY = 6  # configs that the table of columns names
+_MANY = 6  # maximum number of configs that the table of columns names
 
 
 def card(
@@ -54,14 +55,18 @@ def card(
     scores: str = "",
     split: str = "",
 ) -> str:
-    """Return the card as Markdown; the English one has the YAML head, which the hub reads in README.md alone.
+    """Return the card as Markdown. Only the English card has the YAML head, because the hub reads it from README.md.
+
+    The arguments from ``repo`` on are for cards on the hub.
 
     Args:
-        entries, stats, builds: of the release; entries that are no shards do not count.
+        entries, stats, builds: the release's manifest entries, statistics and builds. Only shards are counted.
         template: ``ENGLISH`` or ``CHINESE``.
-        repo: ORG/NAME on the hub; empty for a local card. The arguments below are for cards on the hub.
-        images, example, scores: relative paths of histograms; a row, and a table of systems' scores, as Markdown.
-        split: the split that the commands of `How to evaluate` take; empty where the release has no judgments.
+        repo: ORG/NAME on the hub; empty for a local card.
+        images: relative paths of the histograms.
+        example: a row of the release, as Markdown.
+        scores: a table of the scores of other systems, as Markdown.
+        split: the split in the commands of `How to evaluate`; empty if the release has no judgments.
     """
     configs = configs_of(entries)
     body = (
@@ -85,7 +90,7 @@ def card(
 
 @functools.cache
 def _templates() -> Any:
-    import jinja2  # not at the start of every command that reads a release
+    import jinja2  # imported late because every command that reads a release imports this module
 
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     found = jinja2.Environment(
@@ -114,7 +119,7 @@ def _size(shards: list[FileEntry]) -> str:
 
 
 def _head(configs: Configs, reading: bool) -> str:
-    """Return the YAML head: every config, its files, features and rows, as the hub and `datasets` read it."""
+    """Return the YAML head for the hub and `datasets`: every config with its files, features and rows."""
     import yaml
 
     mixed = any(found.own_terms for found in sets_of(configs))
@@ -163,7 +168,7 @@ def _info(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, Any]:
 
 
 def _shown(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, list[FileEntry]]:
-    """The splits of a config as readers of the card see them."""
+    """Return the splits of a config for the card. Queries with several splits get a first split with all queries."""
     if config != _WHOLE or len(splits) == 1:
         return splits
     return {_WHOLE: [shard for shards in splits.values() for shard in shards], **splits}
@@ -176,7 +181,7 @@ def _feature(field: pa.Field) -> dict[str, Any]:
 
 
 def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return each column's name, its type, and the first configs that have it."""
+    """Return (name, type, first configs) of every column."""
     held: dict[str, tuple[pa.DataType, list[str]]] = {}
     for config in configs:
         for field in schema_of(config):
@@ -192,7 +197,7 @@ def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
 
 
 def _built(builds: Iterable[Build]) -> str:
-    """Return the commands that made the release, their options, and their sources with SHA-256, as a list."""
+    """Return a Markdown list of the commands that made the release, with options, sources and SHA-256."""
     made = []
     for build in builds:
         options = ", ".join(as_text(f"{name} = {value}") for name, value in build.options.items())
@@ -211,27 +216,27 @@ def configs_of(entries: Iterable[FileEntry]) -> Configs:
 
 
 def is_reading(builds: Collection[Build]) -> bool:
-    """True if the passages are those of a reading comprehension set, with nothing of DuReader."""
+    """True if the release was made from a reading comprehension set such as SQuAD, without data of DuReader."""
     return any(build.verb == "squad" for build in builds)
 
 
 def is_official(builds: Collection[Build]) -> bool:
-    """True if the release was made of the official archives; a copy on the hub holds only some of the passages."""
+    """True if the release was made from the official archives. A copy on the hub has only some of the passages."""
     return any(build.verb == "official" and "copy" not in build.options for build in builds)
 
 
 def pretty_name(reading: bool) -> str:
-    """Return the name of a release; ``reading``: of :func:`is_reading`."""
+    """Return the title of a release. ``reading`` is the result of :func:`is_reading`."""
     return "Reading comprehension as passage retrieval" if reading else "DuReader-retrieval"
 
 
 def shown_config(configs: Configs) -> str:
-    """Return the config that a card takes for its examples: the joined rows of the fewest queries."""
+    """Return the config for a card's examples: the joined rows of dev, test or train, else the first config."""
     return next((name for name in ("dev", "test", "train") if name in configs), next(iter(configs)))
 
 
 def sets_of(configs: Configs) -> list[Set]:
-    """Return the sets that the release holds something of."""
+    """Return the sets of which the release has at least one config."""
     names = {config_of(config).set for config in configs}
     return [found for name, found in SETS.items() if name in names]
 

@@ -1,7 +1,7 @@
-"""A release being written: beside its place, whole or not at all.
+"""A release that is being written. The release directory appears only when all of its files are complete.
 
-Every builder that makes or extends a release goes through :func:`draft_release`; it writes the configs' Parquet files
-and the figures, and the draft adds card, ``stats.json`` and manifest.
+Every builder that makes or extends a release calls :func:`draft_release`. The builder writes the Parquet files of the
+configs and the statistics. The draft adds the card, ``stats.json`` and the manifest.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import CARD, STATS, Build, is_published, read_stats, write_manifest, write_stats
 from builders.store.reader import Release
 
-# Pages of 4 MiB: on news, files get 1.7 % smaller than with Parquet's usual 1 MiB, in the same time.
-# Page checksums (CRC-32): readers notice bytes that rot on the disk after the file's SHA-256 was verified.
+# Pages of 4 MiB make files of news text 1.7 % smaller than Parquet's default of 1 MiB, in the same time.
+# Page checksums (CRC-32) detect bytes that change on the disk after the file's SHA-256 was verified.
 _WRITING = {
     "compression": "zstd",
     "compression_level": 3,
@@ -38,7 +38,7 @@ _WRITING = {
 
 
 class ParquetFile:
-    """A Parquet file being written. Row groups are cut by the rows alone, never by how the tables arrive."""
+    """A Parquet file that is being written. Its row groups depend only on the rows, not on the size of the tables."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class ParquetFile:
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
-        """Append the rows of ``table``, whose columns are those of the schema."""
+        """Append the rows of ``table``, which must have the columns of the schema."""
         self.rows += table.num_rows
         waiting = pa.concat_tables([self._waiting, table])
         while waiting.num_rows >= layout.ROWS_PER_GROUP:
@@ -58,8 +58,8 @@ class ParquetFile:
     def _write_group(self, table: pa.Table) -> None:
         table = table.combine_chunks()
         if table.nbytes > layout.BYTES_PER_GROUP and table.num_rows > 1:
-            # A group of long texts is halved until it is small enough; one row alone may be any size. The halves are
-            # copies: a slice would keep the whole buffers.
+            # A group of long texts is halved until it is small enough. A single row may have any size. The halves are
+            # copied because a slice would keep the whole buffers in memory.
             half = table.num_rows // 2
             for rows in (range(half), range(half, table.num_rows)):
                 self._write_group(table.take(pa.array(rows)))
@@ -67,7 +67,7 @@ class ParquetFile:
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> dict[str, Any]:
-        """Write what is left; returns bytes, rows and SHA-256 as the manifest lists them."""
+        """Write the remaining rows. Return bytes, rows and SHA-256 for the manifest."""
         if self._waiting.num_rows or not self.rows:
             self._write_group(self._waiting)
         self._writer.close()
@@ -75,9 +75,9 @@ class ParquetFile:
 
 
 class SplitWriter:
-    """One split of one config, written as numbered shards of :func:`.layout.rows_per_shard` rows.
+    """Write a split of a config as numbered shards of :func:`.layout.rows_per_shard` rows.
 
-    The number of shards stands in their names, so it is known at :meth:`close` only.
+    A shard's name contains the number of shards. That number is known only at :meth:`close`, which renames the shards.
     """
 
     def __init__(self, release: Path, config: str, split: str, schema: pa.Schema) -> None:
@@ -88,12 +88,12 @@ class SplitWriter:
         self.rows = 0
 
     def adopt(self, path: Path, entry: dict[str, Any]) -> None:
-        """Take a shard that was written elsewhere, where it stays; in the order of the rows."""
+        """Append a shard that was written elsewhere. The original file remains, and :meth:`close` links to it."""
         self._done.append((path, entry))
         self.rows += entry["rows"]
 
     def write(self, table: pa.Table) -> None:
-        """Append the rows of ``table``, whose columns are those of the schema."""
+        """Append the rows of ``table``, which must have the columns of the schema."""
         table, room = table.select(self._schema.names).cast(self._schema), layout.rows_per_shard(self._schema)
         self.rows += table.num_rows
         while table.num_rows:
@@ -105,7 +105,7 @@ class SplitWriter:
                 self._end_shard()
 
     def _shard(self) -> ParquetFile:
-        """The shard being written, under a name of its own until its final name is known."""
+        """Return the shard that is being written. It has a temporary name."""
         if self._file is None:
             path = self._folder / f"{self._split}-{len(self._done):05d}.parquet"
             self._file = ParquetFile(path, self._schema)
@@ -116,7 +116,7 @@ class SplitWriter:
         self._done.append((file.path, file.close()))
 
     def close(self) -> list[FileEntry]:
-        """Write what is left and name the shards; returns their manifest entries. A split of no rows has one shard."""
+        """Write the last shard, rename all shards, return their manifest entries. An empty split has one shard."""
         if self._file or not self._done:
             self._end_shard()
         entries = []
@@ -131,7 +131,10 @@ class SplitWriter:
 
 
 class Draft:
-    """The content of a release on its way: ``stats`` becomes ``stats.json``, ``build`` goes into the manifest."""
+    """The content of a release that is being written.
+
+    ``stats`` is written to ``stats.json``. ``build`` is added to the builds of the manifest.
+    """
 
     def __init__(self, folder: Path, base: Release | None = None) -> None:
         self.folder = folder
@@ -144,7 +147,7 @@ class Draft:
             self.stats |= read_stats(base.path)
             self._builds = list(base.manifest.builds)
             for entry in base.manifest.files:
-                # They say what the base is, and people may have changed them.
+                # The card and the published pages describe the base, and people may have edited them.
                 if entry.path == CARD or is_published(entry.path):
                     continue
                 source, target = base.file(entry), folder / entry.path
@@ -154,38 +157,38 @@ class Draft:
                     self._entries.append(entry)
 
     def writer(self, config: str, split: str) -> SplitWriter:
-        """A writer for one split of one config, in the place of the base's; closed with the draft."""
+        """Return a writer for a split, which replaces the base's split. :meth:`finish` closes the writer."""
         self.drop(config, split)
         writer = SplitWriter(self.folder, config, split, schema_of(config))
         self._writers.append(writer)
         return writer
 
     def write(self, config: str, split: str, tables: Iterable[pa.Table]) -> int:
-        """Write one split from tables of the config's columns; returns its rows."""
+        """Write a split from tables with the config's columns. Return the number of rows."""
         writer = self.writer(config, split)
         for table in tables:
             writer.write(table)
         return writer.rows
 
     def drop(self, config: str, split: str | None = None) -> None:
-        """Leave out a config, or one split of it, of the base."""
+        """Remove a config of the base, or only one of its splits, from the draft."""
         start = f"{config}/" if split is None else f"{config}/{split}-"
         for entry in [entry for entry in self._entries if entry.path.startswith(start)]:
             (self.folder / entry.path).unlink()
             self._entries.remove(entry)
 
     def add_file(self, name: str) -> None:
-        """List a file that was written into the draft by other means (a run) in the manifest."""
+        """Add a file, such as a run, that the caller has written into the draft's folder to the manifest."""
         self._entries = [entry for entry in self._entries if entry.path != name]
         self._entries.append(describe(self.folder, name))
 
     def finish(self) -> None:
-        """Close the writers; write ``stats.json``, card and manifest."""
+        """Close the writers. Write ``stats.json``, the card and the manifest."""
         for writer in self._writers:
             self._entries += writer.close()
         for entry in [entry for entry in self._entries if entry.rows == 0]:
-            # A split of no rows fails its whole config in `datasets`: it is left out.
-            log.warning("%s has no rows and is left out", entry.path)
+            # `datasets` cannot load a config that has an empty split.
+            log.warning("%s has no rows; the split is omitted from the release", entry.path)
             self.drop(*config_and_split(entry.path))
         splits = {config_and_split(entry.path) for entry in self._entries if entry.rows}
         self.stats.pop("label_overlap", None)
@@ -203,7 +206,7 @@ class Draft:
 
 
 def check_release_output(out: Path) -> Path:
-    """The absolute path of a release to write; :class:`InputError` where something else is in its place."""
+    """Return the absolute path of a release to write. Raise :class:`InputError` if ``out`` is not a release."""
     return check_output(out, "a release", MANIFEST)
 
 
@@ -211,11 +214,14 @@ def check_release_output(out: Path) -> Path:
 def draft_release(
     out: Path, build: dict[str, Any] | None = None, base: Release | None = None, work: Path | None = None
 ) -> Iterator[Draft]:
-    """A draft that becomes the release ``out`` when the block ends without an error, and leaves nothing when not.
+    """Yield a draft that becomes the release ``out``, or is deleted if the block raises an error.
 
-    An earlier release there is replaced. ``build``: what the manifest says of this build (``verb``, ``options``,
-    ``sources``); the block may set ``draft.build`` later. ``base``: a release whose configs the new one holds too.
-    ``work``: a folder of :func:`builders.core.folders.work_beside`, where the caller has one already.
+    An earlier release at ``out`` is replaced.
+
+    Args:
+        build: the ``verb``, ``options`` and ``sources`` for the manifest. The block may set ``draft.build`` later.
+        base: a release whose configs are copied into the new release.
+        work: a folder of :func:`builders.core.folders.work_beside`, if the caller already has one.
     """
     out = check_release_output(out)
     with contextlib.nullcontext(work) if work else work_beside(out) as beside:
@@ -230,7 +236,7 @@ def draft_release(
 
 
 def describe_files(files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
-    """(name, path) pairs as the manifest lists sources: name, bytes, SHA-256; each path once."""
+    """Describe (name, path) pairs as sources of the manifest: name, bytes, SHA-256. A repeated path counts once."""
     described: dict[Path, dict[str, Any]] = {}
     for name, path in files:
         if path not in described:

@@ -1,4 +1,4 @@
-"""Judgments of a split in memory, files of hard negatives, and the label overlap of test and training queries."""
+"""Judgments of a split, files of hard negatives, and the label overlap of test and training queries."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from builders.core.typed import json_lines
 from builders.store.layout import QRELS, SETS
 from builders.store.reader import Release
 
-Judged = Mapping[str, Mapping[str, int]]  # by query id, by passage id: the score; above 0 the passage is a positive
+Judged = Mapping[str, Mapping[str, int]]  # query id -> passage id -> score; a score above 0 means positive
 
 
 def read_judged(release: Release, config: str, split: str) -> dict[str, dict[str, int]]:
-    """The judgments of one split of a config of qrels, in its order; none where the release has no such split."""
-    found: dict[str, dict[str, int]] = {}
+    """Return the judgments of a split of a qrels config, in file order. Empty if the release lacks the split."""
+    judged: dict[str, dict[str, int]] = {}
     if (config, split) in release.splits():
         for batch in release.batches(config, split):
             columns = (batch.column(name).to_pylist() for name in ("query-id", "corpus-id", "score"))
             for query, passage, score in zip(*columns, strict=True):
-                found.setdefault(query, {})[passage] = score
-    return found
+                judged.setdefault(query, {})[passage] = score
+    return judged
 
 
 def texts_of_judged(release: Release, judged: Judged) -> dict[str, str]:
-    """The texts of all judged passages, by id; :class:`InputError` where the corpus lacks one."""
+    """Return the texts of all judged passages by id. Raise :class:`InputError` if the corpus lacks a passage."""
     wanted = {passage for scores in judged.values() for passage in scores}
-    found = release.texts("corpus", "corpus", wanted)
-    if missing := wanted - found.keys():
-        raise InputError(f"has no passage {min(missing)!r}, which was judged", path=release.path)
-    return found
+    texts = release.texts("corpus", "corpus", wanted)
+    if missing := wanted - texts.keys():
+        raise InputError(f"the corpus lacks passage {min(missing)!r}, which has a judgment", path=release.path)
+    return texts
 
 
 def joined_passage(docid: str, texts: Mapping[str, str]) -> dict[str, str]:
-    """A passage as joined rows have it; titles are empty, because the benchmark drops them."""
+    """Return a passage in the format of joined rows. The title is empty because the benchmark drops titles."""
     return {"docid": docid, "title": "", "text": texts[docid]}
 
 
 def joined_row(query_id: str, query: str, scores: Mapping[str, int], texts: Mapping[str, str]) -> dict[str, Any]:
-    """A query with its judged passages as a joined row; ``texts``: of the passages, by id."""
-    own = [(joined_passage(each, texts), score > 0) for each, score in scores.items()]
-    positive, negative = ([passage for passage, right in own if right is wanted] for wanted in (True, False))
+    """Return a joined row: a query with its judged passages. ``texts`` maps passage ids to texts."""
+    judged = [(joined_passage(docid, texts), score > 0) for docid, score in scores.items()]
+    positive, negative = ([passage for passage, right in judged if right is wanted] for wanted in (True, False))
     return {"query_id": query_id, "query": query, "positive_passages": positive, "negative_passages": negative}
 
 
 def qrels_table(judged: Judged) -> pa.Table:
-    """Judgments as the rows of a config of qrels."""
+    """Return judgments as rows of a qrels config."""
     rows = [(query, passage, score) for query, scores in judged.items() for passage, score in scores.items()]
     return pa.table([pa.array([row[n] for row in rows], kind) for n, kind in enumerate(QRELS.types)], schema=QRELS)
 
@@ -63,22 +63,23 @@ class _Negatives(msgspec.Struct):
 
 
 def read_negative_ids(path: Path) -> list[tuple[str, list[str], int]]:
-    """(query id, ids of its negatives, number of the line) of every line that `baselines mine` has written.
+    """Read hard negatives from a file of `baselines mine`.
 
-    Raises :class:`InputError` naming the line that is none of these.
+    Returns (query id, ids of the query's negatives, line number) for every line. Raises :class:`InputError` with the
+    number of the first invalid line.
     """
     rows = json_lines(path, _Negatives, 'expected {"query-id": ID, "negative-ids": [ID, ...]}')
-    found = [(row.query, row.negatives, number) for number, row in rows]
-    if not found:
-        raise InputError("is empty; expected hard negatives, JSON lines as `baselines mine` writes them", path=path)
-    return found
+    negatives = [(row.query, row.negatives, number) for number, row in rows]
+    if not negatives:
+        raise InputError("is empty; expected JSON lines with hard negatives from `baselines mine`", path=path)
+    return negatives
 
 
 def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
-    """Test queries that have a positive passage of a training query among their own: number and share.
+    """Return the number and share of test queries that share a positive passage with a training query.
 
-    After Zhan et al. (arXiv 2204.11447): a model has seen the answers of such queries. One shared passage counts; the
-    published script (compute_label_overlap.py) counts from two on.
+    A model has already seen the answers of such queries (Zhan et al., arXiv 2204.11447). One shared passage suffices.
+    The published script (compute_label_overlap.py) requires two.
     """
     if test is None:
         return {"overlapping": None, "overlapping_share": None}
@@ -92,34 +93,39 @@ def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
 def overlaps_with_train(
     splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:
-    """Label overlap of every labelled test split with its set's training split, by ``CONFIG/SPLIT`` of the judgments.
+    """Return the label overlap of every labelled test split with the training split of the same set.
 
-    ``read`` gives the rows of a config's split; ``splits``: those that there are.
+    Args:
+        splits: the (config, split) pairs of the release.
+        read: returns the rows of a (config, split).
+
+    Returns:
+        The figures by ``CONFIG/SPLIT`` of the test judgments.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for config in dict.fromkeys(each.qrels for each in SETS.values()):
+    overlaps: dict[str, dict[str, Any]] = {}
+    for config in dict.fromkeys(part.qrels for part in SETS.values()):
         tests = [split for split in ("dev", "test") if {(config, split), (config, "train")} <= set(splits)]
         train = read(config, "train") if tests else None
         for split in tests:
             test = read(config, split)
-            found[f"{config}/{split}"] = {"test_queries": len(labelled(test)), **label_overlap(train, test)}
-    return found
+            overlaps[f"{config}/{split}"] = {"test_queries": len(labelled(test)), **label_overlap(train, test)}
+    return overlaps
 
 
 def drawn_overlaps(splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]) -> list[dict[str, Any]]:
-    """Label overlap of every set for interpolation and extrapolation with its test queries: a row of figures each.
+    """Return the label overlap of the interpolation and extrapolation sets with their test queries, a row for each.
 
-    Arguments as of :func:`overlaps_with_train`.
+    The arguments are those of :func:`overlaps_with_train`.
     """
     tests = [split for split in ("dev", "test") if ("qrels", split) in splits]
-    found = []
+    pairs = []
     for config, split in splits:
         if config.startswith("restrain-"):
-            found += [(config, "qrels", test) for test in tests]
+            pairs += [(config, "qrels", test) for test in tests]
         elif config.startswith("resttest-") and split != "train" and (config, "train") in splits:
-            found.append((config, config, split))
+            pairs.append((config, config, split))
     rows = []
-    for config, tested, split in found:
+    for config, tested, split in pairs:
         train, test = read(config, "train"), read(tested, split)
         counts = {"train_queries": len(labelled(train)), "test_queries": len(labelled(test))}
         rows.append({"config": config, "test": split, **counts, **label_overlap(train, test)})
@@ -127,12 +133,12 @@ def drawn_overlaps(splits: Collection[tuple[str, str]], read: Callable[[str, str
 
 
 def labelled(qrels: pa.Table) -> list[str]:
-    """The queries with a positive passage, sorted: the lower row is the lower id."""
+    """Return the ids of the queries that have a positive passage, sorted."""
     return sorted(pc.unique(qrels.filter(pc.greater(qrels["score"], 0))["query-id"]).to_pylist())
 
 
 def overlap_table(rows: list[dict[str, Any]]) -> str:
-    """The figures as an aligned table."""
+    """Format the rows of :func:`drawn_overlaps` as an aligned table."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[name.replace("_", " ") for name in names]]
     for row in rows:

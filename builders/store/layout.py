@@ -1,10 +1,10 @@
-"""The release directory: THE table of its sets, configs, splits, columns and ids, from which everything else derives.
+"""The layout of a release directory: the single table of its sets, configs, splits, columns and ids.
 
-Layout: ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.json``, ``manifest.json``. The manifest lists
-every file with its size, rows and SHA-256 and the builds it came from; it holds no times and no machine's paths, so the
-same input and options give the same bytes. It is written last.
+A release has ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.json`` and ``manifest.json``. The manifest
+lists the builds, and every file with its size, rows and SHA-256. It contains no times and no local paths, so the same
+input and options give the same bytes. The manifest is written last.
 
-``dureader_retrieval.py``, which stands alone, repeats the configs; a test holds it equal.
+``dureader_retrieval.py`` imports nothing of this package and repeats the configs. A test compares the two lists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-NAME = "dureader_retrieval"  # whose manifest it is
+NAME = "dureader_retrieval"  # the ``name`` of every manifest
 
 
 def text_id(text: str | bytes | memoryview) -> str:
@@ -27,7 +27,7 @@ def text_id(text: str | bytes | memoryview) -> str:
     return hashlib.md5(text.encode() if isinstance(text, str) else text, usedforsecurity=False).hexdigest()
 
 
-# Columns: BEIR's of corpus, queries and qrels, Tevatron's of joined rows.
+# Columns. Corpus, queries and qrels have BEIR's columns, and joined rows have Tevatron's.
 
 CORPUS = pa.schema({"_id": pa.string(), "title": pa.string(), "text": pa.string()})
 IDS = pa.schema({"_id": pa.string()})
@@ -41,21 +41,21 @@ CROSSLINGUAL_QUERIES = QUERIES.append(pa.field("zh_id", pa.string()))
 CROSSLINGUAL = JOINED.append(pa.field("query_zh", pa.string()))
 
 
-# Sets: what is searched with what, and judged by what.
+# Sets: a corpus, the queries that search it, and their judgments.
 
 
 @dataclass(frozen=True)
 class Set:
-    """The configs that one evaluation set lies in.
+    """The configs of an evaluation set.
 
     Attributes:
-        corpus, queries, qrels: its passages, its queries, its judgments.
-        verb: the command that makes it.
-        joined: by split, the config that joins the three; a set without any has none.
-        table3: the columns of the paper's Table 3, as ``stats.json`` names them, and the split of each.
-        translated: the queries are translations: their ``zh_id`` names the query that ``qrels`` judges.
-        terms: where the texts come from and under which terms, for the card; empty where the card says it anyway.
-        own_terms: they are under another licence than the benchmark.
+        corpus, queries, qrels: the configs of the passages, queries and judgments.
+        verb: the command that makes the set.
+        joined: the config of the joined rows by split; empty if the set has no joined rows.
+        table3: the columns of the paper's Table 3, as ``stats.json`` names them, and the split of each column.
+        translated: True if the queries are translations. Their ``zh_id`` is the query id in ``qrels``.
+        terms: the origin and the licence terms of the texts, for the card; empty for the benchmark's own texts.
+        own_terms: True if the licence differs from the benchmark's.
     """
 
     corpus: str
@@ -73,7 +73,7 @@ SPLITS = ("train", "dev", "test")
 
 
 def _out_of_domain(name: str, terms: str) -> Set:
-    """A set of Section 2.4, whose test split is a column of Table 3."""
+    """Return an out-of-domain set (Section 2.4). Its test split is a column of Table 3."""
     return Set(
         corpus=f"{name}-corpus",
         queries=f"{name}-queries",
@@ -115,12 +115,12 @@ SETS = {
 }
 
 
-# Configs, in the order in which a card lists them. A release need not hold all of them.
+# Configs, in the order of the card. A release may lack some of them.
 
 
 @dataclass(frozen=True)
 class Config:
-    """One config: its name, its columns, its possible splits, its set, and what the card says that it holds."""
+    """A config: its name, its columns, its possible splits, its description on the card, and its set."""
 
     name: str
     columns: pa.Schema
@@ -132,15 +132,16 @@ class Config:
 # SIZE and NUMBER in a name match any size or number. A config's ``about`` repeats the matched text as {}.
 _ANY = {"SIZE": r"([1-9]\d*[KM]?)", "NUMBER": r"([1-9]\d*)"}
 
-# What the quality strategies of Section 2.3 take away, kept so that the effect can be measured (Table 6, Figure 2): the
-# removed training questions with their passages; the development and test questions with and without one of them; the
-# judgments before people corrected them.
+# Configs that measure the effect of the quality strategies of Section 2.3 (Table 6, Figure 2): the removed training
+# questions with their passages; the development and test questions that resemble a removed question, and the other
+# questions; the judgments before people corrected them.
 REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
 
-# What the names of drawn training sets begin with (Zhan et al., 2022): SIZE training questions near to the test
-# questions or far from them; those without one bucket of the questions, tested inside and outside of the others.
+# Name prefixes of the drawn training sets (Zhan et al., 2022). ``restrain-`` has SIZE training questions that are near
+# to the test questions, or far from them. ``resttest-`` trains on all buckets of questions except one. Test queries of
+# that bucket are the split ``extrapolation``, and the other test queries are the split ``interpolation``.
 DRAWN = ("restrain-", "resttest-")
-SAMPLE = "sample-"  # passages: the positives of test questions, others by lot, or others that runs rank high (hard)
+SAMPLE = "sample-"  # ids of passages: positives of test questions, and random or (hard) high-ranked other passages
 
 _PARTS = (
     ("corpus", CORPUS, ("corpus",), "Every passage"),
@@ -177,7 +178,7 @@ CONFIGS = (
 
 @functools.cache
 def _find(name: str) -> tuple[int, Config]:
-    """The position of a config in the table, and its declaration with its own name."""
+    """Return the config's position in :data:`CONFIGS`, and its declaration under its own name."""
     for position, config in enumerate(CONFIGS):
         pattern = config.name.replace("SIZE", _ANY["SIZE"]).replace("NUMBER", _ANY["NUMBER"])
         if found := re.fullmatch(pattern, name):
@@ -186,7 +187,7 @@ def _find(name: str) -> tuple[int, Config]:
 
 
 def config_of(name: str) -> Config:
-    """The declaration of a config; ValueError for a name that is none."""
+    """Return the declaration of a config. Raise ValueError for an unknown name."""
     return _find(name)[1]
 
 
@@ -199,27 +200,26 @@ def is_config(name: str) -> bool:
 
 
 def schema_of(config: str) -> pa.Schema:
-    """The columns of a config; ValueError for a name that is none."""
+    """Return the columns of a config. Raise ValueError for an unknown name."""
     return config_of(config).columns
 
 
 def sort_key(config: str, split: str) -> tuple[int, str, int]:
-    """Sorts configs and their splits as the table has them, however a release was put together."""
+    """Return a sort key that puts configs and their splits in the order of :data:`CONFIGS`."""
     position, found = _find(config)
     return position, config, found.splits.index(split) if split in found.splits else len(found.splits)
 
 
 def config_and_split(path: str) -> tuple[str, str]:
-    """The config and the split of a shard, by its path in the release."""
+    """Return the config and the split of a shard from its path in the release."""
     config, _, name = path.partition("/")
     return config, name.rsplit("-", 3)[0]
 
 
 def set_of(name: str) -> Set:
-    """A set by its name; ValueError for a name that is none.
+    """Return a set by its name. Raise ValueError for an unknown name.
 
-    A config of training questions that were drawn (``restrain-*``, ``resttest-*``) is one, too: the main set, but for
-    its judgments, which are the config's in the splits that it has.
+    A drawn training set (``restrain-*``, ``resttest-*``) is the main set with the judgments of its own config.
     """
     if name in SETS:
         return SETS[name]
@@ -229,33 +229,33 @@ def set_of(name: str) -> Set:
 
 
 def base_set(name: str) -> str:
-    """The set whose questions and passages these are: ``main`` for a config of drawn training questions."""
+    """Return the set that owns the questions and passages: ``main`` for a drawn training set, else ``name``."""
     return "main" if name.startswith(DRAWN) else name
 
 
-# The size of files.
+# Sizes of files and row groups.
 
 ROWS_PER_GROUP = 16_384
-ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages: files are written, and read, in parallel
-_PASSAGES_PER_ROW = 8  # of a split with its passages, for the size of its files: a guess
-BYTES_PER_GROUP = 64 << 20  # a longer group is halved: what a reader has to hold at once
+ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages, so that files are written and read in parallel
+_PASSAGES_PER_ROW = 8  # estimate for joined rows
+BYTES_PER_GROUP = 64 << 20  # longer groups are halved because a reader holds a whole group in memory
 
 
 def rows_per_shard(schema: pa.Schema) -> int:
-    """Rows of each file of a split but its last."""
+    """Return the number of rows of a split's shards. The last shard may have fewer."""
     return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if PASSAGES in schema.types else ROWS_PER_SHARD
 
 
-# The judged splits of a release as tasks of a benchmark on the hub: what ``eval.yaml`` lists and what a model's
-# ``.eval_results/`` names. The hub's leaderboard has one value a model and task, so that a task is one measure of one
-# split of a set. Its format: github.com/huggingface/hub-docs, docs/hub/eval-results.md.
+# Benchmark tasks on the hub. A release lists its tasks in ``eval.yaml``, and a model names them in ``.eval_results/``.
+# The hub's leaderboard shows one value for each model and task. A task is therefore one measure of one split of a set.
+# The format is described in github.com/huggingface/hub-docs, docs/hub/eval-results.md.
 
-# The paper's measures (Section 3.2) and the ends of their tasks' names. Recall@k is a hit rate.
+# The paper's measures (Section 3.2) and the suffixes of their task names. Recall@k is a hit rate.
 MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "recall_at_50"}
 
 
 def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the sets and splits that a release with these (config, split) has test queries and judgments of."""
+    """Yield every (set, split) of dev and test for which the (config, split) pairs have queries and judgments."""
     for name, found in SETS.items():
         for split in ("dev", "test"):
             if (found.queries, split) in splits and (found.qrels, split) in splits:
@@ -263,10 +263,10 @@ def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def part_id(set_name: str, split: str) -> str:
-    """Return the begin of the names of a split's tasks: ``dev``, ``cmedqa_test``."""
+    """Return the prefix of a split's task names, for example ``dev`` or ``cmedqa_test``."""
     return split if set_name == "main" else f"{set_name}_{split}"
 
 
 def task_id(set_name: str, split: str, measure: str) -> str:
-    """Return the name of the task of one of :data:`MEASURES`: ``dev_mrr_at_10``."""
+    """Return the task name for one of :data:`MEASURES`, for example ``dev_mrr_at_10``."""
     return f"{part_id(set_name, split)}_{MEASURES[measure]}"

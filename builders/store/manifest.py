@@ -1,4 +1,4 @@
-"""The content of a release's ``manifest.json`` and ``stats.json``, read and written."""
+"""Read and write a release's ``manifest.json`` and ``stats.json``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from builders.store.layout import MANIFEST
 
 STATS, CARD = "stats.json", "README.md"
 CARD_ZH, EVAL = "README.zh.md", "eval.yaml"
-_PUBLISHED = {CARD_ZH, EVAL, "croissant.json"}  # the last: of releases that earlier versions published
+_PUBLISHED = {CARD_ZH, EVAL, "croissant.json"}  # earlier versions published croissant.json
 
 
 def is_published(path: str) -> bool:
-    """True for files that `publish` makes anew: they describe one release, not another that is made of it."""
+    """True for files that `publish` writes. They describe one release and are not copied to a release made from it."""
     return path in _PUBLISHED or path.startswith("assets/")
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A file that a release was built from: its own name, its size, its SHA-256 (hex)."""
+    """A file from which a release was built: its name, size in bytes, and SHA-256 (hex)."""
 
     name: str
     bytes: Count
@@ -33,7 +33,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """One command that made a part of the release: the verb, its options as JSON values, its sources."""
+    """A command that made a part of the release: the verb, its options as JSON values, its source files."""
 
     verb: str
     options: dict[str, Any] = {}
@@ -41,7 +41,7 @@ class Build(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The files of a release and its builds; no times, no machine's paths."""
+    """The files and builds of a release, without times and local paths."""
 
     name: Literal["dureader_retrieval"]
     format: Literal[1]
@@ -57,12 +57,12 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a release; :class:`InputError` where ``path`` is another's, of another format, or damaged."""
+    """Read a release's manifest. Raise :class:`InputError` if ``path`` is no manifest of this format, or damaged."""
     return read_json(path, Manifest)
 
 
 def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
-    """Write ``manifest.json`` over the shards' ``entries``, the card and the figures, which are in ``release``."""
+    """Write ``manifest.json`` with the shards' ``entries``, the card and ``stats.json`` of the folder ``release``."""
     files = sorted(entries, key=lambda entry: entry.path)
     files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
     content = msgspec.to_builtins(Manifest("dureader_retrieval", 1, list(builds), files))
@@ -70,7 +70,7 @@ def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable
 
 
 class _Stats(msgspec.Struct):
-    """The outline of ``stats.json``; builders put other counts beside these."""
+    """The validated keys of ``stats.json``. Builders may add other counts."""
 
     table3: dict[str, dict[str, float | None]] = {}
     collections: dict[str, dict[str, Any]] = {}
@@ -78,9 +78,9 @@ class _Stats(msgspec.Struct):
 
 
 def read_stats(release: Path) -> dict[str, Any]:
-    """The content of a release's ``stats.json``, everything in it; nothing where there is none.
+    """Return the whole content of a release's ``stats.json``. Empty if the file does not exist.
 
-    :class:`InputError` where it is not as :class:`_Stats` says.
+    Raises :class:`InputError` if a value does not fit :class:`_Stats`.
     """
     try:
         return read_object(release / STATS, _Stats)

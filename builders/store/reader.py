@@ -1,4 +1,4 @@
-"""Reads a release directory."""
+"""Read a release directory, and verify each file before it is read."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from builders.store.shards import wrong_columns, wrong_file
 
 @dataclass(frozen=True)
 class Release:
-    """A release directory, opened: its path and its manifest."""
+    """An opened release directory: its path and its manifest."""
 
     path: Path
     manifest: Manifest
 
     def shards(self, config: str, split: str) -> list[FileEntry]:
-        """The manifest entries of one split, in order; an :class:`InputError` where the release has none."""
+        """Return the manifest entries of a split in order. Raise :class:`InputError` for an unknown config or split."""
         start = f"{config}/{split}-"
-        found = [entry for entry in self.manifest.files if entry.path.startswith(start)]
-        if not found:
+        entries = [entry for entry in self.manifest.files if entry.path.startswith(start)]
+        if not entries:
             have = ", ".join(f"{c}/{s}" for c, s in self.splits()) or "nothing"
             raise InputError(f"has no config {config!r} with a split {split!r}; it has {have}", path=self.path)
-        for number, entry in enumerate(found):
-            if entry.path != (expected := f"{start}{number:05d}-of-{len(found):05d}.parquet"):
+        for number, entry in enumerate(entries):
+            if entry.path != (expected := f"{start}{number:05d}-of-{len(entries):05d}.parquet"):
                 raise InputError(
-                    f"lists {len(found)} shards of {config}/{split}; expected {expected} where it says {entry.path}",
+                    f"lists {len(entries)} shards of {config}/{split}; expected {expected}, found {entry.path}",
                     path=self.path / MANIFEST,
                 )
-        return found
+        return entries
 
     def splits(self) -> list[tuple[str, str]]:
         """Every (config, split) of the release, sorted."""
@@ -48,14 +48,14 @@ class Release:
         return sorted({config_and_split(entry.path) for entry in shards})
 
     def rows(self, config: str, split: str) -> int:
-        """Return the number of rows of a split, once its shards bear it out. Errors as of :meth:`file`."""
-        found = self.shards(config, split)
-        for entry in found:
+        """Return the number of rows of a split after its shards are verified. Raises the errors of :meth:`file`."""
+        entries = self.shards(config, split)
+        for entry in entries:
             self.file(entry)
-        return sum(entry.rows or 0 for entry in found)
+        return sum(entry.rows or 0 for entry in entries)
 
     def place(self, config: str, split: str, row: int) -> str:
-        """The shard of a row of a split, and its row there from 1, for an error about it."""
+        """Return the shard that contains a split's ``row``, and the row's number in it from 1, for an error message."""
         for entry in self.shards(config, split):
             if row < (entry.rows or 0):
                 return f"{self.path / entry.path}, row {row + 1}"
@@ -63,22 +63,22 @@ class Release:
         raise IndexError(row)
 
     def fingerprint(self, config: str, split: str) -> str:
-        """Changes when, and only when, the split's bytes change: the shards' SHA-256, hashed."""
+        """Return a hash of the shards' SHA-256. It changes only if the split's bytes change."""
         return hashlib.sha256("".join(entry.sha256 for entry in self.shards(config, split)).encode()).hexdigest()
 
     def file(self, entry: FileEntry) -> Path:
-        """The path of a file, once it is known to be what its entry says: :class:`InputError` where it is not."""
+        """Verify a file and return its path. Raise :class:`InputError` if it differs from its manifest entry."""
         path = self.path / entry.path
         if fault := wrong_file(path, entry):
             if open_release(self.path).manifest != self.manifest:
                 raise InputError(
-                    "another release took its place while it was read; run the same command again", path=self.path
+                    "another release replaced it while it was read; run the same command again", path=self.path
                 )
             raise InputError(f"{fault}; build the release again", path=path)
         return path
 
     def named(self, name: str) -> Path:
-        """The path of the file of that name; errors as of :meth:`file`, and where the manifest lists none."""
+        """Verify the file ``name`` and return its path. Raise :class:`InputError` if the manifest does not list it."""
         for entry in self.manifest.files:
             if entry.path == name:
                 return self.file(entry)
@@ -86,10 +86,11 @@ class Release:
 
     @contextlib.contextmanager
     def files(self, config: str, split: str) -> Iterator[list[str]]:
-        """The paths of a split's shards, for DuckDB to read inside the block; errors as of :meth:`file`.
+        """Yield the paths of a split's shards for DuckDB to read inside the block. Raises the errors of :meth:`file`.
 
-        Also at its end: DuckDB opens them when it likes, and another release may have taken this one's place.
-        DuckDB verifies no page checksums, so each shard's SHA-256 is computed every time.
+        The shards are verified again at the end of the block. DuckDB opens them at any time during the block, and
+        another release may have replaced this release by then.
+        DuckDB does not verify page checksums, so each shard's SHA-256 is computed every time.
         """
         shards = self.shards(config, split)
         paths = [self.file(entry) for entry in shards]
@@ -103,10 +104,10 @@ class Release:
     def batches(
         self, config: str, split: str, columns: list[str] | None = None, rows: int = layout.ROWS_PER_GROUP
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one split in order, ``rows`` at a time; memory stays at about one row group.
+        """Yield a split in order, in batches of at most ``rows`` rows. At most about one row group is in memory.
 
-        ``columns``: the config's where None; what a later version has more is passed over. Errors as of :meth:`file`,
-        when a shard's turn comes.
+        ``columns`` defaults to the columns of the config. Further columns of later versions are ignored. Raises the
+        errors of :meth:`file` when a shard is opened.
         """
         for entry in self.shards(config, split):
             path = self.file(entry)
@@ -116,56 +117,58 @@ class Release:
                 pa.OSFile(str(path)) as opened,
                 pq.ParquetFile(opened, page_checksum_verification=True) as file,
             ):
-                self.file(entry)  # by now it is open: it stays this one, even if another release takes its place
-                # Parquet has no checksum of the footer, which holds the schema and the number of rows.
-                fault, held = wrong_columns(file.schema_arrow, schema_of(config)), 0
+                self.file(entry)  # verified again, because another release may have replaced the file before the open
+                # Parquet has no checksum for the footer, which contains the schema and the number of rows.
+                fault, count = wrong_columns(file.schema_arrow, schema_of(config)), 0
                 for batch in () if fault else file.iter_batches(batch_size=rows, columns=wanted):
-                    held += batch.num_rows
-                    yield batch.select(names)  # in one order, whatever the file's is
-                if fault or held != entry.rows:
-                    raise pa.ArrowInvalid(fault or f"{held:,} rows where the manifest says {entry.rows or 0:,}")
+                    count += batch.num_rows
+                    yield batch.select(names)  # the file's columns may have another order
+                if fault or count != entry.rows:
+                    raise pa.ArrowInvalid(fault or f"{count:,} rows, but the manifest lists {entry.rows or 0:,}")
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:
-        """One split as a whole: for queries and qrels, not for a corpus of millions. Empty, it has its columns, too."""
-        found = list(self.batches(config, split, columns))
-        return pa.Table.from_batches(found) if found else schema_of(config).empty_table().select(_top(config, columns))
+        """Read a whole split into memory: for queries and qrels, not for a corpus of millions of passages."""
+        if batches := list(self.batches(config, split, columns)):
+            return pa.Table.from_batches(batches)
+        return schema_of(config).empty_table().select(_top(config, columns))
 
     def rows_with(
         self, config: str, split: str, column: str, values: Collection[str], columns: list[str] | None = None
     ) -> Iterator[pa.Table]:
-        """The rows of one split whose ``column`` is one of ``values``, in order.
+        """Yield the rows of a split whose ``column`` has one of ``values``, in order.
 
-        ``columns``: with ``column`` among them; the config's where None. Memory and errors as of :meth:`batches`.
+        ``columns`` must include ``column``, and defaults to the columns of the config. Memory and errors are those of
+        :meth:`batches`.
         """
-        wanted = frozenset(values)  # pyarrow's is_in would hash all of them anew for every batch
+        wanted = frozenset(values)  # pyarrow's is_in would hash all values again for every batch
         for batch in self.batches(config, split, columns) if wanted else ():
-            mask = pa.array([each in wanted for each in batch[column].to_pylist()], pa.bool_())
-            if (found := batch.filter(mask)).num_rows:
-                yield pa.Table.from_batches([found])
+            mask = pa.array([value in wanted for value in batch[column].to_pylist()], pa.bool_())
+            if (rows := batch.filter(mask)).num_rows:
+                yield pa.Table.from_batches([rows])
 
     def texts(self, config: str, split: str, ids: Collection[str] | None = None) -> dict[str, str]:
-        """The texts of a config of passages or queries by id; of ``ids`` alone, as far as it has them, if given."""
-        names, found = ["_id", "text"], dict[str, str]()
+        """Return the texts of passages or queries by id: all texts, or only those of ``ids`` that the split has."""
+        names, texts = ["_id", "text"], dict[str, str]()
         rows = self.batches(config, split, names) if ids is None else self.rows_with(config, split, "_id", ids, names)
         for part in rows:
-            found.update(zip(*(part[name].to_pylist() for name in names), strict=True))
-            if ids is not None and len(found) == len(ids):
-                break  # of millions of passages the rest need not be read
-        return found
+            texts.update(zip(*(part[name].to_pylist() for name in names), strict=True))
+            if ids is not None and len(texts) == len(ids):
+                break  # the remaining passages, perhaps millions, need not be read
+        return texts
 
     def missing(self, config: str, split: str, ids: Collection[str]) -> list[str]:
-        """Those of ``ids`` that a config of passages or queries lacks, sorted. Read are its ids alone."""
+        """Return the ``ids`` that a config of passages or queries lacks, sorted. Only the id column is read."""
         rows = self.rows_with(config, split, "_id", ids, ["_id"])
         return sorted({*ids}.difference(*(table["_id"].to_pylist() for table in rows)))
 
 
 def _top(config: str, columns: list[str] | None) -> list[str]:
-    """The columns of the table that ``columns``, or the fields inside them, are read into."""
+    """Return the top-level columns that contain ``columns``, which may name fields inside lists and structs."""
     return list(dict.fromkeys(name.partition(".")[0] for name in columns or schema_of(config).names))
 
 
 def open_release(path: Path | str) -> Release:
-    """Open a release directory; an :class:`InputError` where ``path`` holds none."""
+    """Open a release directory. Raise :class:`InputError` if ``path`` is not a release."""
     path = Path(path)
     try:
         return Release(path, read_manifest(path / MANIFEST))

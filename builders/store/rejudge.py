@@ -1,4 +1,4 @@
-"""A split judged anew: its qrels, the joined rows and the figures that follow from them, in a draft of a release."""
+"""Replace the judgments of a split in a draft of a release: qrels, joined rows and statistics."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
 
 def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
-    """Put ``judged`` into the place of a split's judgments of the main set.
+    """Replace a split's judgments of the main set with ``judged``, also in the Chinese and English joined rows.
 
-    A passage above 0 is among the positives of its joined row (also of the English one); one of 0 among the negatives,
-    where it is known to be judged. Other negatives stay. Raises :class:`InputError` where the corpus lacks a passage.
+    A passage with a score above 0 becomes a positive of its query's joined row. A passage with score 0 becomes a
+    negative. Other negatives stay. Raises :class:`InputError` if the corpus lacks a judged passage.
     """
     draft.write("qrels", split, [qrels_table(judged)])
     texts = texts_of_judged(base, judged)
@@ -30,7 +30,7 @@ def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
 
 
 def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapping[str, str]) -> Iterator[pa.Table]:
-    """The joined rows of a split with the passages as they are judged now."""
+    """Yield the joined rows of a split with the new judgments."""
     zh_ids: dict[str, str] = {}
     if configs.translated:
         rows = base.table(configs.queries, split)
@@ -39,13 +39,13 @@ def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapp
     for batch in base.batches(config, split):
         columns = {name: batch[name] for name in schema_of(config).names}
         positive, negative = [], []
-        for query, kept in zip(batch["query_id"].to_pylist(), batch["negative_passages"].to_pylist(), strict=True):
+        for query, earlier in zip(batch["query_id"].to_pylist(), batch["negative_passages"].to_pylist(), strict=True):
             scores = judged.get(zh_ids.get(query, query), {})
-            positive.append([joined_passage(each, texts) for each, score in scores.items() if score > 0])
-            refuted = [joined_passage(each, texts) for each, score in scores.items() if score <= 0]
-            known = {each["docid"] for each in kept}
-            kept = [each for each in kept if scores.get(each["docid"], 0) <= 0]
-            negative.append([*kept, *(each for each in refuted if each["docid"] not in known)])
+            positive.append([joined_passage(docid, texts) for docid, score in scores.items() if score > 0])
+            refuted = [joined_passage(docid, texts) for docid, score in scores.items() if score <= 0]
+            known = {passage["docid"] for passage in earlier}
+            earlier = [passage for passage in earlier if scores.get(passage["docid"], 0) <= 0]
+            negative.append([*earlier, *(passage for passage in refuted if passage["docid"] not in known)])
         columns |= {
             "positive_passages": pa.array(positive, PASSAGES),
             "negative_passages": pa.array(negative, PASSAGES),
@@ -54,11 +54,11 @@ def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapp
 
 
 def count_judged(draft: Draft, split: str, queries: Sequence[str], judged: Judged, texts: Mapping[str, str]) -> None:
-    """Put a split's column of Table 3, and its positives a query, into the draft's figures.
+    """Write a split's column of Table 3 and its histogram of positives per query into the draft's statistics.
 
     Args:
-        queries: the texts of all of the split's queries.
-        texts: the texts of the judged passages, by id.
+        queries: the texts of all queries of the split.
+        texts: the texts of the judged passages by id.
     """
     positives = [passage for scores in judged.values() for passage, score in scores.items() if score > 0]
     lengths = LengthCounter(np.array([len(texts[passage]) for passage in positives], np.int64))

@@ -1,7 +1,7 @@
-"""Run files: TREC runs in and out, the official JSON of predictions in.
+"""Read and write TREC run files, and read the official JSON of predictions.
 
-A TREC run has one line per hit, ``query-id Q0 corpus-id rank score tag``: ranks from 1, scores never increasing, ties
-broken by corpus id; gzipped where the name ends in ``.gz``. The official predictions are one JSON object
+A TREC run has one line per hit: ``query-id Q0 corpus-id rank score tag``. Ranks begin at 1, scores never increase, and
+ties are broken by corpus id. A name that ends in ``.gz`` means gzip. The official predictions are one JSON object,
 ``{query id: [passage ids, best first]}``.
 """
 
@@ -39,8 +39,8 @@ from builders.core.typed import json_of
 
 Array = npt.NDArray[Any]
 Hit = tuple[str, float]  # corpus id, score
-_BLOCK = 32 << 20  # bytes that are parsed at a time
-_OTHERS = (BOM, b"\t", b"\r", b"\v", b"\f", b"\0")  # what Arrow drops, blanks beside the space, what no id holds
+_BLOCK = 32 << 20  # bytes parsed at a time
+_OTHERS = (BOM, b"\t", b"\r", b"\v", b"\f", b"\0")  # bytes that Arrow's CSV reader treats differently from _by_line
 _TEXT = {name: pa.large_string() for name in ("query", "corpus", "rank")} | {"q0": pa.large_binary()}
 _TYPES = pa.schema({**_TEXT, "tag": pa.large_binary(), "score": pa.float64()})
 _NAMES = ["query", "q0", "corpus", "rank", "score", "tag"]
@@ -49,13 +49,13 @@ _TABLE = pa.schema({"query": pa.large_string(), "corpus": pa.large_string(), "sc
 
 @dataclass(frozen=True)
 class Columns:
-    """The hits of some queries.
+    """Hits as columns, ordered by query.
 
     Attributes:
-        queries: the queries' ids, each once.
-        counts: how many hits each query has.
-        corpus_ids: Arrow strings: the hits of the first query, best first, then those of the second, and so on.
-        scores: 64-bit floats, one a hit, in the same order.
+        queries: the ids of the queries, without repetition.
+        counts: the number of hits of each query.
+        corpus_ids: Arrow strings: the hits of the first query, best first, then the hits of the second, and so on.
+        scores: a 64-bit float for each hit, in the order of ``corpus_ids``.
     """
 
     queries: Sequence[str]
@@ -64,11 +64,11 @@ class Columns:
     scores: Array
 
     def rankings(self) -> dict[str, list[str]]:
-        """Corpus ids alone, best first, by query id."""
+        """Return corpus ids, best first, by query id."""
         return self._by_query(self.corpus_ids.to_pylist())
 
     def hits(self) -> dict[str, list[Hit]]:
-        """(corpus id, score), best first, by query id."""
+        """Return (corpus id, score) pairs, best first, by query id."""
         return self._by_query(list(zip(self.corpus_ids.to_pylist(), self.scores.tolist(), strict=True)))
 
     def _by_query(self, values: list[Any]) -> dict[str, list[Any]]:
@@ -77,19 +77,19 @@ class Columns:
 
 
 class Run:
-    """The passages retrieved for some queries: dictionaries, made from columns when they are first asked for."""
+    """The passages retrieved for each query. The dictionaries are made from the columns on first use."""
 
     def __init__(self, path: Path, hits: Mapping[str, Sequence[Hit]] | Columns) -> None:
         self.path, self._columns = path, hits if isinstance(hits, Columns) else columns_of([*hits.items()])
 
     @functools.cached_property
     def hits(self) -> dict[str, list[Hit]]:
-        """A query's hits, best first, by its id. A passage may stand there twice."""
+        """(corpus id, score) pairs, best first, by query id. A passage may occur twice."""
         return self._columns.hits()
 
     @functools.cached_property
     def rankings(self) -> dict[str, list[str]]:
-        """Corpus ids alone, best first, by query id."""
+        """Corpus ids, best first, by query id."""
         return self._columns.rankings()
 
 
@@ -99,31 +99,31 @@ def probability(logit: float) -> float:
 
 
 def columns_of(hits: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
-    """(query id, its hits, in order) as columns."""
-    every = [hit for _, own in hits for hit in own]
+    """Convert (query id, hits in order) pairs to columns."""
+    every = [hit for _, ranking in hits for hit in ranking]
     return Columns(
         [query for query, _ in hits],
-        np.array([len(own) for _, own in hits], np.int64),
+        np.array([len(ranking) for _, ranking in hits], np.int64),
         pa.array([corpus for corpus, _ in every], pa.large_string()),
         np.array([score for _, score in every], np.float64),
     )
 
 
 def write_columns(path: Path, parts: Iterable[Columns], tag: str = "dureader_retrieval") -> int:
-    """:func:`write_run` of hits that are columns."""
+    """Write a TREC run from columns, as :func:`write_run` does. Return the number of lines."""
     return write_run(path, (pair for part in parts for pair in part.hits().items()), tag)
 
 
 def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: str = "dureader_retrieval") -> int:
-    """Write a TREC run of (query id, hits in any order) pairs; returns the number of lines.
+    """Write a TREC run from (query id, hits in any order) pairs. Return the number of lines.
 
-    Hits are sorted here, so every run of the project is in the same order. Scores are printed with all their digits:
-    two scores that differ stay different in the file. The file appears when it is whole.
+    Hits are sorted by falling score, then by corpus id. Scores are printed with all digits, so that different scores
+    stay different in the file. The file appears when it is complete.
     """
     lines = 0
     with atomic_text(path) as file:
-        for query, given in rankings:
-            hits = sorted(((corpus, float(score)) for corpus, score in given), key=lambda hit: (-hit[1], hit[0]))
+        for query, ranking in rankings:
+            hits = sorted(((corpus, float(score)) for corpus, score in ranking), key=lambda hit: (-hit[1], hit[0]))
             ids = [query, *(corpus for corpus, _ in hits)]
             if " ".join(ids).split() != ids or not all(math.isfinite(score) for _, score in hits):
                 raise InputError(
@@ -138,24 +138,24 @@ def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: st
 
 
 def read_run(path: Path) -> Run:
-    """Read a TREC run or the official JSON of predictions (told apart by the first character that is not blank).
+    """Read a TREC run or the official JSON of predictions. A file that begins with ``{`` is read as JSON.
 
-    A TREC run is ordered by score, then by its rank column; predictions, which have no scores, get 1/rank.
-    Raises :class:`InputError` naming file and line.
+    The hits of a TREC run are ordered by score, then by the rank column. Predictions have no scores and get 1/rank.
+    Raises :class:`InputError` with file and line.
     """
     if first_character(path) == "{":
-        found = json_of(read_whole(path), dict[str, list[str]], path)
-        for query, passages in found.items():
-            for each in (query, *passages):
-                expect_id(each, path)
-        return Run(path, {query: [(p, 1 / rank) for rank, p in enumerate(ids, 1)] for query, ids in found.items()})
+        predictions = json_of(read_whole(path), dict[str, list[str]], path)
+        for query, passages in predictions.items():
+            for identifier in (query, *passages):
+                expect_id(identifier, path)
+        return Run(path, {q: [(p, 1 / rank) for rank, p in enumerate(ids, 1)] for q, ids in predictions.items()})
     return Run(path, _ordered(_table(path)))
 
 
 def _ordered(table: pa.Table) -> Columns:
-    """A run's hits in order.
+    """Sort a run's hits.
 
-    Queries come in the order of their first lines; hits by falling score, then by rank, then as they stand.
+    Queries are in the order of their first lines. Hits are ordered by falling score, then by rank, then by line.
     """
     queries = table["query"].combine_chunks().dictionary_encode()
     numbers = queries.indices.to_numpy(zero_copy_only=False)
@@ -166,7 +166,7 @@ def _ordered(table: pa.Table) -> Columns:
 
 
 def _table(path: Path) -> pa.Table:
-    """The columns of a TREC run. Only where a block's lines are not plain is it read line by line."""
+    """Read the columns of a TREC run. Arrow parses each block; a block in an unusual format is parsed line by line."""
     tables, number = [], 1
     for block in _blocks(path):
         block = block.removeprefix(BOM) if number == 1 else block
@@ -176,12 +176,12 @@ def _table(path: Path) -> pa.Table:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, gzipped where it ends in ``.gz``, cut at the ends of lines."""
+    """Yield blocks of complete lines of a file. A name that ends in ``.gz`` means gzip."""
     rest = b""
-    found = rereadable(path)
+    source = rereadable(path)
     with (
-        reading(path, damaged="not a whole gzip file"),
-        gzip.open(found) if path.suffix == ".gz" else open(found, "rb") as file,
+        reading(path, damaged="is a damaged or incomplete gzip file"),
+        gzip.open(source) if path.suffix == ".gz" else open(source, "rb") as file,
     ):
         while read := file.read(_BLOCK):
             whole, end, rest = (rest + read).rpartition(b"\n")
@@ -192,8 +192,8 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def _parsed(block: bytes) -> pa.Table | None:
-    """A block whose lines are plain, as this project writes them: six columns with one space between; else None."""
-    if any(each in block for each in _OTHERS):
+    """Parse a block with six columns and single spaces, the format of :func:`write_run`; None for any other format."""
+    if any(other in block for other in _OTHERS):
         return None
     options = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=_NAMES)
     parsing = pyarrow.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False)
@@ -204,7 +204,7 @@ def _parsed(block: bytes) -> pa.Table | None:
         return None
     if any(pc.min(pc.binary_length(table[name])).as_py() == 0 for name in _NAMES if name != "score"):
         return None
-    # Arrow would take 0x10 for a number.
+    # Arrow would parse 0x10 as a number.
     if not (_all(pc.match_substring_regex(table["rank"], "^[0-9]{1,18}$")) and _all(pc.is_finite(table["score"]))):
         return None
     rank = table["rank"].cast(pa.int64())
@@ -216,10 +216,13 @@ def _all(values: pa.ChunkedArray) -> bool:
 
 
 def _by_line(block: bytes, path: Path, first: int) -> pa.Table:
-    """The columns of :func:`_parsed`. Raises :class:`InputError` for the first bad line; ``first``: its number."""
+    """Parse a block line by line into the columns of :func:`_parsed`. ``first`` is the number of its first line.
+
+    Raises :class:`InputError` for the first invalid line.
+    """
     rows = []
     for number, line in enumerate(block.split(b"\n"), first):
-        fields = line.split()  # bytes: ASCII blanks only, an id may hold any other character
+        fields = line.split()  # splits bytes at ASCII white space only, because ids may contain Unicode blanks
         if not fields:
             continue
         if len(fields) != 6:

@@ -1,4 +1,4 @@
-"""The figures of the paper's Table 3 and Section 2.2.2, for what was built."""
+"""The statistics of the paper's Table 3 and Section 2.2.2 for a release."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Where the histograms of a card begin a new bar; the last is open.
+# Lower limits of the bars in a card's histograms. The last bar has no upper limit.
 LENGTH_EDGES = (0, 32, 64, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096)
 POSITIVES_EDGES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50)
 
 
 def round_stat(value: float | None) -> float | None:
-    """Table 3 prints two decimals; four are kept."""
+    """Round to four decimals. Table 3 prints two."""
     return None if value is None else round(float(value), 4)
 
 
 def table3_column(
     queries: int, query_chars: int, judgments: int, passages: LengthCounter
 ) -> dict[str, float | int | None]:
-    """One column of Table 3: a split of the benchmark, or the test split of an out-of-domain set.
+    """Return a column of Table 3: a split of the benchmark, or the test split of an out-of-domain set.
 
-    ``query_chars``: characters (code points) of all queries; ``judgments``: pairs of a query and a positive passage, 0
-    without labels; ``passages``: characters of the positive passages, each as often as it is one.
+    Args:
+        queries: number of queries.
+        query_chars: total characters (code points) of the queries.
+        judgments: number of (query, positive passage) pairs, 0 without labels.
+        passages: characters of the positive passages, counted once for each judgment.
     """
     return {
         "queries": queries,
@@ -36,13 +39,13 @@ def table3_column(
 
 
 class LengthCounter:
-    """Counts lengths, so that mean and median of millions need no list of them."""
+    """Count lengths. Mean and median of millions of passages need no list of their lengths."""
 
     def __init__(self, lengths: npt.NDArray[Any] = np.zeros(0, np.int64)) -> None:  # noqa: B008
         self._counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
     def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
-        """Count ``lengths``, each once, or as often as ``times`` says."""
+        """Count every length of ``lengths`` once, or as often as the same position of ``times`` gives."""
         counts = np.bincount(lengths, times).astype(np.int64)
         if counts.size > self._counts.size:
             self._counts = np.pad(self._counts, (0, counts.size - self._counts.size))
@@ -54,7 +57,7 @@ class LengthCounter:
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """``counts[n]``: how often the length n came."""
+        """The array of counts: ``counts[n]`` is the number of texts with length n."""
         return self._counts
 
     @property
@@ -62,10 +65,10 @@ class LengthCounter:
         return float(np.arange(self._counts.size) @ self._counts) / self.count if self.count else None
 
     def histogram(self, edges: Sequence[int] = LENGTH_EDGES) -> list[dict[str, int | None]]:
-        """Bars ``{"from", "to", "count"}``, both ends included, the first and the last that are not empty at the ends.
+        """Return bars ``{"from", "to", "count"}`` with inclusive limits, without empty bars at the two ends.
 
         Args:
-            edges: where the bars begin, rising from 0; the last has no end (``to`` is None).
+            edges: lower limits of the bars, rising from 0. The last bar has no upper limit (``to`` is None).
         """
         bars: list[dict[str, int | None]] = []
         for low, high in zip(edges, [*edges[1:], None], strict=True):
@@ -75,11 +78,11 @@ class LengthCounter:
         return bars[filled[0] : filled[-1] + 1] if filled else []
 
     def quantile(self, share: float) -> int:
-        """The smallest length that at least ``share`` of all do not exceed."""
+        """Return the smallest length L such that at least ``share`` of all lengths are at most L."""
         return int(np.searchsorted(np.cumsum(self._counts), share * self.count))
 
     def summary(self) -> dict[str, Any]:
-        """A collection's passages and their characters (code points): mean, median, shortest, longest, histogram."""
+        """Return the number of passages and statistics of their characters (code points) for ``stats.json``."""
         present = np.flatnonzero(self._counts)
         return {
             "passages": self.count,
@@ -101,7 +104,7 @@ TABLE3_ROWS = (
 
 
 def table3_text(stats: dict[str, Any]) -> str:
-    """Table 3 of what was built, as aligned text."""
+    """Format Table 3 of a release as aligned text."""
     splits = list(stats["table3"])
     lines = [f"{'':<24}" + "".join(f"{split:>12}" for split in splits)]
     for key, title in TABLE3_ROWS:

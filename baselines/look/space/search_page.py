@@ -1,7 +1,8 @@
-"""Start the search page of a Hugging Face Space, over the folders beside this file.
+"""Start the search page of a Hugging Face Space with the folders beside this file.
 
-`release/`, `model/` with `passages/` (its embeddings), `reranker/`; without a release the embedded sample, without
-models BM25 alone. The Space's variables SPACE_MODEL and SPACE_RERANKER name models on the hub instead.
+The folders are `release/`, `model/` with `passages/` (its embeddings), and `reranker/`. Without a release, the page
+builds the embedded sample. Without models, it searches by BM25 only. The Space's variables SPACE_MODEL and
+SPACE_RERANKER name models on the hub instead.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from builders.core.command import main
 
 
 def words(here: Path) -> list[str]:
-    """The command for what a folder holds."""
+    """Return the command's words for the folders in ``here``."""
     found = ["show", "--serve", "--host", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0")]
     if port := os.environ.get("GRADIO_SERVER_PORT"):
         found += ["--port", port]

@@ -1,0 +1,199 @@
+"""The Python API. docs/python.md has examples. Import the names from ``baselines``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baselines.measure import evaluate as measured
+from baselines.measure.qrels import read_judgments, read_queries, release_qrels
+from builders.core.cache import caches
+from builders.core.errors import InputError
+from builders.core.files import temporary_folder
+from builders.core.hub import check_models, clear_errors
+from builders.core.progress import progress
+from builders.store import reader
+from builders.store.layout import SETS
+from builders.store.runs import Hit, Run, read_run, write_run
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Release(reader.Release):
+    """An open release. ``set``: the evaluation set that is read; main, cmedqa, ccovid or crosslingual."""
+
+    set: str = "main"
+
+    def passages(self) -> Iterator[tuple[str, str]]:
+        """Yield (id, text) of every passage, in the release's order. Memory stays at one row group."""
+        for batch in self.batches(SETS[self.set].corpus, "corpus", ["_id", "text"]):
+            yield from zip(batch["_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
+
+    def queries(self, split: str) -> dict[str, str]:
+        """Return the texts of the queries of a split, by id. Raises :class:`InputError` for an unknown split."""
+        return dict(read_queries(self, split, SETS[self.set].queries))
+
+    def qrels(self, split: str) -> dict[str, dict[str, int]]:
+        """Return query id -> passage id -> relevance. Raises :class:`InputError` for a split without judgments."""
+        return read_judgments(self, SETS[self.set], split)
+
+
+def open_release(path: str | Path, set: str = "main", revision: str | None = None) -> Release:
+    """Open a release directory, or the dataset ORG/NAME of the hub at HF_ENDPOINT, which is fetched into its cache.
+
+    ``set``: the evaluation set. ``revision``: a commit, tag or branch of the dataset. Raises :class:`InputError`.
+    """
+    if set not in SETS:
+        raise InputError(f"no set {set!r}; expected one of {', '.join(SETS)}")
+    if not Path(path).exists() and _REPOSITORY.fullmatch(str(path)):
+        from huggingface_hub import constants, snapshot_download
+
+        try:
+            with clear_errors(str(path), constants.ENDPOINT, "dataset", "download"):
+                path = snapshot_download(str(path), repo_type="dataset", revision=revision)
+        except InputError as error:
+            raise InputError(f"no such directory; the hub at HF_ENDPOINT: {error}", path=path) from error
+    found = reader.open_release(path)
+    return Release(found.path, found.manifest, set)
+
+
+def evaluate(
+    model: object, release: Release | str | Path, split: str = "dev", *, top_k: int = 50, **options: Any
+) -> dict[str, float]:
+    """Measure a model, or a run, by the judgments of a split: return the measures of `baselines evaluate`, fractions.
+
+    ``model``: a run (query id -> passage id -> score, or a file), or a model of :func:`search`, which says more about
+    models, options and errors.
+    """
+    release = release if isinstance(release, Release) else open_release(release)
+    qrels = release_qrels(release, split, release.set)
+    if not isinstance(model, Mapping) and not (isinstance(model, str | Path) and Path(model).is_file()):
+        model, options = search(model, release, split, top_k=top_k, **options), {}
+    means, _ = measured.evaluate(_run_of(model, **options), qrels)
+    return {**means["official"], **means["ir_measures"]}
+
+
+def search(
+    model: object,
+    release: Release | str | Path,
+    split: str = "dev",
+    *,
+    top_k: int = 50,
+    run: object = None,
+    query_prompt: str | None = None,
+    passage_prompt: str | None = None,
+    similarity: str | None = None,
+    batch_size: int | None = None,
+    index: str | Path | None = None,
+    **options: Any,
+) -> dict[str, dict[str, float]]:
+    """Search the passages by the queries of a split: return query id -> passage id -> score, best first.
+
+    Args:
+        model: a name or folder, "bm25", or an own encoder: a function from a list of texts to an array of shape (texts,
+            dimensions), or an object with ``encode_query`` and ``encode_document``, or with ``encode``. With ``run``, a
+            re-ranker: a name or folder, a function from a list of (query, passage) to an array of shape (pairs,), or an
+            object with ``predict``.
+        release: an open release, or the argument of :func:`open_release`.
+        top_k: passages of a query.
+        run: re-rank the passages of this run, a dictionary or a file.
+        query_prompt, passage_prompt: put before every query or passage.
+        similarity: "cosine" or "dot" (default: the model's; cosine for an own function).
+        batch_size: texts or pairs in a call of an own model (default: 256).
+        index: the folder of the index (default: in the user's cache; for an own encoder it is temporary).
+        options: of `baselines run`, `bm25` or `rerank` for a name or folder, such as ``pooling="cls"``.
+
+    Raises:
+        InputError: the release, the model or its output is wrong.
+        TypeError: an unknown option, or an object that is no model.
+    """
+    if similarity not in (None, "cosine", "dot"):
+        raise InputError(f"similarity {similarity!r}; expected cosine or dot")
+    release = release if isinstance(release, Release) else open_release(release)
+    options |= {"query_prompt": query_prompt, "passage_prompt": passage_prompt, "similarity": similarity}
+    options |= {"batch_size": batch_size, "index": Path(index) if index else None}
+    options = {key: value for key, value in options.items() if value is not None}
+    searched = _by_name if isinstance(model, str | Path) else _by_object
+    caches().mkdir(parents=True, exist_ok=True)
+    with temporary_folder(caches()) as folder:
+        hits = searched(model, release, split, top_k, None if run is None else _run_of(run), folder, **options)
+        return {query: dict(sorted(own, key=_best_first)) for query, own in hits}
+
+
+def _by_name(
+    model: Any, release: Release, split: str, top_k: int, run: Run | None, folder: Path, **options: Any
+) -> Iterable[tuple[str, Iterable[Hit]]]:
+    """Search by the verb for a named model, `rerank`, `bm25` or `run`, with the defaults of its options."""
+    from baselines import bm25
+    from baselines.retrieve import rerank
+    from baselines.retrieve import run as any_model
+
+    verb: Any = rerank if run else bm25 if model == "bm25" else any_model
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    known = {each.dest: each.default for each in parser._actions}
+    if unknown := options.keys() - known.keys() | options.keys() & {"out", "tune", "format"}:
+        raise TypeError(f"{model} has no option {', '.join(sorted(unknown))}")
+    options |= {"model": str(model), "release": release.path, "set": release.set, "split": split, "top_k": top_k}
+    args = argparse.Namespace(**known | options | {"run": folder / "first.run", "out": folder / "found.run"})
+    if verb is any_model:
+        check_models(args.model)
+        return any_model.search(args, release)[2]
+    if run:
+        write_run(args.run, run.hits.items())
+    verb.run(args)
+    return read_run(args.out).hits.items()
+
+
+def _by_object(
+    model: Any,
+    release: Release,
+    split: str,
+    top_k: int,
+    run: Run | None,
+    folder: Path,
+    batch_size: int = 256,
+    index: Path | None = None,
+    **settings: Any,
+) -> Iterable[tuple[str, Iterable[Hit]]]:
+    """Search by an own encoder, or re-rank ``run`` by an own re-ranker."""
+    from baselines.retrieve.dense import Own, called
+    from baselines.retrieve.devices import Work, batch_tokens, devices_of
+    from baselines.retrieve.passages import open_passages
+    from baselines.retrieve.settings import ModelSettings
+
+    if unknown := settings.keys() - {"query_prompt", "passage_prompt", "similarity"}:
+        raise TypeError(f"an own model has no option {', '.join(sorted(unknown))}")
+    corpus, queries = SETS[release.set].corpus, release.queries(split)
+    if run is None:
+        device = devices_of(None)[0] if hasattr(model, "similarity_fn_name") else "cpu"
+        work, name = Work((device,), "own", batch_tokens(device)), getattr(model, "__name__", type(model).__name__)
+        encoder = Own(ModelSettings(name, **settings), work, model, batch_size)
+        yield from encoder.hits(release, corpus, index or folder / "index", list(queries.items()), top_k)
+        return
+    passages, prompt = open_passages(release, corpus), settings.get("query_prompt", "")
+    for query, ids in progress(run.rankings.items(), total=len(run.rankings), unit="query", label="rerank"):
+        if query not in queries:
+            raise InputError(f"has a query {query!r} that the split {split!r} lacks", path=run.path)
+        passages.expect(ids := ids[:top_k], run.path)
+        pairs = [(prompt + queries[query], text) for text in passages.texts(passages.rows(ids).tolist())]
+        yield query, zip(ids, called(model, ["predict"], pairs, batch_size, 1).tolist(), strict=True)
+
+
+def _run_of(given: Any) -> Run:
+    """Return a run that is a dictionary, or read the run in a file."""
+    if not isinstance(given, Mapping):
+        return read_run(Path(given))
+    if not all(math.isfinite(score) for own in given.values() for score in own.values()):
+        raise InputError("the run has scores that are no finite numbers")
+    return Run(Path("run"), {query: sorted(own.items(), key=_best_first) for query, own in given.items()})
+
+
+def _best_first(hit: Hit) -> tuple[float, str]:
+    return -hit[1], hit[0]

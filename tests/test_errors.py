@@ -1,4 +1,4 @@
-"""The verb ``errors``: which pairs are analysed, the round that they become, and the tally beside Table 10."""
+"""The verb ``errors``: the drawn pairs, their round, and the tally next to Table 10."""
 
 import json
 from pathlib import Path
@@ -15,10 +15,10 @@ from builders.store.runs import write_run
 
 CHOICES = ERRORS.choices
 CITIES = ("成都", "长沙", "南京", "武汉", "广州", "杭州", "青岛", "昆明")
-# Every question is answered by a passage of its own; the other cities' passages are about another place.
+# Each question has one answer. The passages of other cities are about another place.
 QUESTIONS = [f"{city}地铁几点停运" for city in CITIES]
 ANSWERS = [f"{city}地铁末班车一般在晚上十一点左右，节假日延长一小时。" for city in CITIES]
-COPY = f"答：{ANSWERS[0]}"  # nobody has judged it
+COPY = f"答：{ANSWERS[0]}"  # unjudged
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(path: Path, rank: int = 7, **others: list[str]) -> Path:
-    """A run that has a question's answer at ``rank`` behind the other cities'; ``others``: a city's whole ranking."""
+    """Write a run with the answers at ``rank`` behind other cities. ``others`` sets the whole ranking of a city."""
     rankings = []
     for city, question, answer in zip(CITIES, QUESTIONS, ANSWERS, strict=True):
         texts = others.get(city) or [each for each in ANSWERS if each != answer]
@@ -53,7 +53,7 @@ def pairs(round_: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def round_(release: Path, tmp_path: Path) -> Path:
-    """All eight questions, five errors each."""
+    """A round of eight questions with five errors each."""
     errors(release, write(tmp_path / "a.run"), "--round", tmp_path / "round")
     return tmp_path / "round"
 
@@ -76,7 +76,7 @@ ROTATION = (1, 1, 2, 6, 8)
 
 
 def by_place(round_: Path) -> Any:
-    """Of a query's five passages the first two are entity mismatches, and so on."""
+    """Label a query's five passages by place: the first two are entity mismatches, and so on."""
     places = {pair: number % 5 for number, pair in enumerate(pairs(round_))}
     return lambda row: ROTATION[places[row["query-id"], row["corpus-id"]]]
 

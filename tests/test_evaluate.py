@@ -1,4 +1,4 @@
-"""The measures, also with holes and near-duplicates, against their definitions; the verb as a user sees it."""
+"""The measures, with holes and near-duplicates, against their definitions, and the output of the verb."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ from builders.store.runs import read_run
 
 
 def expected_official(reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, float]:
-    """Lists of 50, a hit is any positive passage in the first k, the mean over every reference query."""
+    """Return the official means: lists of 50, a hit is a positive in the first k, over all reference queries."""
     reciprocal, top1, top50 = 0.0, 0, 0
     for query in reference:
         passages = run[query][:50] if query in run else []
@@ -60,7 +60,7 @@ def expected_others(reference: dict[str, set[str]], run: dict[str, list[str]]) -
 
 
 def measure(folder: Path, reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, Any]:
-    """Through the files: TREC qrels and official predictions."""
+    """Measure through files: TREC qrels and official predictions."""
     lines = [f"{query} 0 {passage} 1\n" for query, passages in reference.items() for passage in sorted(passages)]
     (folder / "qrels").write_text("".join(lines))
     (folder / "run.json").write_text(json.dumps(run))
@@ -68,7 +68,7 @@ def measure(folder: Path, reference: dict[str, set[str]], run: dict[str, list[st
 
 
 def far(position: int, length: int, good: str = "good") -> list[str]:
-    """A list of this length with ``good`` at this position (from 1)."""
+    """Return a list of this length with ``good`` at this position (from 1)."""
     return [good if place == position else f"other{place}" for place in range(1, length + 1)]
 
 
@@ -157,7 +157,7 @@ def test_what_comes_twice_in_a_release_is_one_line_with_its_shard_and_row(tmp_pa
     release = make_release(tmp_path / "release", rows)
     number, rest = divmod(len(rows[place]) - 1, 2)
     last = f"{'/'.join(place)}-{number:05d}-of-{number + 1:05d}.parquet, row {rest + 1}: "
-    if config == "corpus":  # what search, run and every reader of passages by their rows opens
+    if config == "corpus":  # every verb that reads passages by row opens this cache
         with pytest.raises(InputError, match=last):
             open_passages(open_release(release), keep=tmp_path / "keep")
     else:
@@ -166,7 +166,7 @@ def test_what_comes_twice_in_a_release_is_one_line_with_its_shard_and_row(tmp_pa
 
 
 def test_files_that_a_command_line_names_may_be_pipes(tmp_path: Path) -> None:
-    """As of ``evaluate <(zcat RUN)``. Each is longer than a pipe's buffer, and is opened more than once."""
+    """For example ``evaluate <(zcat RUN)``. Each pipe has more than a pipe's buffer, and is opened more than once."""
     (tmp_path / "qrels").write_text("".join(f"q{n} 0 p{n} 1\n" for n in range(9_000)))
     (tmp_path / "run").write_text("".join(f"q{n} Q0 p{n + n % 2} 1 1.0 t\n" for n in range(9_000)))
     pipes = tmp_path / "pipes"
@@ -185,7 +185,7 @@ def test_files_that_a_command_line_names_may_be_pipes(tmp_path: Path) -> None:
 
 def test_no_common_query_is_one_line_and_exit_1(files: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "other.run").write_text("zz Q0 n 1 3 t\n")
-    # The one test of what `python -m baselines` itself returns.
+    # The only test of the exit code of `python -m baselines`.
     done = process("baselines", "evaluate", "--qrels", files[0], tmp_path / "other.run", "--quiet", code=1)
     assert done.stdout == ""
     assert f"{tmp_path / 'other.run'}: no matching query" in done.error
@@ -204,7 +204,7 @@ def write(folder: Path, judged: Reference, lists: Lists) -> tuple[Path, Path]:
 
 
 def measured(folder: Path, judged: Reference, lists: Lists) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the plain figures, those of the holes)."""
+    """Return (plain figures, figures of holes)."""
     files = write(folder, judged, lists)
     qrels, retrieved = read_qrels(files[0]), read_run(files[1])
     plain = evaluate(retrieved, qrels)[0]
@@ -212,7 +212,7 @@ def measured(folder: Path, judged: Reference, lists: Lists) -> tuple[dict[str, A
 
 
 def any_world(seed: int) -> tuple[Reference, Lists]:
-    """Judgments of some passages of few, and lists that hold at most five unjudged ones."""
+    """Random judgments of a few passages, and lists with at most five unjudged passages."""
     draw = random.Random(seed)
     judged: Reference = {}
     lists: Lists = {}
@@ -232,7 +232,7 @@ def positives(judged: Reference) -> dict[str, set[str]]:
 
 
 def judgings(judged: Reference, lists: Lists, query: str) -> Iterator[dict[str, set[str]]]:
-    """The query's positives under every judging of what its list has unjudged."""
+    """Yield the query's positives for all possible labels of the unjudged passages of its list."""
     unjudged = [passage for passage in lists.get(query, []) if passage not in judged[query]]
     for number in range(len(unjudged) + 1):
         for more in itertools.combinations(unjudged, number):
@@ -255,7 +255,7 @@ def test_best_is_the_highest_of_every_judging_and_condensed_lacks_the_unjudged(t
     assert found["best"]["ir_measures"] == pytest.approx(others)
     assert all(value >= 0 for kind in found["residual"].values() for value in kind.values())
     assert found["residual"]["ir_measures"]["AP"] == pytest.approx(others["AP"] - plain["ir_measures"]["AP"])
-    # Condensed lists are the lists without what is unjudged.
+    # Condensed lists have no unjudged passages.
     left = {query: [passage for passage in list_ if passage in judged[query]] for query, list_ in lists.items()}
     expected = expected_official(positives(judged), left)
     assert found["condensed"]["official"] == pytest.approx(
@@ -270,7 +270,7 @@ def test_an_unjudged_passage_is_worth_the_highest_grade_of_its_query(tmp_path: P
     assert found["best"]["ir_measures"]["AP"] == 1.0
 
 
-# Passages of which the first two differ in a blank and a full stop, the third in three characters of fifty.
+# The first two passages differ in a blank and a full stop, the third in three characters of fifty.
 REPORT = "本市去年全年接待游客三千二百万人次，旅游总收入达到四百八十亿元，比上年增长百分之十二点五，再创历史新高"
 COPY = f" {REPORT}。"
 NEAR = f"{REPORT[:-3]}新纪录"
@@ -329,7 +329,7 @@ def test_a_copy_that_people_judged_negative_stays_one(tmp_path: Path) -> None:
 def test_a_chain_of_small_differences_joins_nothing(tmp_path: Path) -> None:
     steps = [REPORT[: len(REPORT) - 4 * number] + OTHERS[1][: 4 * number] for number in range(6)]
     found = result(tmp_path, {steps[0]: 1}, steps[::-1], "--duplicates", "removed")["duplicates"]
-    # The positive leads those that are near it; of the others the highest does, so that no list becomes one passage.
+    # The positive leads its near-duplicates. Among other passages the highest leads, so no list becomes one passage.
     assert found["official"]["recall@1"] == 0.0
     assert 0 < found["repeated@10"] < 1 - 1 / len(steps)
 

@@ -1,4 +1,4 @@
-"""Test passage length control: the rules that the official passages show."""
+"""Passage length control: the rules of the official passages."""
 
 import hashlib
 

@@ -96,7 +96,7 @@ def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
     assert manifest(queries / "manifest.json")["model"]["computed_in"] == "bf16"
     for words, other in ((["--queries", queries], True), (["--model", dual], False)):
         said = call("search", "--passages", passages, "--out", searched, *words)
-        assert ("the passages were encoded in fp32, the queries in bf16" in said) == other
+        assert ("passages are encoded in fp32, queries in bf16" in said) == other
         found = manifest(tmp_path / "s.run.manifest.json")
         assert found["precision"] == {"passages": "fp32", "queries": "bf16" if other else "fp32", "search": "fp32"}
     assert "precision: bf16" in call("rerank", "--run", searched, "--model", cross, "--out", reranked, *of_queries[-2:])

@@ -54,36 +54,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", action="append", metavar="TEXT", help="name of a run in the tables, once per run (default: its path)"
     )
+    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="test for superscripts and groups (default: t)")
     parser.add_argument(
-        "--test",
-        choices=TESTS,
-        default=TESTS[0],
-        help="test that decides on superscripts and groups (default: t)",
-    )
-    parser.add_argument(
-        "--alpha",
-        type=number_between(0.0001, 0.5),
-        default=0.05,
-        metavar="P",
-        help="significance level of the tests (default: 0.05)",
+        "--alpha", type=number_between(0.0001, 0.5), default=0.05, metavar="P", help="test level (default: 0.05)"
     )
     parser.add_argument(
         "--power",
         type=number_between(0.5, 0.99),
         default=0.8,
         metavar="P",
-        help="probability of detecting the smallest detectable difference (default: 0.8)",
+        help="power for the detectable difference (default: 0.8)",
     )
     parser.add_argument(
-        "--resamples",
-        type=whole_number(99),
-        default=TEST_RESAMPLES,
-        metavar="N",
-        help="resamples of the randomisation test (default: 9,999)",
+        "--resamples", type=whole_number(99), default=TEST_RESAMPLES, metavar="N", help="resamples (default: 9,999)"
     )
-    parser.add_argument(
-        "--seed", type=whole_number(0), default=0, metavar="N", help="seed of the randomisation test (default: 0)"
-    )
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of resamples (default: 0)")
     parser.add_argument(
         "--changed", type=whole_number(0), default=3, metavar="N", help="show N changed queries per pair (default: 3)"
     )

@@ -361,7 +361,7 @@ def prompt_of(model: Any, task: str = "") -> str | None:
 
 
 def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Set the prompts of queries and passages. :class:`InputError` for a name that the model has no prompt of."""
+    """Set the prompts of queries and passages. Raises :class:`InputError` for an unknown name of a prompt."""
     query, passage = settings.query_prompt, settings.passage_prompt
     if query is None and settings.prompt_name:
         if settings.prompt_name not in model.prompts:

@@ -54,10 +54,7 @@ class MultiVector(Retriever):
         settings = self.settings
         expect_no(settings, "a late-interaction model", "pooling", "truncate_dim", "normalize", "similarity")
         if kind_of_model(settings) != "multi-vector":  # the library would add a random projection
-            raise InputError(
-                "is no late-interaction model; expected one saved by sentence-transformers or PyLate",
-                path=settings.name,
-            )
+            raise InputError("is no late-interaction model; expected a ColBERT checkpoint", path=settings.name)
         model: MultiVectorEncoder = open_as(MultiVectorEncoder, settings)
         shorten(model, settings)
         check_reading(model, settings)

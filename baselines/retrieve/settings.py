@@ -65,26 +65,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--release": {"type": Path, "required": True, "metavar": "DIR", "help": "release directory"},
     "--split": {"default": "dev", "help": "split of the queries (default: dev)"},
     "--out": {"type": Path, "required": True, "metavar": "RUN", "help": "run to write, gzipped if it ends in .gz"},
-    "--top-k": {
-        "type": whole_number(1),
-        "default": 50,
-        "metavar": "K",
-        "help": "keep the K best passages per query (default: 50)",
-    },
-    "--max-length": {
-        "type": whole_number(4),
-        "metavar": "N",
-        "help": "longest text or pair in tokens (default: the model's limit)",
-    },
-    "--revision": {
-        "default": "",
-        "metavar": "R",
-        "help": "commit, tag or branch of a model on the hub (default: main)",
-    },
-    "--trust-remote-code": {
-        "action": "store_true",
-        "help": "run Python code of the model's repository (default: refuse)",
-    },
+    "--top-k": {"type": whole_number(1), "default": 50, "metavar": "K", "help": "passages per query (default: 50)"},
+    "--max-length": {"type": whole_number(4), "metavar": "N", "help": "longest input in tokens (default: the model's)"},
+    "--revision": {"default": "", "metavar": "R", "help": "commit, tag or branch of a hub model (default: main)"},
+    "--trust-remote-code": {"action": "store_true", "help": "run Python code of the model's repository (default: no)"},
     "--batch-tokens": {
         "type": whole_number(1),
         "metavar": "N",

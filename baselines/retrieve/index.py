@@ -365,14 +365,7 @@ RETRIEVERS = {
 
 
 def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
-    """Return the retriever of a model. The default of ``kind`` is detected from the files. Raises :class:`InputError`.
-
-    ::
-
-      retriever = open_retriever(ModelSettings("BAAI/bge-small-zh-v1.5"), Work(("cpu",), "fp32"))
-      index = retriever.index(release, "corpus", folder)
-      for hits in retriever.search(release, "corpus", index, ["a question", "another"], top_k=50): ...
-    """
+    """Return the retriever of a model. An empty ``kind`` is detected from the files. Raises :class:`InputError`."""
     kind = kind or kind_of_model(settings)
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)

@@ -138,7 +138,7 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
         assert not fetched & {"train.jsonl.gz", "script.py", "dataset_infos.json"}
         for name, said in (
             (C_MTEB, "the copy has corpus, queries; expected rows with their passages, or corpus, queries and qrels"),
-            ("no/body", "there is no dataset no/body"),
+            ("no/body", "has no dataset no/body"),
             (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl"),
         ):
             assert said in build_at(name, code=1).stderr

@@ -117,7 +117,7 @@ def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(peers: Pat
         variables["DUREADER_RETRIEVAL_BASE_URL"] = server.url
         here, there, published = look(peers, alone, variables, f"look_at_all({str(release)!r}, 'org/name', '')")
         assert len(server.requests) == 1
-    assert_shows(here, ROWS, "has no test queries; it has those of train, dev")
+    assert_shows(here, ROWS, "has no test queries; it has queries of train, dev")
     assert json.dumps(there) == json.dumps(here).replace(str(release), "org/name")
     assert_shows(published, rows_of_archive(), "the published archive lacks")
     fetched = {path.split("/")[6] for _, path in hub.requests if "/resolve/" in path}

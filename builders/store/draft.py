@@ -216,12 +216,9 @@ def draft_release(
 ) -> Iterator[Draft]:
     """Yield a draft that becomes the release ``out``, or is deleted if the block raises an error.
 
-    An earlier release at ``out`` is replaced.
-
-    Args:
-        build: the ``verb``, ``options`` and ``sources`` for the manifest. The block may set ``draft.build`` later.
-        base: a release whose configs are copied into the new release.
-        work: a folder of :func:`builders.core.folders.work_beside`, if the caller already has one.
+    An earlier release at ``out`` is replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest,
+    and the block may set ``draft.build`` later. The configs of ``base`` are copied into the new release. ``work`` is a
+    folder of :func:`builders.core.folders.work_beside`, if the caller already has one.
     """
     out = check_release_output(out)
     with contextlib.nullcontext(work) if work else work_beside(out) as beside:

@@ -1,4 +1,4 @@
-"""Show a question with its passages from each run, or serve a search page.
+"""Show a question and its passages by run, or serve a search page.
 
 --query names a question by its id, its text or a part of its text. Without --query, the first question that every run
 answers is shown. Positives are marked. A passage longer than --chars is cut around the terms that it shares with the

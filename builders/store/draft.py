@@ -178,7 +178,7 @@ class Draft:
             self._entries.remove(entry)
 
     def add_file(self, name: str) -> None:
-        """Add a file, such as a run, that the caller has written into the draft's folder to the manifest."""
+        """Add a file of the draft's folder, such as a run, to the manifest."""
         self._entries = [entry for entry in self._entries if entry.path != name]
         self._entries.append(describe(self.folder, name))
 
@@ -206,7 +206,7 @@ class Draft:
 
 
 def check_release_output(out: Path) -> Path:
-    """Return the absolute path of a release to write. Raise :class:`InputError` if ``out`` is not a release."""
+    """Return the absolute path of a release to write. Raise :class:`InputError` if something else exists there."""
     return check_output(out, "a release", MANIFEST)
 
 

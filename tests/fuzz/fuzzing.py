@@ -196,6 +196,7 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
         assert not isinstance(good[0], Done), good[0].stderr
         assert not {*reader.reaches} - reached, "the fuzzer does not come there"
         whole = {path: path.read_bytes() for path in world.rglob("*") if path.is_file()}
+        places = {*tree(home)}
         number = max(1, round((CASES or _FEW) * reader.share))
 
         @settings(
@@ -218,8 +219,9 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
             try:
                 counts["refused"] += _one_case(reader, home, path, good[0])
                 counts["cases"] += 1
-            finally:
-                _remove(world / "out")
+            finally:  # a case that failed leaves nothing for the next case
+                for left in sorted({*tree(home)} - places):
+                    _remove(Path(left))
                 for other, content in whole.items():
                     if not other.is_file() or other.read_bytes() != content:
                         other.write_bytes(content)
@@ -241,7 +243,7 @@ def _one_case(reader: Reader, home: Path, spoiled: Path, good: Any) -> int:
     after = tree(home)
     if reader.makes_good:
         before, after = dict.fromkeys(before, (0, 0)), dict.fromkeys(after, (0, 0))
-    assert after == before, f"left behind or changed: {sorted({*before.items()} ^ {*after.items()})}"
+    assert after == before, f"{error}: left behind or changed: {sorted({*before.items()} ^ {*after.items()})}"
     return code
 
 

@@ -126,7 +126,6 @@ def test_a_link_in_a_checkpoint_is_not_pushed(checkpoint: Path, tmp_path: Path) 
 
 @pytest.fixture
 def dev_run(tmp_path: Path) -> Path:
-    """The first question's passage is second, the other one's is first."""
     path = tmp_path / "de.dev.run"
     ranked = zip(QUESTIONS["dev"], ((0, 4), (5, 4)), strict=True)
     write_run(path, [(md5(q), [(md5(TEXTS[place]), -rank) for rank, place in enumerate(own)]) for q, own in ranked])

@@ -153,7 +153,6 @@ class _Listing(msgspec.Struct):
 
 
 def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
-    """The files that the repository's manifest lists at ``revision``; none where the manifest is not ours."""
     with temporary_folder() as folder:
         path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:

@@ -1,23 +1,23 @@
-"""DuReader-retrieval for the ``datasets`` library: reads and verifies a release directory or the published archive.
+"""Load DuReader-retrieval with the ``datasets`` library, from a release directory or from the published archive.
 
-``python -m builders release --raw PATH --out DIR`` writes a release directory: Parquet shards and a ``manifest.json``
-with the size, the rows and the SHA-256 of each. Three ways give the same rows: the public API alone; by name, on
-datasets 5.x; this file as a script, on 3.x::
+``python -m builders release --raw PATH --out DIR`` writes a release directory. It has Parquet shards, and a
+``manifest.json`` with the size, the rows and the SHA-256 of each shard. Three ways load the same rows: the functions of
+this module, the name of the dataset on datasets 5.x, or this file as a script on datasets 3.x::
 
     import dureader_retrieval
     dureader_retrieval.load_dataset("dev", data_dir="DIR")
     datasets.load_dataset("dureader_retrieval", "dev", data_dir="DIR")
     datasets.load_dataset("path/to/dureader_retrieval.py", "dev", data_dir="DIR", trust_remote_code=True)
 
-A shard is verified right before it is read, streamed or not. A prepared copy in the cache is used only while the
-release is unchanged.
+A shard is verified right before it is read, also when it is streamed. A prepared copy in the cache is used only while
+the release is unchanged.
 
 Without ``data_dir``, the original release's archive (``ARCHIVE``) is downloaded once into the downloads folder of
-``datasets``, verified, and read: corpus, queries, qrels, train and dev. Streaming downloads it first, too. The
-environment variable ``DUREADER_RETRIEVAL_BASE_URL`` names a mirror.
+``datasets``, and verified. It has the configs corpus, queries, qrels, train and dev. Streaming also downloads the whole
+archive first. The environment variable ``DUREADER_RETRIEVAL_BASE_URL`` names a mirror.
 
-From top to bottom: the configs, the builder, the public functions, reading a release, downloading and reading the
-archive, and the registration by name.
+The parts of this file are the configs, the builder, the public functions, reading a release, downloading and reading
+the archive, and the registration by name.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ from datasets.utils._filelock import FileLock
 
 NAME = "dureader_retrieval"
 VERSION = "1.0.0"
-FORMAT = 1  # of manifest.json
+FORMAT = 1  # the format of manifest.json
 HOMEPAGE = "https://github.com/baidu/DuReader/tree/master/DuReader-Retrieval"
 LICENSE = "Apache-2.0"
 DESCRIPTION = (
@@ -70,9 +70,10 @@ CITATION = """\
 """
 
 _TEXT = datasets.Value("string")
-_PASSAGES = [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}]  # a list of records; Sequence would turn it inside out
+_PASSAGES = [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}]  # Sequence would make a record of lists instead
 
-# The original release. A figure that nobody has published is None: the first download's SHA-256 is printed and held to.
+# The original release. Values that nobody has published are None. The SHA-256 of the first download is printed and
+# recorded, and later downloads must have the same SHA-256.
 BASE_URL = "https://dataset-bj.cdn.bcebos.com/"
 ARCHIVE: dict[str, Any] = {
     "url": f"{BASE_URL}qianyan/dureader_retrieval-data.v0.tar.gz",
@@ -81,7 +82,7 @@ ARCHIVE: dict[str, Any] = {
     "sha256": None,
 }
 
-# What a row holds. A shard may hold more columns (a newer release): only these are read.
+# The columns by kind of config. Further columns of a newer release are not read.
 COLUMNS: dict[str, dict[str, Any]] = {
     "corpus": {"_id": _TEXT, "title": _TEXT, "text": _TEXT},
     "ids": {"_id": _TEXT},
@@ -93,40 +94,40 @@ COLUMNS: dict[str, dict[str, Any]] = {
 COLUMNS["crosslingual"] = {**COLUMNS["joined"], "query_zh": _TEXT}
 
 _ALL = ("train", "dev", "test")
-_WHOLE = "queries"  # this config's first split, of the same name, holds the queries of all its splits: see the card
+_WHOLE = "queries"  # the first split of this config has the same name, and contains the queries of all splits
 Declaration = tuple[str, tuple[str, ...], str]
 
 
 def _sampled(name: str) -> Declaration | None:
-    """Return the declaration of a sample of any size or bucket; None for another name."""
+    """Return the declaration of a sample with any size or bucket number; None for other names."""
     if match := re.fullmatch(r"sample-([1-9]\d*[KM]?)(-hard)?", name):
-        others = "others that runs rank high" if match[2] else "others by lot"
-        return "ids", ("corpus",), f"{match[1]} passages: the positives of test questions, {others}"
+        others = "other passages that runs rank high" if match[2] else "random other passages"
+        return "ids", ("corpus",), f"{match[1]} passages: the positives of test questions, and {others}"
     if match := re.fullmatch(r"restrain-([1-9]\d*[KM]?)-(inter|extra)polation", name):
-        where = "near to" if match[2] == "inter" else "far from"
-        return "qrels", ("train",), f"judgments of {match[1]} training questions {where} the test questions"
+        distance = "near to" if match[2] == "inter" else "far from"
+        return "qrels", ("train",), f"judgments of {match[1]} training questions {distance} the test questions"
     if match := re.fullmatch(r"resttest-bucket([1-9]\d*)", name):
-        buckets = f"trained without bucket {match[1]} of the questions, tested inside and outside of the others"
+        buckets = f"judgments to train without bucket {match[1]} of the questions, and to test on all buckets"
         return "qrels", ("train", "interpolation", "extrapolation"), buckets
     return None
 
 
-# Config -> (its columns, the splits it can have in their order, description). A release need not hold all of them, and
-# can hold samples (restrain, resttest, sample) of other sizes than those listed: they load by their name.
+# Config -> (its columns, its possible splits in order, its description). A release may lack some configs. It may also
+# have samples (restrain, resttest, sample) of other sizes, which load by their names.
 CONFIGS: dict[str, Declaration] = {
     "corpus": ("corpus", ("corpus",), "every passage of the collection"),
     "queries": ("queries", _ALL, "every question"),
-    "qrels": ("qrels", _ALL, "which passage answers which question"),
+    "qrels": ("qrels", _ALL, "judgments of (question, passage) pairs"),
     "train": ("joined", ("train",), "training questions with their positive and negative passages"),
     "dev": ("joined", ("dev",), "development questions with their positive passages"),
-    "test": ("joined", ("test",), "test questions; without published labels their lists are empty"),
+    "test": ("joined", ("test",), "test questions with their positive passages (empty lists without labels)"),
     "cmedqa-corpus": ("corpus", ("corpus",), "every passage of the out-of-domain set cMedQA (medical answers)"),
     "cmedqa-queries": ("queries", _ALL, "every question of cMedQA"),
-    "cmedqa-qrels": ("qrels", _ALL, "which passage answers which question of cMedQA"),
+    "cmedqa-qrels": ("qrels", _ALL, "judgments of (question, passage) pairs of cMedQA"),
     "ccovid-corpus": ("corpus", ("corpus",), "every passage of the out-of-domain set cCOVID-News (news articles)"),
     "ccovid-queries": ("queries", _ALL, "every question of cCOVID-News"),
-    "ccovid-qrels": ("qrels", _ALL, "which passage answers which question of cCOVID-News"),
-    "crosslingual-queries": ("crosslingual-queries", _ALL, "every question that is translated, in English"),
+    "ccovid-qrels": ("qrels", _ALL, "judgments of (question, passage) pairs of cCOVID-News"),
+    "crosslingual-queries": ("crosslingual-queries", _ALL, "English translations of the questions"),
     "crosslingual": ("crosslingual", _ALL, "the questions in English and Chinese with their Chinese passages"),
     "train-similar": (
         *("joined", ("train",)),
@@ -134,11 +135,11 @@ CONFIGS: dict[str, Declaration] = {
     ),
     "duplicated": (
         *("queries", ("dev", "test")),
-        "development and test questions that a removed training question is similar to",
+        "development and test questions that resemble a removed training question",
     ),
     "others": (
         *("queries", ("dev", "test")),
-        "development and test questions that no training question is similar to",
+        "development and test questions that resemble no training question",
     ),
     "qrels-before": ("qrels", _ALL, "the judgments before people corrected them"),
     **{
@@ -152,7 +153,7 @@ CONFIGS: dict[str, Declaration] = {
     },
 }
 
-# What the archive holds: config -> split -> file in it.
+# Config -> split -> file in the archive.
 _ROOT = "dureader_retrieval-data"
 _LABELLED = {"train": f"{_ROOT}/train.json", "dev": f"{_ROOT}/dev.json"}
 _ARCHIVED: dict[str, dict[str, str]] = {
@@ -166,53 +167,53 @@ _ARCHIVED: dict[str, dict[str, str]] = {
 # The published number of records in each file of the archive (the paper's Table 3).
 _PUBLISHED = {_ARCHIVED["corpus"]["corpus"]: 8_096_668, _LABELLED["train"]: 86_395, _LABELLED["dev"]: 2_000}
 
-# datasets 3.x copies this file away from the builders.
+# datasets 3.x copies this file to a folder from which the builders cannot be imported.
 _HERE = "" if importlib.util.find_spec("builders") else " (where the project is installed)"
 
-# Where a set comes from that the archive lacks, by the first word of its config.
+# The origin of configs that the archive lacks, by the first word of the config.
 _TEST_ORIGIN = (
-    "the test questions came apart from it (test1.json, test2.json) and their labels were never published: `python -m "
-    f"builders official --archive PATH... --out DIR`{_HERE} puts the questions into a release"
+    "the test questions were published in other files (test1.json, test2.json) without labels; `python -m builders "
+    f"official --archive PATH... --out DIR`{_HERE} puts the questions into a release"
 )
 _ORIGINS = {
     "test": _TEST_ORIGIN,
-    "cmedqa": "it is made from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders add cmedqa --source "
+    "cmedqa": "make it from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders add cmedqa --source "
     f"PATH --out DIR`{_HERE}",
-    "ccovid": "it is made from the files of DataFountain competition 424 by `python -m builders add ccovid --source "
+    "ccovid": "make it from the files of DataFountain competition 424 by `python -m builders add ccovid --source "
     f"PATH --out DIR`{_HERE}",
-    "crosslingual": "it is made from a table of the questions in English by `python -m builders add crosslingual "
+    "crosslingual": "make it from a table of the questions in English by `python -m builders add crosslingual "
     f"--source FILE --release DIR --out DIR`{_HERE}",
     **dict.fromkeys(
-        ("train", "duplicated", "others"),  # of train, the archive lacks `train-similar` alone
-        f"it is told apart in a release by `python -m builders similar`{_HERE}",
+        ("train", "duplicated", "others"),  # "train" stands for train-similar, because the archive has train
+        f"make it from a release by `python -m builders similar`{_HERE}",
     ),
-    "qrels": f"people's corrections of a release's judgments leave it: `python -m builders annotate merge`{_HERE}",
-    "restrain": f"it is sampled from a release by `python -m builders add restrain`{_HERE}",
-    "sample": f"it is drawn from a release's passages by `python -m builders add samples`{_HERE}",
-    "resttest": f"it is sampled from a release by `python -m builders add resttest`{_HERE}",
+    "qrels": f"make it by correcting a release's judgments: `python -m builders annotate merge`{_HERE}",
+    "restrain": f"sample it from a release by `python -m builders add restrain`{_HERE}",
+    "sample": f"draw it from a release's passages by `python -m builders add samples`{_HERE}",
+    "resttest": f"sample it from a release by `python -m builders add resttest`{_HERE}",
 }
 
 _SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
-_HOW = f"`python -m builders release --raw PATH --out DIR`{_HERE} makes one"
+_HOW = f"`python -m builders release --raw PATH --out DIR`{_HERE} makes a release"
 _LARGEST_MANIFEST = 64 << 20  # bytes
 _BLOCK = 1 << 20
-_open = io.open  # datasets puts an open() of its own into this module: it takes "::" in a path for an address
-_BATCH_ROWS = 1024  # a joined row can be 100 kB
+_open = io.open  # datasets replaces open() in this module, and its open() treats "::" in a path as an address
+_BATCH_ROWS = 1024  # a joined row can have 100 kB
 
-_TRIES = 5  # requests in a row that bring nothing
-_PAUSE = 1.0  # seconds before the second of them; doubled with each
-_TIMEOUT = 60.0  # seconds without a byte; the whole may take any time
-_LONGEST_RECORD = 64 << 20  # bytes of one line of JSON
-_LARGEST_CONTENT = 64 << 30  # bytes unpacked; the collection is some 8 GB
+_TRIES = 5  # maximum number of successive requests without a byte
+_PAUSE = 1.0  # seconds before the second request; each further pause is twice as long
+_TIMEOUT = 60.0  # seconds without a byte; the download itself may take any time
+_LONGEST_RECORD = 64 << 20  # bytes of a line of JSON
+_LARGEST_CONTENT = 64 << 30  # bytes after decompression; the collection has about 8 GB
 _MOST_MEMBERS = 1000
-# What reading a damaged tar.gz raises; the last two: numbers that no header has, headers of headers by the thousand.
+# Errors while reading a damaged tar.gz. OverflowError: an impossible number. RecursionError: too many nested headers.
 _BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError)
 
 
 def _declaration(name: str) -> Declaration:
     if declaration := CONFIGS.get(name) or _sampled(name):
         return declaration
-    raise ValueError(f"name a config of {NAME}: {', '.join(CONFIGS)}")
+    raise ValueError(f"unknown config {name!r}; name a config of {NAME}: {', '.join(CONFIGS)}")
 
 
 def _columns(name: str) -> dict[str, Any]:
@@ -220,22 +221,22 @@ def _columns(name: str) -> dict[str, Any]:
 
 
 def _with_whole(config: str, splits: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return the splits with their sources; in ``queries``, a split of all of them comes first."""
+    """Return the splits with their sources. In ``queries``, a split with all queries is added at the beginning."""
     if config != _WHOLE or len(splits) == 1:
         return splits
-    # In the order of their names, as the pattern in the card finds them.
+    # Sorted by name, because the file pattern in the card has this order.
     return {_WHOLE: [source for split in sorted(splits) for source in splits[split]], **splits}
 
 
 class ReleaseError(datasets.exceptions.DatasetGenerationError, ValueError):  # type: ignore[misc]  # datasets is untyped
-    """The release or the archive is damaged, or lacks the config; the message names the file.
+    """The release or the archive is damaged, or lacks the config. The message names the file.
 
-    A DatasetGenerationError, because ``datasets`` hides any other behind "An error occurred while generating".
+    The class is a DatasetGenerationError, because ``datasets`` hides the messages of other errors.
     """
 
 
 class Shard(NamedTuple):
-    """A Parquet file (absolute path), and its entry in the manifest."""
+    """A Parquet file (absolute path) with its manifest entry."""
 
     path: str
     size: int
@@ -244,7 +245,7 @@ class Shard(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A file of the archive: the archive's address and SHA-256, and the file's name in it."""
+    """A file in the archive: the archive's URL and SHA-256, and the file's name in the archive."""
 
     url: str
     sha256: str
@@ -252,24 +253,24 @@ class Member(NamedTuple):
 
 
 class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
-    """One config. ``sources``, by split, is filled in with the config id."""
+    """A config. :meth:`create_config_id` sets ``sources``, the files of each split."""
 
     data_dir: str | None
     sources: dict[str, list[Shard]] | dict[str, list[Member]]
 
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
-        """Name the cache folder after the content: a rebuilt or edited release is prepared anew.
+        """Return a name for the cache folder that depends on the content, so that a changed release is prepared again.
 
-        ``datasets`` calls this as soon as the config is known, so that a wrong ``data_dir`` fails before anything is
-        prepared. The name depends on sizes and times of change, too, because a shard that was edited in place has the
-        same manifest, and must be verified again. While the archive's SHA-256 is unknown, it is downloaded here.
+        ``datasets`` calls this method first, so that a wrong ``data_dir`` fails before any work. The name also depends
+        on the sizes and times of the shards. A shard that was edited in place has the same manifest, and must be
+        verified again. If the archive's SHA-256 is unknown, this method downloads the archive.
         """
-        _declaration(self.name)  # datasets makes a config called "default" up where none is named
+        _declaration(self.name)  # datasets invents a config "default" if the user names no config
         if self.data_files:
             raise ValueError(f"{NAME} reads a release directory: pass data_dir=DIR, not data_files")
         content: list[Any]
         if self.data_dir:
-            # Absolute, for a later change of the working directory and for one cache entry per release.
+            # An absolute path survives a change of the working directory, and gives one cache entry per release.
             self.data_dir = os.path.abspath(os.path.expanduser(os.fspath(self.data_dir)))
             self.sources = _read_manifest(self.data_dir, self.name)
             found = [(shard, _check_size(shard)) for split in self.sources.values() for shard in split]
@@ -292,15 +293,15 @@ def _config(name: str) -> ReleaseConfig:
 
 
 class _Configs(dict[str, ReleaseConfig]):
-    """The configs that are listed; ``get`` knows those of other sizes too."""
+    """The listed configs. ``get`` also returns samples of other sizes."""
 
     def get(self, name: str, default: Any = None) -> Any:
-        # A new one each time: it is filled in with where its rows lie, and the next builder's may lie elsewhere.
+        # A new object for each builder, because a builder stores its own data_dir and sources in the config.
         return _config(name) if name in CONFIGS or _sampled(name) else default
 
 
 class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
-    """Reads one config of a release directory (``data_dir``), or of the published archive without one."""
+    """Read a config of a release directory (``data_dir``), or of the published archive without ``data_dir``."""
 
     VERSION = datasets.Version(VERSION)
     BUILDER_CONFIG_CLASS = ReleaseConfig
@@ -312,7 +313,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         if self.config.data_dir:
             splits = datasets.SplitDict(dataset_name=self.dataset_name)
             for split, shards in self.config.sources.items():
-                # The library compares the rows that it prepared with these.
+                # The library compares the number of prepared rows with num_examples.
                 splits.add(datasets.SplitInfo(name=split, num_examples=sum(shard.rows for shard in shards)))
         return datasets.DatasetInfo(
             description=f"{DESCRIPTION} Config {self.config.name}: {self.config.description}.",
@@ -324,7 +325,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        # A list, so that num_proc processes and streaming workers share the shards out.
+        # datasets distributes the items of a list among num_proc processes and streaming workers.
         return [
             datasets.SplitGenerator(name=split, gen_kwargs={"sources": list(sources)})
             for split, sources in self.config.sources.items()
@@ -365,24 +366,24 @@ def load_dataset(
     keep_in_memory: bool = False,
     **builder_kwargs: Any,
 ) -> Any:
-    """Load one config with the public API of ``datasets`` alone; needs none of its private names.
+    """Load a config. This function uses only the public API of ``datasets``.
 
     Args:
         name: one of ``CONFIGS``.
-        split: "dev", "train[:10%]", ...; all splits of the config, in a dict, where None.
-        data_dir: the release directory; the published archive, downloaded once, where None.
+        split: "dev", "train[:10%]", ...; None for a dict of all splits.
+        data_dir: the release directory; None for the published archive, which is downloaded once.
         streaming: read the shards while iterating, without a copy in the cache.
-        num_proc: how many processes prepare the copy; a split is shared out by its shards.
-        cache_dir, download_mode, keep_in_memory: as in ``datasets.load_dataset``.
+        num_proc: number of processes that prepare the copy. Each process reads some of the shards.
+        cache_dir, download_mode, keep_in_memory: the arguments of ``datasets.load_dataset``.
         builder_kwargs: further arguments of the builder, for example ``features``.
 
     Raises:
         FileNotFoundError: ``data_dir`` is not a release directory.
-        ValueError: no such config or split, or (:class:`ReleaseError`) a shard or an archive that is not what it
-            should be, cannot be downloaded, or lacks the config.
+        ReleaseError: a shard or the archive is damaged, cannot be downloaded, or lacks the config.
+        ValueError: the config or the split does not exist.
     """
     if streaming and num_proc is not None:
-        raise ValueError("streaming=True prepares nothing: leave num_proc out")
+        raise ValueError("num_proc has no effect with streaming=True; remove num_proc")
     builder = DureaderRetrieval(
         config_name=name,
         data_dir=None if data_dir is None else os.fspath(data_dir),
@@ -397,9 +398,10 @@ def load_dataset(
 
 
 def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> dict[str, int | None]:
-    """Return the splits of a config with their rows, by the manifest alone: nothing is loaded or downloaded.
+    """Return the splits of a config with their number of rows from the manifest, without loading any data.
 
-    The rows of the archive are None, because it would have to be read. Raises as :func:`load_dataset`.
+    For the archive, the numbers are None, because counting would require reading the archive. Errors are those of
+    :func:`load_dataset`.
     """
     _declaration(name)
     if data_dir is not None:
@@ -414,7 +416,7 @@ def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> d
 
 
 def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
-    """Return the shards of one config by split, in the declared order of splits."""
+    """Return the shards of a config by split, in the declared order of the splits."""
     path = f"{folder}/manifest.json"
     try:
         status = os.stat(path)
@@ -423,14 +425,14 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
         with pa.OSFile(path) as file:
             content = file.read()
     except OSError:
-        is_there = "holds no manifest.json" if os.access(folder, os.F_OK) else "does not exist"
-        raise FileNotFoundError(f"{folder}: not a release directory (it {is_there}); {_HOW}") from None
+        state = "has no manifest.json" if os.access(folder, os.F_OK) else "does not exist"
+        raise FileNotFoundError(f"{folder}: not a release directory (it {state}); {_HOW}") from None
     numbered: dict[tuple[str, str], dict[int, Shard]] = {}
     totals: dict[tuple[str, str], int] = {}
     try:
         manifest = json.loads(content)
         if manifest["name"] != NAME or manifest["format"] != FORMAT:
-            raise ValueError(f"it says {manifest['name']!r}, format {manifest['format']!r}")
+            raise ValueError(f"found {manifest['name']!r}, format {manifest['format']!r}")
         for entry in manifest["files"]:
             if match := _SHARD.fullmatch(entry["path"]):
                 key = (match[1], match[2])
@@ -443,7 +445,7 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         raise ReleaseError(f"{path}: expected a manifest of {NAME}, format {FORMAT} ({reason}); {_HOW}") from None
-    # A split of no rows is left out: datasets cannot load one, and would fail for the config's other splits too.
+    # Empty splits are skipped, because datasets could not load the other splits of the config either.
     filled = {key: shards for key, shards in numbered.items() if any(shard.rows for shard in shards.values())}
     found = {split: filled[config, split] for split in _declaration(config)[1] if (config, split) in filled}
     if not found:
@@ -453,16 +455,16 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
 
 
 def _check_size(shard: Shard) -> tuple[int, int]:
-    """Compare a shard's size with the manifest's; returns its times of change in nanoseconds."""
+    """Compare a shard's size with the manifest. Return its mtime and ctime in nanoseconds."""
     try:
         status = os.stat(shard.path)
     except OSError as error:
         reason = f"listed in manifest.json, but {error.strerror}"
         raise ReleaseError(f"{shard.path}: {reason}; build or copy the release again") from None
     if status.st_size != shard.size:
-        reason = f"has {status.st_size} bytes where manifest.json says {shard.size}"
+        reason = f"has {status.st_size} bytes, but manifest.json lists {shard.size}"
         raise ReleaseError(f"{shard.path}: {reason}; build or copy the release again")
-    # The time of the inode too: it moves even where a copy or an edit sets the time of the content back.
+    # ctime detects a copy or an edit that restores the old mtime.
     return status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -470,35 +472,35 @@ def _read_shard(shard: Shard, config: str, columns: list[str]) -> Iterator[pa.Ta
     path, declared = shard.path, datasets.Features(_columns(config)).arrow_schema
     _check_size(shard)
     try:
-        # One handle for check and reading: what was checked is what is read, even if the name moves on.
-        # Not open(): datasets puts its own into this module, which takes "::" in a path for an address.
+        # One handle verifies and reads the file, so that a replaced file cannot be read unverified.
+        # pa.OSFile avoids the open() of datasets (see _open).
         with pa.OSFile(path) as file:
             if (sha256 := _digests(file)[0]) != shard.sha256:
-                reason = f"has the SHA-256 {sha256} where manifest.json says {shard.sha256}"
+                reason = f"has the SHA-256 {sha256}, but manifest.json lists {shard.sha256}"
                 raise ReleaseError(f"{path}: {reason}; build or copy the release again")
             file.seek(0)
-            parquet = pq.ParquetFile(file, page_checksum_verification=True)  # it may rot after the SHA-256
+            parquet = pq.ParquetFile(file, page_checksum_verification=True)  # detects damage after the SHA-256 check
             schema = parquet.schema_arrow
             if any(schema.names.count(name) != 1 for name in columns):
                 has = ", ".join(schema.names)
-                raise ReleaseError(f"{path}: expected the columns {', '.join(columns)}; it has {has}")
+                raise ReleaseError(f"{path}: expected the columns {', '.join(columns)}, found {has}")
             for name in columns:
                 if not schema.field(name).type.equals(declared.field(name).type):
-                    kinds = f"{declared.field(name).type}; it is {schema.field(name).type}"
+                    kinds = f"{declared.field(name).type}, found {schema.field(name).type}"
                     raise ReleaseError(f"{path}: expected the column {name} as {kinds}")
             if (rows := parquet.metadata.num_rows) != shard.rows:
-                raise ReleaseError(f"{path}: has {rows} rows where manifest.json says {shard.rows}")
+                raise ReleaseError(f"{path}: has {rows} rows, but manifest.json lists {shard.rows}")
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
-                batch.validate(full=True)  # texts are UTF-8
+                batch.validate(full=True)  # also checks that texts are UTF-8
                 if nulls := [name for name in columns if _holds_null(batch[name])]:
-                    raise ReleaseError(f"{path}: expected no null; the column {nulls[0]} has one")
+                    raise ReleaseError(f"{path}: expected no null, found one in the column {nulls[0]}")
                 yield pa.Table.from_batches([batch])
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise ReleaseError(f"{path}: cannot be read ({error})") from error
 
 
 def _holds_null(array: pa.Array) -> bool:
-    """True if a value is missing, in lists and structs, too."""
+    """True if the array has a null, also inside lists and structs."""
     if pa.types.is_list(array.type):
         inner = [array.flatten()]
     else:
@@ -507,7 +509,7 @@ def _holds_null(array: pa.Array) -> bool:
 
 
 def _digests(file: Any, *others: str) -> list[str]:
-    """The SHA-256 of the rest of a file, and its digests by other algorithms."""
+    """Return the SHA-256 of the rest of a file, followed by its hashes of the algorithms ``others``."""
     digests = [hashlib.new(name) for name in ("sha256", *others)]
     while block := file.read(_BLOCK):
         for digest in digests:
@@ -519,7 +521,7 @@ def _digests(file: Any, *others: str) -> list[str]:
 
 
 class _Places(NamedTuple):
-    """The files of one address: the archive, the part that has arrived, and the note (size, SHA-256, ETag)."""
+    """The local files of a URL: the archive, the incomplete download, and the note (size, SHA-256, ETag)."""
 
     archive: str
     part: str
@@ -529,13 +531,13 @@ class _Places(NamedTuple):
 def _archive_url() -> str:
     base = os.environ.get("DUREADER_RETRIEVAL_BASE_URL") or BASE_URL
     if not base.startswith(("http://", "https://")):
-        raise ReleaseError(f"DUREADER_RETRIEVAL_BASE_URL: expected an http or https address, found {base!r}")
+        raise ReleaseError(f"DUREADER_RETRIEVAL_BASE_URL: expected an http or https URL, found {base!r}")
     return f"{base.rstrip('/')}/{ARCHIVE['url'].removeprefix(BASE_URL)}"
 
 
 def _places(url: str) -> _Places:
     name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}"
-    # Not os.path.join: datasets puts its own into os.path as this module sees it.
+    # os.path.join is avoided, because datasets replaces it in this module.
     path = f"{os.path.abspath(os.path.expanduser(datasets.config.DOWNLOADED_DATASETS_PATH))}/{name}"
     return _Places(path, f"{path}.part", f"{path}.json")
 
@@ -548,7 +550,7 @@ def _lacks(config: str, split: str | None = None) -> str:
 
 def _by_hand(url: str) -> str:
     name = url.rpartition("/")[2]
-    return f"or, with {name} from elsewhere: `python -m builders official --archive FILE --out DIR`{_HERE}"
+    return f"if you have {name}, run `python -m builders official --archive FILE --out DIR`{_HERE}"
 
 
 def _read_note(path: str) -> dict[str, Any]:
@@ -558,9 +560,9 @@ def _read_note(path: str) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise ReleaseError(f"{path}: expected the JSON that was kept with the archive ({error}); delete it") from None
+        raise ReleaseError(f"{path}: expected JSON about the archive ({error}); delete this file") from None
     if not isinstance(note, dict):
-        raise ReleaseError(f"{path}: expected the JSON that was kept with the archive; delete it")
+        raise ReleaseError(f"{path}: expected a JSON object about the archive; delete this file")
     return note
 
 
@@ -573,52 +575,53 @@ def _write_note(path: str, note: dict[str, Any]) -> None:
 
 
 def _fetch(url: str) -> tuple[str, str]:
-    """Return the archive's path and SHA-256; it is downloaded and verified if it is not on this disk yet."""
+    """Return the archive's path and SHA-256. Download and verify the archive if it is not on this disk."""
     places = _places(url)
     try:
         os.makedirs(places.archive.rpartition("/")[0], exist_ok=True)
-        with FileLock(f"{places.archive}.lock"):  # another process waits here and finds it done
+        with FileLock(f"{places.archive}.lock"):  # another process waits here until the download is complete
             sha256 = ARCHIVE["sha256"] or _read_note(places.note).get("sha256")
-            there = _size(places.archive) is not None
-            if not there:
+            exists = _size(places.archive) is not None
+            if not exists:
                 _download(url, places)
-            if not (there and sha256):
-                sha256 = _accept(url, places, places.archive if there else places.part)
+            if not (exists and sha256):
+                sha256 = _accept(url, places, places.archive if exists else places.part)
             return places.archive, sha256
     except OSError as error:
         raise ReleaseError(f"{places.archive}: cannot be written ({error})") from error
 
 
 def _accept(url: str, places: _Places, path: str) -> str:
-    """Verify a downloaded file, note its SHA-256 and give it its name; delete a file that is not the archive."""
+    """Verify a downloaded file, record its SHA-256 and rename it. Delete a file that is not the archive."""
     note = _read_note(places.note)
     pinned = None if ARCHIVE["sha256"] else note.get("sha256")
     try:
         with _open(path, "rb") as file:
             sha256, md5 = _digests(file, "md5")
             for what, found, expected, where in (
-                ("SHA-256", sha256, ARCHIVE["sha256"], "was published"),
-                ("MD5", md5, ARCHIVE["md5"], "was published"),
-                ("SHA-256", sha256, pinned, f"came before (delete {places.note} to accept another)"),
+                ("SHA-256", sha256, ARCHIVE["sha256"], "the published one"),
+                ("MD5", md5, ARCHIVE["md5"], "the published one"),
+                ("SHA-256", sha256, pinned, f"that of an earlier download (delete {places.note} to accept this one)"),
             ):
                 if expected and found != expected:
-                    raise ReleaseError(f"{url}: has the {what} {found} where {expected} {where}; the file was deleted")
+                    reason = f"has the {what} {found}, expected {expected}, {where}"
+                    raise ReleaseError(f"{url}: {reason}; the file was deleted")
             file.seek(0)
             with _Unpacked(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
                 for _ in _members(tar, url):
                     pass
-                for _ in iter(lambda: content.read(_BLOCK), b""):  # to the end, where the checksum of its own stands
+                for _ in iter(lambda: content.read(_BLOCK), b""):  # gzip verifies its own checksum at the end
                     if content.tell() > _LARGEST_CONTENT:
-                        raise ReleaseError(f"{url}: unpacks to more than {_LARGEST_CONTENT} bytes; not used")
+                        raise ReleaseError(f"{url}: unpacks to over {_LARGEST_CONTENT} bytes; the file was deleted")
     except ReleaseError:
         os.unlink(path)
         raise
     except _BROKEN as error:
         os.unlink(path)
-        raise ReleaseError(f"{url}: what arrived is no whole tar.gz ({error}); the file was deleted") from error
+        raise ReleaseError(f"{url}: the download is not a complete tar.gz ({error}); the file was deleted") from error
     if not (ARCHIVE["sha256"] or pinned):
-        kept = f"none was published; this one is kept in {places.note} and later downloads are held to it"
-        print(f"{url}: SHA-256 {sha256} ({kept})", file=sys.stderr, flush=True)
+        recorded = f"nobody published a checksum; recorded in {places.note} to verify later downloads"
+        print(f"{url}: SHA-256 {sha256} ({recorded})", file=sys.stderr, flush=True)
     _write_note(places.note, {"url": url, "bytes": _size(path), "sha256": sha256})
     os.replace(path, places.archive)
     return sha256
@@ -637,9 +640,9 @@ def _size(path: str) -> int | None:
 
 
 def _download(url: str, places: _Places) -> None:
-    """Download the archive, request by request; each resumes where the last one broke off."""
+    """Download the archive. After a broken connection, a new request resumes the download."""
     if datasets.config.HF_DATASETS_OFFLINE:
-        raise ReleaseError(f"{url}: not downloaded yet, and HF_DATASETS_OFFLINE forbids it; {_by_hand(url)}")
+        raise ReleaseError(f"{url}: not downloaded yet, and HF_DATASETS_OFFLINE is set; {_by_hand(url)}")
     most, failures = _size(places.part) or 0, 0
     with datasets.utils.tqdm(desc=url.rpartition("/")[2], unit="B", unit_scale=True) as bar:
         while reason := _receive(url, places, bar):
@@ -647,28 +650,28 @@ def _download(url: str, places: _Places) -> None:
             failures = 0 if size > most else failures + 1
             most = max(most, size)
             if failures == _TRIES:
-                kept = f"{size} bytes are kept, loading again goes on from there" if size else "nothing arrived"
-                raise ReleaseError(f"{url}: {reason}; gave up after {_TRIES} tries in vain ({kept}); {_by_hand(url)}")
+                rest = f"{size} bytes are stored; load again to resume" if size else "no bytes were received"
+                raise ReleaseError(f"{url}: {reason}; gave up after {_TRIES} attempts ({rest}); {_by_hand(url)}")
             time.sleep(min(_PAUSE * 2 ** max(0, failures - 1), 60))
 
 
 def _receive(url: str, places: _Places, bar: Any) -> str | None:
-    """Request the missing bytes once; returns why more are missing, or None when the file is whole.
+    """Send one request for the missing bytes. Return None if the file is complete, else the reason for a retry.
 
-    A failure that no retry can mend is a :class:`ReleaseError`.
+    Raises :class:`ReleaseError` for failures that a retry cannot repair.
     """
     size, note = _size(places.part) or 0, _read_note(places.note)
     if size and size == note.get("bytes"):
         return None
     headers = {"User-Agent": f"{NAME}/{VERSION}", "Accept-Encoding": "identity"}
-    if size and note.get("validator"):  # without one, the rest could be another file's: from the start, then
+    if size and note.get("validator"):  # without a validator, the server may have another file; start again
         headers |= {"Range": f"bytes={size}-", "If-Range": note["validator"]}
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT)
         head = b"" if response.status == 206 else response.read(2)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # what has arrived is not the beginning of it
+        if error.code == 416:  # the stored bytes are not the beginning of the server's file
             _remove(places.part)
         elif error.code < 500 and error.code not in (408, 425, 429):
             raise ReleaseError(f"{url}: HTTP {error.code} {error.reason}; {_by_hand(url)}") from None
@@ -683,14 +686,14 @@ def _receive(url: str, places: _Places, bar: Any) -> str | None:
             span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
             if not span or (int(span[1]), int(span[2])) != (size, note.get("bytes")):
                 _remove(places.part)
-                return "the server sent another part than was asked for"
+                return "the server sent a part that was not requested"
             start, total = size, int(span[2])
         else:
             kind = response.headers.get_content_type()
             if kind == "text/html" or (len(head) == 2 and head != b"\x1f\x8b"):
-                raise ReleaseError(f"{url}: expected a tar.gz, the server sent another thing ({kind}); {_by_hand(url)}")
+                raise ReleaseError(f"{url}: expected a tar.gz, but the server sent {kind}; {_by_hand(url)}")
             if ARCHIVE["bytes"] not in (None, total):
-                raise ReleaseError(f"{url}: has {total} bytes where {ARCHIVE['bytes']} were published")
+                raise ReleaseError(f"{url}: has {total} bytes, expected {ARCHIVE['bytes']}; check the mirror")
         with _open(places.part, "ab" if start else "wb") as file:
             if not start:
                 tag = response.headers.get("ETag") or "W/"
@@ -717,7 +720,7 @@ def _receive(url: str, places: _Places, bar: Any) -> str | None:
 
 
 class _Unpacked(gzip.GzipFile):
-    """Refuses large reads, because an archive may claim any length for a tar header's extension."""
+    """A gzip reader that refuses large reads, because a damaged tar header may declare any length."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= _LONGEST_RECORD:
@@ -726,18 +729,18 @@ class _Unpacked(gzip.GzipFile):
 
 
 def _members(tar: tarfile.TarFile, archive: str) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of an archive; refuses members that could do harm when unpacked."""
+    """Yield the members of an archive. Raise :class:`ReleaseError` for members that are unsafe to unpack."""
     total = 0
     for number, member in enumerate(tar, 1):
         total += member.size
         if re.match(r"[/\\]|[A-Za-z]:", member.name) or ".." in re.split(r"[/\\]", member.name):
-            reason = "has a name outside of its folder"
+            reason = "has a name that leads out of the archive's folder"
         elif not (member.isdir() or (member.isfile() and not member.issparse())):
             reason = "is neither a file nor a folder"
         elif member.size < 0:
-            reason = "has less than no bytes"
+            reason = "has a negative size"
         elif total > _LARGEST_CONTENT or number > _MOST_MEMBERS:
-            reason = f"brings the archive to more than {_LARGEST_CONTENT} bytes or {_MOST_MEMBERS} files"
+            reason = f"exceeds the limits of {_LARGEST_CONTENT} bytes and {_MOST_MEMBERS} files in an archive"
         else:
             yield member
             continue
@@ -745,15 +748,15 @@ def _members(tar: tarfile.TarFile, archive: str) -> Iterator[tarfile.TarInfo]:
 
 
 def _read_member(source: Member, config: str, columns: list[str]) -> Iterator[pa.Table]:
-    """Yield the rows of a config from one file of the archive, in the file's order."""
+    """Yield the rows of a config from a file of the archive, in file order."""
     path, _ = _fetch(source.url)
     schema = datasets.Features(_columns(config)).arrow_schema
     try:
         with _open(path, "rb") as file:
             if (sha256 := _digests(file)[0]) != source.sha256:
                 os.unlink(path)
-                reason = f"has the SHA-256 {sha256} where {source.sha256} was downloaded"
-                raise ReleaseError(f"{path}: {reason}; the file was deleted, load again to download it")
+                reason = f"has the SHA-256 {sha256}, expected {source.sha256}"
+                raise ReleaseError(f"{path}: {reason}; the file was deleted; load again to download it")
             file.seek(0)
             with _Unpacked(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
                 names = []
@@ -762,7 +765,7 @@ def _read_member(source: Member, config: str, columns: list[str]) -> Iterator[pa
                     if names[-1] == source.name and (opened := tar.extractfile(member)):
                         break
                 else:
-                    raise ReleaseError(f"{path}: holds no {source.name}; it has {', '.join(names[:9])}")
+                    raise ReleaseError(f"{path}: has no {source.name}; found {', '.join(names[:9])}")
                 rows = _rows(io.BufferedReader(opened, _BLOCK), f"{path}: {source.name}", config)  # type: ignore[arg-type]
                 count = 0
                 while batch := list(itertools.islice(rows, _BATCH_ROWS)):
@@ -777,7 +780,7 @@ def _read_member(source: Member, config: str, columns: list[str]) -> Iterator[pa
 
 
 def _rows(file: io.BufferedReader, where: str, config: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a config; ids stay as they are."""
+    """Yield the rows of a config with the archive's ids."""
     is_corpus = config == "corpus"
     expected = "{paragraph_id, paragraph_text}"
     if not is_corpus:
@@ -808,12 +811,12 @@ def _string(record: Any, key: str) -> str:
         raise TypeError(f"found {type(record).__name__}")
     if not isinstance(value := record[key], str):
         raise TypeError(f"{key} is {type(value).__name__}")
-    value.encode()  # half a surrogate pair is valid JSON, but no text
+    value.encode()  # raises for half a surrogate pair, which JSON allows
     return value
 
 
 def _records(file: io.BufferedReader, where: str) -> Iterator[tuple[int, Any]]:
-    """Yield (line, value) of JSON lines, or of one object ``{"data": [...]}``, in constant memory."""
+    """Yield (line, value) of JSON lines, or of an object ``{"data": [...]}``, in constant memory."""
     if opening := re.match(rb'\s*\{\s*"data"\s*:\s*\[', file.peek(64)):
         yield from _wrapped_records(file, where, opening.end())
         return
@@ -839,7 +842,7 @@ def _wrapped_records(file: io.BufferedReader, where: str, opening: int) -> Itera
         try:
             value, end = parse(text, start.end() if start else len(text))
         except (ValueError, RecursionError) as error:
-            # Cut off, the end, or wrong: more text tells.
+            # The text is cut off, at its end, or invalid. Reading more text shows the case.
             try:
                 block = stream.read(_BLOCK) if len(text) - at < _LONGEST_RECORD else ""
             except UnicodeDecodeError as wrong:
@@ -849,10 +852,10 @@ def _wrapped_records(file: io.BufferedReader, where: str, opening: int) -> Itera
             elif re.fullmatch(r"\s*\]\s*\}\s*", text[at:]):
                 return
             else:
-                reason = f"expected JSON objects between commas, and ]}} at the end ({error})"
+                reason = f"expected JSON objects separated by commas, and ]}} at the end ({error})"
                 raise ReleaseError(f"{where}, line {line}: {reason}") from None
             continue
-        assert start is not None  # without one, nothing was parsed
+        assert start is not None  # parse succeeded only if start matched
         line += text.count("\n", at, start.end())
         yield line, value
         line += text.count("\n", start.end(), end)
@@ -860,7 +863,7 @@ def _wrapped_records(file: io.BufferedReader, where: str, opening: int) -> Itera
 
 
 def _source_hash() -> str:
-    """Return the hash of this file for the cache path, so that each version prepares its own copy."""
+    """Return the hash of this file for the cache path, so that each version of this file has its own cache."""
     with pa.OSFile(__file__) as file:
         return hashlib.sha256(file.read()).hexdigest()
 
@@ -868,22 +871,22 @@ def _source_hash() -> str:
 def _register() -> None:
     """Let ``datasets.load_dataset("dureader_retrieval", ...)`` find this module on datasets 5.x.
 
-    5.x runs no scripts, and has no public way to add a builder by name: this adds to its table of packaged modules.
-    The stock factory of such modules lists every file below the working directory and puts what it finds into the
-    cache key (and fails where it finds nothing), so it is replaced, for our name only.
+    datasets 5.x runs no scripts and has no public function to register a builder. This function therefore adds the
+    module to the private table of packaged modules. It also replaces the factory of such modules, only for this name.
+    The original factory lists every file below the working directory for the cache key, and fails in an empty folder.
     """
     major = int(datasets.__version__.split(".")[0])
     if major < 4 or __name__ != NAME:
-        return  # 3.x runs this file as a script, from a copy under another name
+        return  # datasets 3.x runs this file as a script, from a copy under another name
     try:
         if major != 5:
-            raise ImportError(f"made for datasets 5.x, found {datasets.__version__}")
+            raise ImportError(f"expected datasets 5.x, found {datasets.__version__}")
         from datasets.data_files import DataFilesDict
         from datasets.load import _PACKAGED_DATASETS_MODULES as modules
         from datasets.load import DatasetModule, PackagedDatasetModuleFactory
     except ImportError as error:
         warnings.warn(
-            f'datasets.load_dataset("{NAME}") is not available ({error}); {NAME}.load_dataset is', stacklevel=2
+            f'datasets.load_dataset("{NAME}") is not available ({error}); use {NAME}.load_dataset', stacklevel=2
         )
         return
     registered = NAME in modules
@@ -902,7 +905,7 @@ def _register() -> None:
         def get_module(self) -> Any:
             if self.name != NAME:
                 return super().get_module()
-            # Empty, not None: load_dataset_builder takes None for "neither files nor a directory".
+            # load_dataset_builder fails for None, so the dict is empty.
             kwargs = {"data_files": DataFilesDict(), "dataset_name": NAME}
             return DatasetModule(*modules[NAME], kwargs)
 

@@ -1,19 +1,21 @@
-"""DuReader-retrieval for the ``ir_datasets`` library: importing this module registers its ids there.
+"""Register DuReader-retrieval in the ``ir_datasets`` library. Importing this module registers the ids.
 
 ::
 
     import dureader_retrieval_ir
     import ir_datasets
 
-    dureader_retrieval_ir.register("DIR")  # a release directory, or ORG/NAME on a hub; without it: the archive
+    dureader_retrieval_ir.register("DIR")  # a release directory, or ORG/NAME on a hub; default: the archive
     dev = ir_datasets.load("dureader-retrieval/dev")
 
-The ids: ``dureader-retrieval`` (passages), ``/train``, ``/dev``, ``/test``; the same below ``/cmedqa``, ``/ccovid`` and
-``/crosslingual`` (English queries, Chinese passages). Nothing is read or downloaded before it is asked for. Where the
-rows come from is said by :func:`register`, or by the environment variable ``DUREADER_RETRIEVAL_RELEASE``; else the
-original release's archive is downloaded once. All of it goes through ``dureader_retrieval``, which checks every file.
+The ids are ``dureader-retrieval`` (only passages), ``dureader-retrieval/train``, ``/dev`` and ``/test``. The same ids
+exist below ``/cmedqa``, ``/ccovid`` and ``/crosslingual`` (English queries, Chinese passages). Data are read and
+downloaded on first use. Their source is the argument of :func:`register`, else the environment variable
+``DUREADER_RETRIEVAL_RELEASE``, else the original release's archive, which is downloaded once. All files are verified by
+``dureader_retrieval``.
 
-The library's command line with these ids: ``python -m dureader_retrieval_ir list``, ``export``, ``lookup``.
+The library's command line with these ids is ``python -m dureader_retrieval_ir`` with ``list``, ``export`` or
+``lookup``.
 """
 
 import os
@@ -34,7 +36,7 @@ from dureader_retrieval import ReleaseError
 NAME = "dureader-retrieval"
 VARIABLE = "DUREADER_RETRIEVAL_RELEASE"
 SPLITS = ("train", "dev", "test")
-# What an id stands for: the configs of its passages, queries and judgments.
+# Set of an id -> the configs of its passages, queries and judgments.
 SETS = {
     "": ("corpus", "queries", "qrels"),
     "cmedqa": ("cmedqa-corpus", "cmedqa-queries", "cmedqa-qrels"),
@@ -44,9 +46,9 @@ SETS = {
 _HUB = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
-# No `from __future__ import annotations` here: the library's exporters look at the types of these fields.
+# This module lacks `from __future__ import annotations`, because the library's exporters read the types of the fields.
 class TranslatedQuery(NamedTuple):
-    """A query in English; ``zh_id`` is the id of the Chinese one that it translates."""
+    """An English query. ``zh_id`` is the id of the Chinese query that it translates."""
 
     query_id: str
     text: str
@@ -60,58 +62,58 @@ class Source:
     """The source of rows: a release directory, ORG/NAME (or ORG/NAME@REVISION) on a hub, or the archive (empty)."""
 
     def __init__(self, release: str) -> None:
-        self.datasets: list[_Declared] = []  # what is registered of it
+        self.datasets: list[_Declared] = []  # the registered datasets of this source
         self.place(release)
 
     def place(self, release: str) -> None:
-        """Take everything from there from now on."""
-        found = None if os.path.exists(release) else _HUB.fullmatch(release)
-        self.release, self._repo, self._revision = release, found and found[1], found and found[2]
+        """Change the source, and drop cached parts of the old source."""
+        match = None if os.path.exists(release) else _HUB.fullmatch(release)
+        self.release, self._repo, self._revision = release, match and match[1], match and match[2]
         self._parts: dict[tuple[str, str], list[Any]] = {}
         self._docs: dict[str, _Docs] = {}
         for dataset in self.datasets:
             dataset.forget()
 
     def _folder(self, config: str = "") -> str | None:
-        """The release directory with this config, fetched from the hub where it lies there; None for the archive."""
+        """Return the release directory, after fetching ``config`` if the release is on a hub. None for the archive."""
         if not self._repo:
             return self.release or None
         from huggingface_hub import snapshot_download
 
         wanted = ["manifest.json", *([f"{config}/*"] if config else [])]
         path = snapshot_download(self._repo, repo_type="dataset", revision=self._revision, allow_patterns=wanted)
-        self._revision = os.path.basename(path)  # a commit: whatever is fetched later belongs to what is here
+        self._revision = os.path.basename(path)  # the commit, so that later files come from the same commit
         return str(path)
 
     def rows(self, config: str, split: str, streaming: bool = False) -> Any:
-        """The rows of a split, checked; prepared in the cache of ``datasets`` unless they are streamed."""
+        """Return the verified rows of a split. They are prepared in the cache of ``datasets`` unless streamed."""
         folder = self._folder(config)
         return dureader_retrieval.load_dataset(config, split, data_dir=folder, streaming=streaming)
 
     def count(self, config: str, split: str) -> int | None:
-        """Return the number of rows of a split, by the manifest; None where only the archive would tell."""
+        """Return the number of rows of a split from the manifest; None for the archive."""
         return self.splits(config)[split]
 
     def splits(self, config: str) -> dict[str, int | None]:
         return dureader_retrieval.splits_of(config, data_dir=self._folder())
 
     def version(self, config: str) -> str:
-        """A name for a config's rows, another one after every change of them."""
-        found = dureader_retrieval.DureaderRetrieval.builder_configs[config]
-        found.data_dir = self._folder(config)
-        return str(found.create_config_id({}))
+        """Return a name for a config's rows that changes with the rows."""
+        builder_config = dureader_retrieval.DureaderRetrieval.builder_configs[config]
+        builder_config.data_dir = self._folder(config)
+        return str(builder_config.create_config_id({}))
 
     def parts(self, dataset_id: str, set_name: str, split: str) -> list[Any]:
-        """Return the parts of an id that the source has: a split without labels has no qrels.
+        """Return the handlers of an id: passages, queries, and qrels if the split has labels.
 
-        Raises :class:`ReleaseError` where there is nothing of it.
+        Raises :class:`ReleaseError` if the source lacks the passages or the queries.
         """
         if (set_name, split) not in self._parts:
             try:
                 handlers = self._handlers(set_name, split)
             except ReleaseError as error:
-                where = "" if self.release else f" (here: {VARIABLE}=DIR, or register(DIR))"
-                raise ReleaseError(f"{dataset_id}: {error}{where}") from None
+                advice = "" if self.release else f" (set {VARIABLE}=DIR, or call register(DIR))"
+                raise ReleaseError(f"{dataset_id}: {error}{advice}") from None
             dataset = Dataset(*handlers)
             self._parts[set_name, split] = [MetadataComponent(dataset_id, dataset, _Counts(dataset)), dataset]
         return self._parts[set_name, split]
@@ -120,13 +122,13 @@ class Source:
         corpus, queries, qrels = SETS[set_name]
         self.splits(corpus)
         if corpus not in self._docs:
-            self._docs[corpus] = _Docs(self, corpus)  # one for all ids: the library asks which share their passages
+            self._docs[corpus] = _Docs(self, corpus)  # ids share this object, so that the library sees equal passages
         handlers: list[Any] = [self._docs[corpus]]
         if split:
             translated = set_name == "crosslingual"
-            if split not in (found := self.splits(queries)):
-                own = ", ".join(each for each in found if each != "queries")  # which are those of all
-                lacks = f"{self.release}: has no {split} queries; it has those of {own}"
+            if split not in (known := self.splits(queries)):
+                names = ", ".join(name for name in known if name != "queries")  # "queries" has all queries
+                lacks = f"{self.release}: has no {split} queries; it has queries of {names}"
                 raise ReleaseError(lacks if self.release else dureader_retrieval._lacks(queries, split))
             handlers.append(_Queries(self, queries, split, translated))
             if split in self._splits_if_any(qrels):
@@ -136,12 +138,12 @@ class Source:
     def _splits_if_any(self, config: str) -> dict[str, int | None]:
         try:
             return self.splits(config)
-        except ReleaseError:  # the manifest has been read before: the config is not there
+        except ReleaseError:  # the manifest was valid before, so the config is missing
             return {}
 
 
 class _Counts:
-    """Tells the library, which has a list of counts for its own datasets, those of ours."""
+    """Return counts for this project's datasets. The library lists only the counts of its own datasets."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -155,7 +157,7 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
         self._source, self._config = source, config
 
     def _rows(self) -> Iterator[Any]:
-        # Streamed: the library's own store keeps a copy, a second one would be in vain.
+        # Streamed, because the library stores its own copy of the passages.
         for row in self._source.rows(self._config, "corpus", streaming=True):
             yield GenericDoc(row["_id"], row["text"])
 
@@ -211,7 +213,7 @@ class _Queries(BaseQueries):  # type: ignore[misc]
 
 
 class _Qrels(BaseQrels):  # type: ignore[misc]
-    """Judgments; with ``translations``, those of the queries that they translate, under their own ids."""
+    """Judgments of Chinese queries. ``translations``, if given, replace the Chinese queries' ids by their own."""
 
     def __init__(self, source: Source, config: str, split: str, translations: _Queries | None) -> None:
         self._source, self._place, self._translations = source, (config, split), translations
@@ -224,8 +226,8 @@ class _Qrels(BaseQrels):  # type: ignore[misc]
                 judged.setdefault(query.zh_id, []).append(query.query_id)
         for row in rows:
             query = row["query-id"]
-            for each in judged.get(query, []) if self._translations else [query]:
-                yield TrecQrel(each, row["corpus-id"], row["score"], "0")
+            for query_id in judged.get(query, []) if self._translations else [query]:
+                yield TrecQrel(query_id, row["corpus-id"], row["score"], "0")
 
     def qrels_count(self) -> int:
         known = None if self._translations else self._source.count(*self._place)
@@ -235,25 +237,25 @@ class _Qrels(BaseQrels):  # type: ignore[misc]
         return TrecQrel
 
     def qrels_defs(self) -> dict[int, str]:
-        return {1: "the passage answers the query", 0: "people judged that it does not"}
+        return {1: "the passage answers the query", 0: "people judged that the passage does not answer the query"}
 
 
 class _Declared(Dataset):  # type: ignore[misc]
-    """A dataset of ir_datasets whose parts are opened when one of them is asked for."""
+    """A dataset of ir_datasets that opens its handlers on first use."""
 
     def __init__(self, source: Source, dataset_id: str, set_name: str, split: str) -> None:
         self._source, self._declared = source, (dataset_id, set_name, split)
         self.forget()
 
     def forget(self) -> None:
-        """Forget what `dataset.docs` and the like remember of their rows."""
+        """Drop the rows that `dataset.docs` and similar attributes have cached."""
         self._beta_apis: dict[str, Any] = {}
 
     @property
     def _constituents(self) -> list[Any]:
         return self._source.parts(*self._declared)
 
-    def metadata(self) -> Any:  # named here, so that registering asks for no part
+    def metadata(self) -> Any:  # defined here, so that registering opens no handler
         return self._constituents[0].metadata()
 
 
@@ -261,12 +263,12 @@ _SOURCES: dict[str, Source] = {}
 
 
 def register(release: str | os.PathLike[str] | None = None, name: str = NAME) -> None:
-    """Register the ids with ``ir_datasets`` under ``name``, or take those that are there from another place.
+    """Register the ids with ``ir_datasets`` under ``name``, or change the source of registered ids.
 
     Args:
-        release: a release directory; ORG/NAME, or ORG/NAME@REVISION, of a release on a hub; where None, what
-            ``DUREADER_RETRIEVAL_RELEASE`` says, and the original archive, downloaded once, where that says nothing.
-        name: what the ids begin with, to have several releases side by side.
+        release: a release directory, or ORG/NAME or ORG/NAME@REVISION of a release on a hub. None means the value of
+            ``DUREADER_RETRIEVAL_RELEASE``, else the original archive, which is downloaded once.
+        name: prefix of the ids, so that several releases can be registered at the same time.
     """
     where = os.path.expanduser(os.fspath(os.environ.get(VARIABLE, "") if release is None else release))
     if name in _SOURCES:
@@ -285,5 +287,5 @@ register()
 if __name__ == "__main__":
     try:
         ir_datasets.main(sys.argv[1:])
-    except (ValueError, OSError) as error:  # ReleaseError, and what a hub answers
+    except (ValueError, OSError) as error:  # ReleaseError, or an error of a hub
         sys.exit(f"{NAME}: {error}")

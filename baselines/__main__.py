@@ -10,16 +10,9 @@ from builders.__main__ import GROUPS as BUILDERS
 from builders.core.command import CONSOLE, main
 
 GROUPS = {
-    "evaluate any model": {
-        "run": "baselines.retrieve.run",
-    },
-    "search with BM25": {
-        "bm25": "baselines.bm25",
-    },
-    "train a model": {
-        "mine": "baselines.train.mine",
-        "train": "baselines.train.train",
-    },
+    "evaluate any model": {"run": "baselines.retrieve.run"},
+    "search with BM25": {"bm25": "baselines.bm25"},
+    "train a model": {"mine": "baselines.train.mine", "train": "baselines.train.train"},
     "search with a model": {
         "encode": "baselines.retrieve.encode",
         "search": "baselines.retrieve.search",

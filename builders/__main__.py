@@ -18,10 +18,7 @@ GROUPS = {
         "annotate": "builders.annotate",
         "check": "builders.check",
     },
-    "export and publish it": {
-        "export": "builders.export",
-        "publish": "builders.publish",
-    },
+    "export and publish it": {"export": "builders.export", "publish": "builders.publish"},
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 

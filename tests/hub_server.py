@@ -32,8 +32,6 @@ class Fault:
 
 
 class Hub(Loopback):
-    """The hub's state, and the server around it: ``with Hub() as hub``."""
-
     def __init__(self) -> None:
         super().__init__(_Handler)
         self.repos: dict[tuple[str, str], Repo] = {}

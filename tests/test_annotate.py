@@ -42,7 +42,6 @@ from builders.core.files import alone
 
 @pytest.fixture
 def round_(tmp_path: Path) -> Path:
-    """A round with two packages of 12 pairs."""
     return make_round(tmp_path)
 
 
@@ -117,7 +116,6 @@ def test_a_sheet_comes_back_in_every_form(round_: Path, tmp_path: Path, form: st
 
 
 def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path) -> None:
-    """People are numbers, a choice is its alias or its name, and a skipped pair has no judgment."""
     tasks = json.loads((round_ / "label-studio" / "dev-001.json").read_bytes())
 
     def done(who: object, choice: str, **more: object) -> dict[str, object]:
@@ -169,19 +167,16 @@ def hundred(tmp_path: Path) -> Path:
 
 
 def annotated(hundred: Path, wrong: int, sheet: str = SHEET) -> None:
-    """Let Anna judge a package, with this number of errors."""
     judge(hundred, ANNA, hundred / sheet, wrong_in(wrong, read_table(hundred / sheet), "dev-001"))
 
 
 def reviewed(hundred: Path, label: Label = truth, package: str = "dev-001") -> None:
-    """Let both reviewers judge their pairs of a package."""
     annotate("review", hundred, "--reviewers", BEN, CARL)
     for reviewer in (BEN, CARL):
         judge(hundred, reviewer, hundred / "reviews" / reviewer / f"{package}.csv", label)
 
 
 def first(hundred: Path) -> dict[str, Any]:
-    """Return the verdict of `check` on the first package."""
     found: dict[str, Any] = check(hundred)["packages"][0]
     return found
 

@@ -17,8 +17,6 @@ LONG_AGO = (1_000_000_000, 1_000_000_000)
 
 
 class Look:
-    """Counts its calls."""
-
     def __init__(self, fault: str = "") -> None:
         self.times, self.fault = 0, fault
 

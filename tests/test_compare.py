@@ -45,7 +45,6 @@ def result_of(*words: Any) -> dict[str, Any]:
 
 
 def ranked(path: Path, ranks: dict[str, int | None]) -> Path:
-    """Return a run with each query's positive passage at the given rank of 12."""
     lists = {
         query: [HIT if place == rank else f"{MISS}{place}" for place in range(1, 13)] for query, rank in ranks.items()
     }
@@ -140,7 +139,6 @@ DEPTH = 20
 
 
 def write_judgments(path: Path) -> Path:
-    """Write TREC qrels with one positive passage per query."""
     path.write_text("".join(f"{query} 0 good 1\n" for query in QUERIES))
     return path
 

@@ -76,7 +76,6 @@ def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_question_are_united(tmp_path: Path) -> None:
-    """No positive is lost, and no positive is also a negative (CONTRIBUTING, The rules)."""
     given = [(0, [4], [0, 2]), (1, [5], []), (0, [5], [1]), (0, [4, 3], [2, 5])]  # question, positives, negatives
     rows: list[dict[str, Any]] = []
     for number, *both in given:
@@ -138,7 +137,7 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
         assert not fetched & {"train.jsonl.gz", "script.py", "dataset_infos.json"}
         for name, said in (
             (C_MTEB, "the copy has corpus, queries; expected rows with their passages, or corpus, queries and qrels"),
-            ("no/body", "there is no dataset no/body"),
+            ("no/body", "has no dataset no/body"),
             (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl"),
         ):
             assert said in build_at(name, code=1).stderr

@@ -52,7 +52,7 @@ def truncate(path: Path) -> None:
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("how", [{}, {"num_proc": 2}, {"streaming": True}], ids=["plain", "num_proc", "streaming"])
 @pytest.mark.parametrize(
-    ("damage", "words"), [(flip_a_byte, "SHA-256"), (truncate, "bytes where manifest"), (Path.unlink, "listed")]
+    ("damage", "words"), [(flip_a_byte, "SHA-256"), (truncate, "bytes, but manifest"), (Path.unlink, "listed")]
 )
 def test_a_damaged_shard_is_named(
     release: Path, load: Load, prepared: bool, how: dict[str, Any], damage: Callable[[Path], None], words: str
@@ -100,17 +100,17 @@ def test_rows_that_the_manifest_does_not_count_are_refused(release: Path, load: 
     next(entry for entry in manifest["files"] if entry["path"].startswith("dev/"))["rows"] += 1
     path.write_text(json.dumps(manifest), encoding="utf-8")
     for streaming in (False, True):
-        with pytest.raises(ValueError, match=r"has 2 rows where manifest\.json says 3"):
+        with pytest.raises(ValueError, match=r"has 2 rows, but manifest\.json lists 3"):
             list(load("dev", "dev", data_dir=str(release), streaming=streaming))
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"text": pa.array([1, 2])}, "expected the column text as string; it is int64"),
-        ({"text": pa.array(["a", None])}, "expected no null; the column text has one"),
+        ({"text": pa.array([1, 2])}, "expected the column text as string, found int64"),
+        ({"text": pa.array(["a", None])}, "expected no null, found one in the column text"),
         ({"text": NO_UTF8}, "Invalid UTF8"),
-        ({"title": None}, "expected the columns _id, title, text; it has _id, text"),
+        ({"title": None}, "expected the columns _id, title, text, found _id, text"),
     ],
 )
 def test_a_column_of_something_else_is_named(tmp_path: Path, load: Load, change: Any, words: str) -> None:

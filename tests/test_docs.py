@@ -30,7 +30,6 @@ def name_of(page: Path) -> str:
 
 
 def write_sources(folder: Path, sample: Path) -> None:
-    """Write small files with the names used on the pages."""
     release = open_release(sample)
     questions = {split: release.table("queries", split).to_pylist() for split in ("train", "dev", "test")}
     asked = "".join(f"{number}\td{number % 10}\t问题{number}？\t略\n" for number in range(960))
@@ -69,7 +68,6 @@ def write_sources(folder: Path, sample: Path) -> None:
 def place(
     tmp_path: Path, sample_release: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """The folder in which a page's blocks run, with the built sample, sources and separate caches."""
     shutil.copytree(sample_release, tmp_path / "build/sample")
     for name in ("builders", "baselines"):  # the sample, the settings
         (tmp_path / name).symlink_to(ROOT / name)
@@ -109,7 +107,6 @@ def test_a_block_that_is_not_run_says_why() -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, *TOOLS, *VERBS], ids=name_of)
 def test_every_command_that_is_shown_has_options_that_exist(page: Path) -> None:
-    """Return the commands of blocks that are not run, and the examples of every ``--help``."""
     shown = [block.text for block in blocks(page) if not block.is_run]
     # Of a help text, the example's commands and the lines that go on behind a backslash.
     shown = ["".join(re.findall(r"^ *python -m (?:.*\\\n)*.*\n", text, re.MULTILINE)) for text in shown]
@@ -127,7 +124,6 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python words options in its own way")
 def test_the_page_of_a_verb_is_what_its_help_says() -> None:
-    """`python docs/verbs.py` writes them."""
     assert {path.name: path.read_text(encoding="utf-8") for path in VERBS} == GENERATOR["pages"]()
 
 

@@ -42,7 +42,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def texts_of_all_lengths(count: int) -> list[str]:
-    """Different texts, from one character to more than the models' limit."""
     rng = random.Random(count)
     characters = "".join(TEXTS)
     texts = {"".join(rng.choices(characters, k=rng.choice([1, 8, 60, 200, 600]))) for _ in range(2 * count)}
@@ -176,7 +175,6 @@ def passage_texts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release of 120 passages, models, embeddings."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("world")
     texts = passage_texts()

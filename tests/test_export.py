@@ -45,14 +45,12 @@ def files(folder: Path) -> set[str]:
 
 
 def content(path: Path) -> list[Any]:
-    """Return the rows of a file: objects of JSON lines, or fields separated by tabs, else by spaces."""
     if path.suffix == ".jsonl":
         return json_lines(path)
     return [each if each[1:] else tuple(each[0].split(" ")) for each in tsv(path)]
 
 
 def expected(layout: str, rows: Rows) -> dict[str, list[Any]]:
-    """Export ``rows``, and return the rows of every file."""
     corpus, splits = rows["corpus", "corpus"], ("train", "dev", "test")
     in_lines = {split: [(row["_id"], in_a_line(row["text"])) for row in rows["queries", split]] for split in splits}
     judged = {

@@ -31,7 +31,6 @@ def release(tmp_path: Path) -> Path:
 
 
 def mined(path: Path, rows: dict[str, list[int]]) -> Path:
-    """Write a file of `mine` from numbers of texts by question."""
     lines = [{"query-id": md5(query), "negative-ids": [md5(TEXTS[n]) for n in texts]} for query, texts in rows.items()]
     path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode(), mtime=0))
     return path

@@ -121,7 +121,6 @@ def test_files_together_hold_the_queries(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def encoded(path: Path, release: Release, vectors: np.ndarray = VECTORS, split: str = "dev") -> Path:
-    """Write the files of `baselines encode --queries` for a split of a release."""
     path.mkdir(exist_ok=True)
     shards = []
     for number, part in enumerate((vectors[:2], vectors[2:])):
@@ -149,7 +148,6 @@ def test_the_directory_of_the_verb_encode_is_read_by_the_rows_of_the_release(tmp
 # Neighbours, clusters and training sets, compared with a brute force in whole numbers.
 @st.composite
 def vector_sets(draw: Any, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Draw training and test vectors with many exact ties and duplicates."""
     dimensions = draw(st.integers(1, 4))
     number = st.integers(-2, 2) if draw(st.booleans()) else st.floats(-1, 1, width=32)
     row = st.lists(number, min_size=dimensions, max_size=dimensions).filter(any)

@@ -95,7 +95,7 @@ def test_the_console_script_names_itself(capsys: pytest.CaptureFixture[str]) -> 
     assert call(CONSOLE, "evalute") == 2
     with pytest.raises(SystemExit):
         call(CONSOLE, "bm25")
-    assert "dureader-retrieval has no verb 'evalute': did you mean evaluate?" in (text := capsys.readouterr().err)
+    assert "dureader-retrieval has no verb 'evalute'; did you mean evaluate?" in (text := capsys.readouterr().err)
     assert "\ndureader-retrieval bm25: error: the following arguments" in text and "python -m" not in text
     with pytest.raises(SystemExit):
         call(CONSOLE, "release", "--help")

@@ -54,13 +54,11 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packed(unpacked: Path) -> Path:
-    """The wheel, built from the source distribution."""
     return build("wheel", unpacked, unpacked.parent / "wheel")
 
 
 @pytest.fixture(scope="module")
 def wheel(packed: Path) -> Path:
-    """The wheel, unpacked."""
     with zipfile.ZipFile(packed) as file:
         file.extractall(packed.parent / "site")
     return packed.parent / "site"
@@ -81,9 +79,10 @@ def installed(packed: Path, tmp_path: Path) -> Path:
 API = """
 import json, sys, baselines, builders
 from baselines import evaluate, open_release, search
+from builders.core.errors import install
 release = open_release(sys.argv[1])
 scores = [evaluate("bm25", release, split="dev"), evaluate(search("bm25", release, "dev"), release, "dev")]
-print(json.dumps([builders.__file__, baselines.__file__, *scores]))
+print(json.dumps([install("ray"), builders.__file__, baselines.__file__, *scores]))
 """
 
 
@@ -105,7 +104,8 @@ def test_the_wheel_runs_in_a_clean_environment_from_another_folder(
     words = ["evaluate", "--release", sample_release, "--split", "dev", "a.run", "--format", "json"]
     (result,) = json.loads(output("dureader-retrieval", *words))
     assert result["queries"] == 16 and result["official"]["MRR@10"] > 0.3
-    *files, scores, of_run = json.loads(output("python", "-c", API, sample_release))
+    advice, *files, scores, of_run = json.loads(output("python", "-c", API, sample_release))
+    assert advice == 'pip install "dureader-retrieval[ray]"'
     assert all(installed.parent in Path(file).parents for file in files)
     assert scores == of_run and result["official"].items() <= scores.items()
 

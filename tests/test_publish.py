@@ -86,7 +86,7 @@ def test_a_new_release_replaces_the_old_one_in_one_commit(
     result = publish()
     repo = hub.repos["dataset", REPO]
     assert len(repo.commits) == 3
-    assert repo.files["NOTES.md"] == b"mine" and "keeps 1 files that are not ours: NOTES.md" in result.stderr
+    assert repo.files["NOTES.md"] == b"mine" and "keeps 1 foreign files: NOTES.md" in result.stderr
     assert len(hub.uploads) == sent  # the remaining Parquet files are unchanged
     expected = whole_tables()
     fewer(expected)
@@ -123,14 +123,14 @@ def test_a_lost_answer_or_anothers_commit_leaves_one_commit(hub: Hub, publish: P
 
 def test_refusals_of_the_hub_are_clear(hub: Hub, publish: Publish) -> None:
     error = error_of(publish(code=1))
-    assert f"there is no dataset {REPO} on {hub.url} that this token may see; --create makes it; set HF_END" in error
+    assert f"{hub.url} has no dataset {REPO}, or the token may not read it; --create creates it; set HF_END" in error
     hub.create(REPO)
     assert f"{hub.url} refuses the token" in error_of(publish(token="hf_wrong", code=1))
     assert "HF_TOKEN; set HF_ENDPOINT" in error_of(publish(token=None, code=1))
-    assert f"no right to write to {REPO}" in error_of(publish(token=READ, code=1))
+    assert f"no permission to write to {REPO}" in error_of(publish(token=READ, code=1))
     assert "is public" in error_of(publish("--private", code=1))
     hub.repos["dataset", REPO].commits[-1].files["name.py"] = Blob(b"", False)
-    assert f"{REPO} holds name.py" in error_of(publish(code=1))
+    assert f"{REPO} has the script name.py" in error_of(publish(code=1))
     assert not hub.uploads
 
 
@@ -146,7 +146,7 @@ def test_a_shard_that_changes_while_it_is_uploaded_is_noticed(
         file.unlink() if gone else file.write_bytes(file.read_bytes()[::-1])
 
     monkeypatch.setattr(HfApi, "preupload_lfs_files", change)
-    assert f"{file}: has changed since the upload began" in error_of(publish(code=1))
+    assert f"{file}: changed during the upload" in error_of(publish(code=1))
     assert len(repo.commits) == 1
 
 

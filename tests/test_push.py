@@ -95,14 +95,14 @@ def test_a_new_checkpoint_replaces_the_files_of_the_old_one(
     result = push(call, checkpoints / "cross")
     assert set(files(hub)) == {*whole(checkpoints / "cross"), "README.md", MANIFEST, ".gitattributes", "NOTES.md"}
     assert before - set(files(hub))  # the router's
-    assert "keeps 1 files that are not ours: NOTES.md" in result.stderr
+    assert "keeps 1 foreign files: NOTES.md" in result.stderr
 
 
 def test_a_file_that_the_repository_ignores_is_an_error(hub: Hub, call: Command, checkpoint: Path) -> None:
     """The library would leave it out without a word, and end well."""
     repo = hub.create(REPO, "model")
     repo.add("ignore", {".gitignore": Blob(b"recipe.json\n", False)})
-    assert f"{REPO} takes no recipe.json: its .gitignore" in error_of(push(call, checkpoint, code=1))
+    assert f"{REPO} ignores recipe.json, probably by its .gitignore" in error_of(push(call, checkpoint, code=1))
     assert len(repo.commits) == 2
 
 
@@ -110,7 +110,7 @@ def test_no_checkpoint_is_named_before_the_hub_is_asked(
     hub: Hub, call: Command, checkpoint: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    assert "not a checkpoint (no recipe.json); `python" in error_of(push(call, tmp_path / "empty", code=1))
+    assert "not a checkpoint (no recipe.json); make one by" in error_of(push(call, tmp_path / "empty", code=1))
     for path in [*checkpoint.rglob("*.safetensors")]:
         path.unlink()
     assert "not a checkpoint (no model.safetensors with its config)" in error_of(push(call, checkpoint, code=1))
@@ -126,7 +126,6 @@ def test_a_link_in_a_checkpoint_is_not_pushed(checkpoint: Path, tmp_path: Path) 
 
 @pytest.fixture
 def dev_run(tmp_path: Path) -> Path:
-    """The first question's passage is second, the other one's is first."""
     path = tmp_path / "de.dev.run"
     ranked = zip(QUESTIONS["dev"], ((0, 4), (5, 4)), strict=True)
     write_run(path, [(md5(q), [(md5(TEXTS[place]), -rank) for rank, place in enumerate(own)]) for q, own in ranked])
@@ -163,7 +162,7 @@ def test_figures_on_another_release_are_no_entries(
 ) -> None:
     other = make_release(tmp_path / "other", tables([*TEXTS[:-1], "手机进水后先关机，再擦干。"]))
     measured = ["--release", other, "--split", "dev", "--run", dev_run, "--create", "--dataset", DATASET]
-    assert f"there is no dataset {DATASET}" in error_of(push(call, checkpoint, *measured, code=1))
+    assert f"has no dataset {DATASET}" in error_of(push(call, checkpoint, *measured, code=1))
     hub.create(DATASET)
     assert f"{DATASET}: has no eval.yaml" in push(call, checkpoint, *measured).stderr
     run_at(hub, tmp_path / "home", "builders", "publish", "--release", whole_copy, "--repo", DATASET)
@@ -196,7 +195,7 @@ def test_a_broken_download_leaves_nothing_and_goes_on(
     push(call, checkpoint, "--create")
     out = tmp_path / "new" / "out"
     hub.fail("GET", r"/resolve/.*tokenizer\.json$", action)
-    assert "what was received is not fetched again" in error_of(call("pull", REPO, "--out", out, code=1))
+    assert "complete files are not fetched again" in error_of(call("pull", REPO, "--out", out, code=1))
     assert not out.exists()
     hub.faults.clear()
     asked = len(hub.requests)

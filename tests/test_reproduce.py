@@ -23,7 +23,6 @@ FILL = {"release": "R", "split": "dev", "out": "O", "variant": "-scratch"}
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a release, in which the steps run."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     make_release(tmp_path / "release")
@@ -41,7 +40,6 @@ def test_every_command_is_one_that_its_verb_takes() -> None:
 
 
 def steps_of(folder: Path, *words: object) -> list[list[str]]:
-    """Return the plan for a release that does not exist."""
     commands = planned(folder, "--release", "nowhere", *words)
     return [command for command in commands if command[1] not in ("release", "evaluate")]
 
@@ -90,7 +88,6 @@ def test_the_embedded_sample_is_run_small(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def bare(here: Path) -> Path:
-    """The folder with a release that has no hard negatives."""
     rows = tables()
     rows["train", "train"] = [{**row, "negative_passages": []} for row in rows["train", "train"]]
     make_release(here / "release", rows)
@@ -125,7 +122,7 @@ def test_a_step_is_run_again_only_where_it_must_be(here: Path, monkeypatch: pyte
 
     def ran(*more: object) -> bool:
         err = reproduce(here, *BM25, *more).stderr
-        assert ("running: " in err) != (f"done already: {output}" in err)
+        assert ("running: " in err) != (f"already done: {output}" in err)
         return "running: " in err
 
     (shard, *_), broken = (here / "release" / "corpus").iterdir(), here / "shard"

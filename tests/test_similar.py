@@ -25,7 +25,6 @@ TICKETS, PHONE, PARAPHRASE = "高铁票提前几天买", "手机进水怎么办"
 
 
 def _add(rows: Rows, questions: list[str]) -> None:
-    """Training questions with the same answer as the first development question."""
     answered = rows["dev", "dev"][0]
     for text in questions:
         rows["queries", "train"].append({"_id": md5(text), "text": text})

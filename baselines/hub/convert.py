@@ -6,10 +6,8 @@ becomes a CrossEncoder whose score is the probability of class 1. ERNIE 1.0 beco
 for `train --start`. `encode`, `search`, `rerank` and `push` read the converted checkpoints.
 
 Queries and passages have the same tokens as in the official code: spaces are removed, an empty title precedes a
-passage, and queries and passages have at most 32 and 384 tokens.
-
-Every file is compared with the configuration. A missing, damaged or unknown file, or a wrong shape, is an error. The
-heads of the pre-training and the state of the optimizer are skipped.
+passage, and queries and passages have at most 32 and 384 tokens. A file that is missing, damaged, unknown or of a wrong
+shape is an error. Pre-training heads and optimizer states are skipped.
 
 Example with unpacked archives:
 

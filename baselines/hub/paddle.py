@@ -136,17 +136,14 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
         InputError: a file is missing, damaged or unknown, or its shape differs from the configuration.
     """
     if not folder.is_dir():
-        problem = "expected a folder with one file for each parameter; unpack an archive first (tar xf)"
-        raise InputError(problem, path=folder)
+        raise InputError("expected a folder of parameters, a file for each; unpack an archive (tar xf)", path=folder)
     files = {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
     ernie = read_config(config)
     tokens = read_vocabulary(vocabulary, ernie.vocab_size)
     left = {name for name in files if _NO_PART.fullmatch(name)}
     kind, parts = _parts(ernie, files.keys() - left)
     if kind == "dual":
-        left |= files.keys() & {
-            name.paddle for name in pooler_names(ernie)
-        }  # unused, because the twin's vector is [CLS] itself
+        left |= files.keys() & {name.paddle for name in pooler_names(ernie)}  # the twin's vector is [CLS] itself
     wanted = {name.paddle for names in parts.values() for name in names}
     if missing := sorted(wanted - files.keys()):
         problem = f"lacks {', '.join(missing[:3])} ({len(missing)} of {len(wanted)} parameters of a {kind})"

@@ -1,4 +1,4 @@
-"""Pull a checkpoint from the Hugging Face hub and verify every file.
+"""Pull a checkpoint from the Hugging Face hub; verify every file.
 
 Every file is compared with the manifest that `push` wrote. The directory appears when it is complete. After an
 interruption, run the same command again: complete files are not fetched again. Scripts and pickles are never fetched.

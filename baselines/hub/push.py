@@ -99,10 +99,7 @@ def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> li
 
 
 def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, str]) -> dict[str, tuple[Path, str]]:
-    """Return the files to push: path in the repository -> (file, SHA-256).
-
-    The card, the results and the manifest are written into ``work``.
-    """
+    """Return the files to push, {path in the repository: (file, SHA-256)}. New files are written into ``work``."""
     pushed, left = checkpoint.files()
     if left:
         log.info("skipped, not needed on the hub: %s", ", ".join(sorted({name.split("/")[0] for name in left})))
@@ -121,9 +118,9 @@ def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, s
 def eval_results(measured: Sequence[Measured], release: Release, dataset: str, repo: str) -> dict[str, str]:
     """Return the files of ``.eval_results/`` with their YAML, one file for each run.
 
-    The hub shows these scores on the tasks of the dataset's leaderboard. So the files are
-    written only if the run's passages, queries and judgments equal the dataset's byte for byte. Otherwise a warning
-    gives the reason. Format: huggingface_hub's EvalResultEntry; github.com/huggingface/hub-docs, eval_results.yaml.
+    The hub shows these scores on the dataset's leaderboard. So the files are written only if the runs' passages,
+    queries and judgments equal the dataset's byte for byte. Otherwise a warning gives the reason. The format is that of
+    huggingface_hub's EvalResultEntry (github.com/huggingface/hub-docs, eval_results.yaml).
 
     Raises:
         InputError: the dataset does not exist, or the hub refuses.

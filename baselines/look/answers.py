@@ -48,8 +48,7 @@ class Searcher:
         questions: (id, text) of each question.
         positives: the positive passages by query id; None if the split has no judgments.
         rerank: the name of the last column, and the function that re-ranks the column before it.
-        top_k: hits in a column.
-        candidates: hits that are re-ranked.
+        top_k, candidates: number of hits in a column, and number of hits that are re-ranked.
     """
 
     def __init__(

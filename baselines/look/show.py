@@ -1,4 +1,4 @@
-"""Show a question with its passages from each run, or serve a search page.
+"""Show a question and its passages by run, or serve a search page.
 
 --query names a question by its id, its text or a part of its text. Without --query, the first question that every run
 answers is shown. Positives are marked. A passage longer than --chars is cut around the terms that it shares with the
@@ -123,15 +123,12 @@ def _chosen(questions: Sequence[Question], runs: Sequence[Run], args: argparse.N
     if wanted is None:
         every = "every run" if len(runs) > 1 else "the run"
         found = [each for each in questions if all(run.hits.get(each[0]) for run in runs)]
-        why, missing = (
-            f" (the first that {every} answers; --query TEXT_OR_ID names another)",
-            "is answered by every run",
-        )
+        why, missing = f" (the first that {every} answers; --query TEXT_OR_ID names another)", "that every run answers"
     else:
         exact = [each for each in questions if wanted in each]
         found = exact or [each for each in questions if wanted in each[1]]
         why = f" (the first of {len(found)} with {wanted} in them)" if len(found) > 1 and not exact else ""
-        missing = f"has the id {wanted!r} or contains this text"
+        missing = f"that has the id {wanted!r} or contains this text"
     if not found:
         raise InputError(f"no question of {args.split!r} {missing}", path=args.release)
     return found[0], why

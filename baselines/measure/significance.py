@@ -59,8 +59,8 @@ def rank_agreement(
 ) -> tuple[float, Interval]:
     """Return Kendall's tau-b of two lists of values of the same items, with a percentile bootstrap interval over items.
 
-    Tau-b corrects for ties within a list. Tau is not defined if all values of a list are equal: such a resample is
-    skipped, and for such lists the result is not a number.
+    Tau-b corrects for ties within a list. Tau is not defined if all values of a list are equal. Resamples without a tau
+    are skipped. If the lists themselves have no tau, the result is NaN.
     """
     from scipy.stats import kendalltau
 

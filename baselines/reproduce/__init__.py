@@ -1,20 +1,20 @@
-"""Reproduce the paper's tables and compare the scores with the published ones.
+"""Reproduce the paper's tables beside the published scores.
 
 The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, `errors --tally` Table 10.
 baselines/matrix.toml lists the rows with their steps and published scores. Rows can share steps. A step is skipped if
 its output exists and was made from the same input by the same version of the code.
 
-Every score has a 95 % interval over queries and a mark. The mark is OK, close or off if data and starting checkpoint
-are those of the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page (reproduce.html
-under --out, or --html FILE) shows the tables, Figure 2, the training curves and the leaderboard.
+Every score has a 95 % interval over queries and a mark. The mark is OK, close or off if the data and the starting
+checkpoint are those of the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page
+(reproduce.html under --out, or --html FILE) shows the tables, Figure 2, the training curves and the leaderboard.
 
 Without --release, the command builds the embedded sample (build/sample) and runs as with --small. Scores on the sample
 only show that every step runs. --small means --scratch with the settings of baselines/settings/sample.toml. On two
 cores and some thousand passages, --small takes minutes.
 
 --scratch uses recipes without pretrained weights: a small BERT is first pretrained on the collection. --settings FILE
-(TOML) changes the values of recipes and the options of commands, for example for a small machine. A table is named
-after a recipe, "*" for all recipes, or [options.VERB]. baselines/settings has examples.
+(TOML) changes recipes and commands, for example for a small machine. A table [RECIPE] or ["*"] changes the values of
+one or all recipes, a table [options.VERB] the options of a command. baselines/settings has examples.
 
 --table 6 needs the configs that `builders similar` writes. --figure 2 needs those of `builders annotate merge`. Figures
 are also drawn as PNG and SVG under --out.
@@ -22,10 +22,10 @@ are also drawn as PNG and SVG under --out.
 --extrapolation [restrain-14K resttest] trains BM25, DE and CE (or another --row) on the sets that `builders add` drew.
 The report has the scores of interpolation and extrapolation, and the gap between them.
 
---leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources, and if the model declares
-training on data of DuReader. The whole collection and the sample of 100,001 passages (C-MTEB's DuRetrieval) have
-separate tables. Each RUN is measured on --split of --release, with 95 % intervals. It is listed in the table of its
-collection, or in a table of its own.
+--leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources. It also shows if a model
+declares training on data of DuReader. The whole collection and the sample of 100,001 passages (C-MTEB's DuRetrieval)
+have separate tables. Each RUN is measured on --split of --release, with 95 % intervals. It is listed in the table of
+its collection, or in a table of its own.
 
 --dry-run prints the commands, after comments with the estimated cost of each step: rows, tokens, operations and bytes
 on disk. Operations are 6 x parameters x tokens for training, 2 x for encoding and re-ranking. If the release does not
@@ -78,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scratch", action="store_true", help="use recipes without pretrained weights")
     parser.add_argument("--small", action="store_true", help="use --scratch with the settings of the sample")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="TOML file that changes recipes and options")
-    parser.add_argument("--out", type=Path, default=Path("build/runs"), metavar="DIR", help="output (build/runs)")
+    runs = Path("build/runs")
+    parser.add_argument("--out", type=Path, default=runs, metavar="DIR", help=f"output directory (default: {runs})")
     parser.add_argument("--html", type=Path, metavar="FILE", help=f"file of the HTML page (default: OUT/{PAGE})")
     parser.add_argument("--any-code", action="store_true", help="accept outputs of other versions of the code")
     parser.add_argument(
@@ -87,11 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run every step in this process; libraries load once, but memory is not released between steps",
     )
     parser.add_argument(
-        "--processes",
-        type=whole_number(1),
-        default=1,
-        metavar="N",
-        help="torchrun processes of a training (default: 1)",
+        "--processes", type=whole_number(1), default=1, metavar="N", help="torchrun processes (default: 1)"
     )
     parser.add_argument(
         "--extrapolation",

@@ -65,10 +65,7 @@ class StepCost(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The sizes of ``release``, or of the paper's collection if it is None.
-
-    Without a release, a set that the paper's tables lack raises KeyError.
-    """
+    """The sizes of ``release``. If it is None, those of the paper's tables, or KeyError if the tables lack a set."""
 
     release: Release | None = None
 

@@ -51,10 +51,7 @@ def _bytes_of(figure: Any, suffix: str) -> bytes:
 
 
 def _drawn(measured: Sequence[Measured], suffix: str) -> bytes:
-    """Draw one image, with a panel for each measure and a group of bars for each system.
-
-    A group has one bar for each series, with its 95 % interval.
-    """
+    """Draw an image with a panel for each measure, a group of bars for each system, and a bar for each series."""
     systems = list(dict.fromkeys(each.row.title for each in measured))
     series = list(dict.fromkeys(each.row.series for each in measured))
     with _image("figure", 3.6 * len(PAPER), 3.6) as figure:

@@ -1,6 +1,6 @@
 """``reproduce --extrapolation``: compare scores on queries near the training queries and far from them.
 
-The method is extrapolate-eval's for MS MARCO (Zhan et al., arXiv 2204.11447). ``builders add`` makes its configs.
+The method is that of extrapolate-eval (Zhan et al., arXiv 2204.11447). ``builders add`` makes the configs.
 ReSTrain trains every system twice: on questions near the test queries (interpolation) and on other questions
 (extrapolation). Both are measured on the same test queries. ReSTTest trains every system once for each bucket, without
 the bucket's questions. Interpolation is measured on the test queries of the other buckets, extrapolation on those of
@@ -58,7 +58,9 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
         and (asked or row.name in ROWS)
     }
     if not systems:
-        raise InputError("--extrapolation: expected rows of the main set", path=args.release)
+        raise InputError(
+            "--extrapolation: no such row of the main set; name another --row or --table", path=args.release
+        )
     rows = runnable(list(systems.values())[::-1], release, args)
     configs = list(dict.fromkeys(config for folds in sets.values() for fold in folds for config, _ in fold))
     extended, trained = trained_on(matrix, [row.step for row in rows], configs, fill(args)["variant"])

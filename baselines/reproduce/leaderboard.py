@@ -115,10 +115,7 @@ def read_leaderboard(path: Path = LEADERBOARD) -> Published:
 
 
 def own_of(name: str, release: Release, split: str, measured: tuple[dict[str, Any], Any]) -> Own:
-    """Return the leaderboard's entry of a run on a release's main set.
-
-    ``measured`` is the result of :func:`baselines.measure.evaluate.evaluate`.
-    """
+    """Return the leaderboard's entry of a run, ``measured`` by :func:`baselines.measure.evaluate.evaluate`."""
     result, by_query = measured
     passages = release.rows("corpus", "corpus")
     figures = {shown: 100 * result["official"][key] for shown, key in PAPER.items()}

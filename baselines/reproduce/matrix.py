@@ -32,8 +32,7 @@ _Place = tuple[str, int]  # ("table", 4) or ("figure", 2)
 class Reference(NamedTuple):
     """The judgments of a set's split that a row is measured against.
 
-    ``queries`` restricts the questions to those of a config. ``qrels`` takes the judgments of another config. An empty
-    string means the set's own config.
+    ``queries`` and ``qrels`` name configs that replace the set's questions and judgments (empty: the set's own).
     """
 
     set: str

@@ -158,7 +158,7 @@ def trainings(plan: Mapping[str, Step]) -> list[dict[str, Any]]:
         try:
             read = read_json(step.output / TRAINING, _Training)
         except (InputError, OSError) as error:
-            log.warning("no curve of %s: %s", step.output, error)
+            log.warning("skipping the curve of %s: %s", step.output, error)
             continue
         metric = next((name for row in read.dev for name in row if name != "step"), "")
         dev = [[row["step"], row[metric]] for row in read.dev if "step" in row and metric in row]

@@ -1,9 +1,8 @@
 """Run the steps of a plan. A step is skipped if its output is complete and was made from the same input.
 
 Beside an output, ``.NAME.step.json`` records its key (:func:`key_of_step`). The key covers the command, the release's
-bytes that it reads, the steps before it, the recipe and the starting checkpoint. The file also records the version of
-the code. The output's files are recorded last. If they are missing or differ, the step runs again. A killed training
-resumes.
+bytes that it reads, the steps before it, the recipe and the starting checkpoint. The file also has the version of the
+code. The output's files are recorded last. If they are missing or differ, the step runs again. Trainings resume.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def run_steps(
     done: dict[str, Stamp] = {}
     for name, step in plan.items():
         if stamp := _done(step.output, keys[name], "" if any_code else codes[name]):
-            log.info("done already: %s", step.output)
+            log.info("skipped, already done: %s", step.output)
         else:
             started, used = time.monotonic(), processes if step.command[1] == "train" else 1
             begun = _begin(step, Stamp(keys[name], codes[name], step.command), any_code)
@@ -170,10 +169,9 @@ def shown(command: list[str], processes: int = 1) -> str:
 
 
 def _known_key(step: Step, read: list[str], release: Release) -> str:
-    """Return the step's key.
+    """Return the step's key. Offline, a finished training's key has the recorded commit of its starting checkpoint.
 
-    If the hub is unreachable, a finished training's key uses the commit that its starting checkpoint had. Raises
-    :class:`InputError` if the training is not finished.
+    Raises :class:`InputError` if the training is not finished.
     """
     try:
         return key_of_step(step, read, release)
@@ -216,7 +214,7 @@ def _recipe(step: Step) -> Recipe:
 
 
 def _start(recipe: Recipe) -> str | None:
-    """Return the SHA-256 or commit of the starting checkpoint; None if a step makes it or the training starts anew."""
+    """Return the SHA-256 or commit of the starting checkpoint; None if a step or the training makes it."""
     start = recipe.model.start
     if start in MADE or start.startswith(FROM_RECIPE):
         return None
@@ -281,8 +279,10 @@ def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
     if path.exists() and (earlier.key != stamp.key or (earlier.code != stamp.code and not any_code)):
         shutil.rmtree(states_of(output), ignore_errors=True)
         if earlier.key == stamp.key:
-            words = "%s: made by another version of the code; the step runs again (--any-code accepts it; a model is"
-            log.warning(f"{words} renamed to NAME%s)", output, _BEFORE)
+            words = (
+                "%s: made by another version of the code; the step runs again (--any-code accepts it; models become %s)"
+            )
+            log.warning(words, output, f"NAME{_BEFORE}")
             shutil.rmtree(output.with_name(f".{output.name}.building"), ignore_errors=True)
             if step.command[1] == "train" and output.is_dir():
                 before = output.with_name(output.name + _BEFORE)

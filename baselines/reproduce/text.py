@@ -19,7 +19,7 @@ TITLES = {
     ("figure", 2): "by the judgments before and after people corrected them; the paper draws bars and prints no number",
 }
 LEGEND = "percent; Recall@k as the paper and the official script count it: a hit rate; 95 % over queries"
-MARKS = "OK: the published figure lies in our 95 % interval; close: in one twice as wide; off: further away"
+MARKS = "OK: the published score lies in our 95 % interval; close: in an interval twice as wide; off: further away"
 Figure = Mapping[str, Any]
 
 

@@ -382,7 +382,7 @@ class Own(Dense):
         # An API repeats a vector only roughly. So the fingerprint is the dimension in which two texts differ most.
         query, passage = (self._vectors(task, [SENTENCE, "水"]).astype(np.float32) for task in ("query", "document"))
         if query.shape != passage.shape:
-            raise InputError(f"queries have {query.shape[1]} dimensions, passages {passage.shape[1]}")
+            raise InputError(f"queries have {query.shape[1]} dimensions, but passages have {passage.shape[1]}")
         same = f"{abs(query[0] - query[1]).argmax()} {abs(passage[0] - passage[1]).argmax()}"
         about = {"name": self.settings.name, "fingerprint": same, "settings": self.settings.overrides()}
         return {**about, "similarity": self.settings.similarity, "dim": query.shape[1]}
@@ -404,5 +404,5 @@ class Own(Dense):
         rows = rows if self.settings.similarity == "dot" else torch.nn.functional.normalize(rows, dim=1)
         halves: Halves = rows.half().numpy()
         if not np.isfinite(halves).all():
-            raise InputError(f"{self.settings.name}: vectors hold numbers that 16 bits cannot")
+            raise InputError(f"{self.settings.name}: vectors have numbers that are too large for 16 bits")
         return halves

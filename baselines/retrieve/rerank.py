@@ -6,9 +6,9 @@ of queries. Finished windows are retained, so an interrupted command resumes whe
 process.
 
 --kind llm asks a language model if a passage answers the query. The score is the logit of yes minus the logit of no.
---kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL names the endpoint, which
-must have OpenAI's chat API, and OPENAI_API_KEY the key if one is needed. Queries and passages are sent to the endpoint.
-The scores are ranks counted from the end. The default kind (cross or llm) is detected from the model's files.
+--kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL is the address of the
+endpoint, which must have OpenAI's chat API. OPENAI_API_KEY is its key, if needed. Queries and passages are sent to the
+endpoint. The scores are ranks counted from the end. The default kind (cross or llm) is detected from the model's files.
 
 RUN2.manifest.json records the model, its precision, and the SHA-256 of both runs.
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--release", "--split", "--out", "--top-k", "--trust-remote-code")
     add_set(parser)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="run to re-rank")
-    parser.add_argument("--model", required=True, metavar="M", help="hub name, folder, or the endpoint's name of it")
+    parser.add_argument("--model", required=True, metavar="M", help="hub name, folder, or name at the endpoint")
     parser.add_argument("--kind", choices=RERANKERS, help="kind of model (default: detected from its files)")
     parser.add_argument("--prompt", metavar="TEXT", help="instruction of a language model, else a prefix of each query")
     parser.add_argument(

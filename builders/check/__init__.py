@@ -1,4 +1,4 @@
-"""Test a release, and compare its counts with Table 3 of the paper.
+"""Test a release, and compare its counts with the paper's Table 3.
 
 The exit code is 1 if the tests find an error. Errors are files that differ from the manifest, ids that are not the MD5
 of their text, duplicate or empty texts, dangling ids, queries of a labelled split without a positive passage, and

@@ -24,9 +24,7 @@ CONSOLE = "dureader-retrieval"  # the console script, which has the verbs of bot
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Add ``--format text|json``, for commands that print a table."""
-    parser.add_argument(
-        "--format", choices=["text", "json"], default="text", help="format of the table (default: text)"
-    )
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="output format (default: text)")
 
 
 def whole_number(low: int) -> Any:
@@ -90,9 +88,7 @@ def add_steps(
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        step.add_argument(
-            "--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings and errors only"
-        )
+        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
         common(name, step)
         if add_options := getattr(module, f"{function}_arguments" if function else "add_arguments", None):
             add_options(step)
@@ -124,17 +120,9 @@ def main(
 ) -> int:
     """Run one verb of a program and return its exit code.
 
-    Only the module of that verb is imported, so that the help is quick.
-
-    Args:
-        program: ``builders``, ``baselines``, or the console script ``CONSOLE``.
-        description: the program's line in the overview.
-        verbs: verb -> module with ``add_arguments(parser)`` and ``run(args)``. The module's docstring is its help.
-        argv: the words after the program's name (default: those of this process).
-        groups: title -> verbs, for the overview (default: one group).
-
-    Returns:
-        2 for wrong usage, otherwise the code of :func:`builders.core.exit_codes.exit_code`.
+    ``verbs`` maps a verb to its module, which has ``add_arguments(parser)``, ``run(args)``, and its help as docstring.
+    ``groups`` has the same verbs under titles. Only the module of the verb is imported, so that the help is quick. The
+    exit code is 2 for wrong usage, otherwise the code of :func:`builders.core.exit_codes.exit_code`.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))
@@ -155,15 +143,13 @@ def _main(
         print(f"dureader_retrieval {VERSION}")
         return 0
     if verb not in verbs:
-        message = f"error: python -m {program} has no verb {verb!r}: "
+        message = f"error: python -m {program} has no verb {verb!r}; `python -m {program}` lists all verbs"
         if name := next((name for name in (" ".join([verb, *rest[:1]]), verb) if name in OLD_NAMES), None):
             message = f"{name} is now: python -m {OLD_NAMES[name]}"
         elif verb in REMOVED:
             message = f"{verb} was removed; use {REMOVED[verb]}"
         elif near := difflib.get_close_matches(verb, verbs, n=1):
-            message += f"did you mean {near[0]}?"
-        else:
-            message += f"`python -m {program}` lists all verbs"
+            message = f"error: python -m {program} has no verb {verb!r}; did you mean {near[0]}?"
         print(as_typed(program, message), file=sys.stderr)
         return 2
     module = importlib.import_module(verbs[verb])

@@ -15,13 +15,10 @@ from builders.core.limits import memory_limit, usable_cores
 def database(
     spill: Path, memory: int, threads: int | None = None, file: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a database for the block.
+    """Yield a database in memory, or in ``file``. Data beyond the memory limit are written to the folder ``spill``.
 
-    Args:
-        spill: folder for temporary data that exceeds the memory limit.
-        memory: memory limit in MB; at most a quarter of the process's own limit (``ulimit``).
-        threads: number of threads; None for all usable cores.
-        file: path of the database; None for a database in memory.
+    ``memory`` is the limit in MB, at most a quarter of the process limit (``ulimit``). ``threads`` defaults to all
+    usable cores.
     """
     limit = memory_limit()
     config: dict[str, str | bool | int | float | list[str]] = {

@@ -49,10 +49,9 @@ _EXTRAS = {
 
 def install(extra: str) -> str:
     """Return the command that installs an extra, in a checkout or beside the installed wheel."""
-    checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
-    return (
-        f'pip install -c constraints.txt -e ".[{extra}]"' if checkout else f'pip install "dureader-retrieval[{extra}]"'
-    )
+    is_checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
+    project = '-c constraints.txt -e ".' if is_checkout else '"dureader-retrieval'
+    return f'pip install {project}[{extra}]"'
 
 
 def extra_of(module: str) -> str:

@@ -117,11 +117,8 @@ def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock ``place`` for the block, which writes there. Raise :class:`DiskFull` if the disk is full.
 
     The lock is a file beside ``place``. The parent folder is created if necessary. The lock of a killed process is
-    free, and the next process removes the file at its end.
-
-    Args:
-        shown: the path in error messages.
-        wait: wait for another process. Without ``wait``, a locked place is an :class:`InputError`.
+    free, and the next process removes the file at its end. ``shown`` is the path in messages. With ``wait``, the call
+    waits for another process. Without ``wait``, a locked place is an :class:`InputError`.
     """
     from filelock import FileLock, Timeout
 
@@ -265,13 +262,8 @@ def reading(
 ) -> Iterator[None]:
     """Convert an error while the block reads a file into an :class:`InputError` of one line.
 
-    Converted are errors of the operating system, of gzip, zip and Arrow, and of invalid UTF-8. The line contains the
-    original message.
-
-    Args:
-        path, line: the file and line in the message.
-        damaged: the words for a file with damaged content.
-        remedy: advice at the end of the message.
+    These are errors of the operating system, of gzip, zip and Arrow, and of invalid UTF-8. The line contains the
+    original message. ``damaged`` describes damaged content, and ``remedy`` is advice at the end.
     """
     try:
         yield

@@ -41,13 +41,9 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
 
     With a ``key`` (:func:`key_of`), the work folder survives a kill and every error except a wrong input. The next
     block with the same key resumes in the same folder, unless ``resume`` is False. Work folders of other keys are
-    removed.
+    removed. With ``wait``, the call waits for another process that writes the same output.
 
-    Args:
-        wait: wait if another process writes the same output. Without ``wait``, that is an :class:`InputError`.
-
-    Raises:
-        InputError: also if ``out`` is a device or a pipe.
+    Raises :class:`InputError` if another process writes the output (without ``wait``), or ``out`` is a device or pipe.
     """
     if kind_of(out) == "stream":
         raise InputError("is a device or a pipe; expected the name of a file or directory", path=out)

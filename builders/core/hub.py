@@ -1,7 +1,7 @@
-"""Repositories of the Hugging Face hub: filled in one commit, with its refusals and failures in one clear line.
+"""Upload files to a repository of the Hugging Face hub in one commit, and report its errors in one line.
 
-What a commit puts there is listed in a manifest among its files. So the next one knows which files were the earlier
-one's, and deletes those that it has not; files of others stay."""
+Each commit contains a manifest that lists its files. The next commit deletes files of this manifest that are no longer
+published. Files that the manifest does not list are never deleted."""
 
 from __future__ import annotations
 
@@ -21,35 +21,36 @@ from builders.core.limits import full_disk
 from builders.core.typed import read_json
 
 OTHER_HUB = "; set HF_ENDPOINT to use a mirror or another hub"
-_AGAIN = "run the same command again: what was received is not sent again"
+_AGAIN = "run the same command again; complete files are not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
-_MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # models of the hub's first years have no ORG/
+_MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
-_LONGEST = 300  # characters of what a library says, so that the advice after them is not cut
-KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, never strangers
+_LONGEST = 300  # characters of a library's message, so that the advice after the message is not cut
+KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, and never reported as foreign files
 
 
 def add_repository(parser: argparse.ArgumentParser, kind: str) -> None:
-    """``--repo``, ``--create`` and ``--private``, for every command that fills a repository."""
+    """Add ``--repo``, ``--create`` and ``--private`` for commands that upload to a repository."""
     parser.add_argument("--repo", type=repo_name, required=True, metavar="ORG/NAME", help=f"the {kind} repository")
     parser.add_argument(
-        "--create", action=argparse.BooleanOptionalAction, default=False, help="make the repository if it is missing"
+        "--create", action=argparse.BooleanOptionalAction, default=False, help="create the repository if it is missing"
     )
-    parser.add_argument("--private", action="store_true", help="only into a private repository; --create makes one")
+    private = "refuse a public repository; with --create, create a private one"
+    parser.add_argument("--private", action="store_true", help=private)
 
 
 def repo_name(text: str) -> str:
-    """An argparse type: the name of a repository."""
+    """Check the name of a repository. An argparse type."""
     if not _REPO.fullmatch(text):
         raise argparse.ArgumentTypeError(f"expected ORG/NAME, found {text}")
     return text
 
 
 def check_models(*names: str | None) -> None:
-    """Refuse what is neither a model's folder nor a name that a model on the hub can have.
+    """Raise :class:`InputError` for a name that is neither a folder nor a possible name of a model on the hub.
 
-    Called before the model libraries are imported, which takes many seconds. Raises :class:`InputError`.
+    Callers check names before they import the model libraries, because the import takes many seconds.
     """
     for name in filter(None, names):
         path = Path(name)
@@ -69,16 +70,16 @@ def upload(
     create: bool,
     private: bool,
 ) -> str:
-    """Make the repository hold ``files``, in one commit; returns the commit's address.
+    """Upload ``files`` to the repository in one commit. Return the commit's URL.
 
     Args:
-        files: path in the repository -> (file, SHA-256); one of them is the manifest, ``manifest``.
+        files: path in the repository -> (file, SHA-256). One of these paths is ``manifest``.
         repo, kind: ORG/NAME; ``dataset`` or ``model``.
-        name: ``name`` of the manifest: only files that an earlier one of this name lists are deleted.
-        create, private: make the repository where it is missing; refuse a public one.
+        name: ``name`` of the manifest. Files are deleted only if an earlier manifest of this name lists them.
+        create, private: create the repository if it is missing; refuse a public repository.
 
     Raises:
-        InputError: the hub refuses or fails, ``repo`` is public where ``private``, or holds a foreign ``.py`` file.
+        InputError: the hub reports an error, or ``repo`` has a foreign ``.py`` file, or is public with ``private``.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
@@ -88,39 +89,38 @@ def upload(
         user = answer.get("name") if isinstance(answer, dict) else answer
         info = _repository(api, repo, kind, create=create, private=private)
         named = [sibling.rfilename for sibling in info.siblings or []]
-        there = {path for path in named if isinstance(path, str)}  # a hub may list anything
-        earlier = _earlier(api, repo, kind, manifest, name, info.sha) & there if manifest in there else set()
+        present = {path for path in named if isinstance(path, str)}  # the hub's answer is not trusted
+        earlier = _earlier(api, repo, kind, manifest, name, info.sha) & present if manifest in present else set()
         kept = {*KEPT, manifest}
-        strangers = sorted(there - earlier - set(files) - kept)
-        if scripts := [path for path in strangers if path.endswith(".py")]:
-            raise InputError(f"{repo} holds {scripts[0]}, with which no library loads it safely; delete it there")
-        if strangers:
-            log.warning("%s keeps %d files that are not ours: %s", repo, len(strangers), ", ".join(strangers[:3]))
+        foreign = sorted(present - earlier - set(files) - kept)
+        if scripts := [path for path in foreign if path.endswith(".py")]:
+            raise InputError(f"{repo} has the script {scripts[0]}, which libraries refuse to load; delete it there")
+        if foreign:
+            log.warning("%s keeps %d foreign files: %s", repo, len(foreign), ", ".join(foreign[:3]))
         deletions = [CommitOperationDelete(path) for path in sorted(earlier - set(files) - kept)]
-        log.info("%s, as %s: %d files, %d to delete", repo, user, len(files), len(deletions))
+        log.info("uploading to %s as %s: %d files, %d to delete", repo, user, len(files), len(deletions))
         additions = []
         for path, (file, digest) in sorted(files.items()):
-            # Small files are read now, large ones by the library when it sends them.
+            # The library reads large files only when it sends them.
             additions.append(CommitOperationAdd(path, file.read_bytes() if file.stat().st_size < _SMALL else str(file)))
-            additions[-1].upload_info.sha256 = bytes.fromhex(digest)  # known: spares reading everything once more
+            additions[-1].upload_info.sha256 = bytes.fromhex(digest)  # so that the library need not hash the file again
         try:
             api.preupload_lfs_files(repo, additions, repo_type=kind)
-        finally:  # said before what the hub says of it
+        finally:  # a changed file is reported before an error of the hub, because it may be the cause
             for file, digest in files.values():
                 if not file.is_file() or sha256_of(file) != digest:
-                    raise Unfinished(
-                        "has changed since the upload began; nothing is committed, run it again", path=file
-                    )
-        # The library leaves out, without a word, what the repository's .gitignore names; it says so here alone.
-        if ignored := [each.path_in_repo for each in additions if each._should_ignore]:
-            raise InputError(f"{repo} takes no {ignored[0]}: its .gitignore, most likely; nothing is committed")
-        # Not upload_folder, which makes several commits of a large folder. The parent: nobody's commit is undone.
+                    raise Unfinished("changed during the upload; nothing is committed; run it again", path=file)
+        # The library silently skips files that the repository's .gitignore matches. Only this attribute shows them.
+        if ignored := [addition.path_in_repo for addition in additions if addition._should_ignore]:
+            raise InputError(f"{repo} ignores {ignored[0]}, probably by its .gitignore; nothing is committed")
+        # upload_folder would split a large folder into several commits. With parent_commit, a commit that somebody
+        # else makes in the meantime is an error and is not undone.
         changes: list[Any] = [*deletions, *additions]
         commit = api.create_commit(
             repo, changes, commit_message=message, repo_type=kind, parent_commit=commit_in(info, repo)
         )
     if commit.oid == info.sha:
-        log.info("%s holds all this already", repo)
+        log.info("%s is already up to date", repo)
     return str(commit.commit_url)
 
 
@@ -136,7 +136,7 @@ def _repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) 
         log.info("created %s", repo)
         return api.repo_info(repo, repo_type=kind)
     if private and not info.private:
-        raise InputError(f"{repo} is public; make it private in its settings, or leave out --private")
+        raise InputError(f"{repo} is public; make it private in its settings, or remove --private")
     return info
 
 
@@ -145,7 +145,7 @@ class _Listed(msgspec.Struct):
 
 
 class _Listing(msgspec.Struct):
-    """The fields that the manifests of releases and of checkpoints share."""
+    """The common fields of the manifests of releases and checkpoints."""
 
     name: str
     files: list[_Listed]
@@ -153,6 +153,7 @@ class _Listing(msgspec.Struct):
 
 
 def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
+    """Return the files in the repository's manifest at ``revision``. Empty if the manifest is a foreign one."""
     with temporary_folder() as folder:
         path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:
@@ -163,9 +164,9 @@ def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision:
 
 
 def commit_in(answer: Any, repo: str) -> str:
-    """The commit that the hub's answer about a repository names; :class:`InputError` for one that is none.
+    """Return the commit in the hub's answer. Raise :class:`InputError` if it is not a hash.
 
-    It becomes the name of folders.
+    The hash is checked because callers use it as the name of a folder.
     """
     if not COMMIT.fullmatch(str(answer.sha)):
         raise InputError(f"the hub gives {repo} the commit {answer.sha!r}; expected 40 hex digits{OTHER_HUB}")
@@ -173,22 +174,22 @@ def commit_in(answer: Any, repo: str) -> str:
 
 
 def as_yaml(content: Any) -> str:
-    """Lists and objects as the YAML of a file on the hub, in their own order."""
+    """Format lists and objects as YAML for a file on the hub. The order of keys is preserved."""
     from huggingface_hub import utils
 
     return str(utils.yaml_dump(content, sort_keys=False))  # type: ignore[attr-defined]
 
 
 def need_hub() -> None:
-    """Fail before any work is done where huggingface_hub is not installed."""
+    """Fail before any work if huggingface_hub is not installed."""
     import huggingface_hub  # noqa: F401
 
 
 @contextlib.contextmanager
 def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> Iterator[None]:
-    """Turn what huggingface_hub raises in the block into an :class:`InputError` that says what to do.
+    """Convert errors of huggingface_hub in the block into an :class:`InputError` with advice.
 
-    ``kind``: dataset or model; ``way``: upload or download.
+    ``kind`` is ``dataset`` or ``model``, and ``way`` is ``upload`` or ``download``.
     """
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -199,11 +200,11 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
 
     again = _AGAIN if way == "upload" else _AGAIN.replace("sent", "fetched")
 
-    # The HTTP library's own base class, whatever that library is in this version.
+    # The base class of the HTTP library, which differs between versions of huggingface_hub.
     network = next(kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
     try:
         yield
-    except HFValidationError:  # a ValueError: ``repo`` can be no name, and nothing was asked
+    except HFValidationError:  # a ValueError for an invalid name, raised before any request
         raise
     except LocalTokenNotFoundError as error:
         raise InputError(f"no token: log in with `hf auth login`, or set HF_TOKEN{OTHER_HUB}") from error
@@ -212,41 +213,41 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
             raise
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, network):
-            cause = cause.__cause__  # a failed upload comes wrapped
+            cause = cause.__cause__  # the library wraps errors of uploads
         if cause is None:
             if isinstance(error, OSError) and error.filename is None:
-                # Large files go by another library, hf_xet, which words its errors itself.
+                # hf_xet transfers large files and raises a plain OSError.
                 raise Unfinished(
                     f"{endpoint}: the {way} failed ({_last_line(error)}); {again};"
                     f" set HF_HUB_DISABLE_XET=1 if that hub has no xet storage{OTHER_HUB}"
                 ) from error
             if _in_the_library(error):
                 words = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
-                message = f"{endpoint} gave an answer that is none of a hub's ({words}); {again}{OTHER_HUB}"
+                message = f"{endpoint} sent an unexpected answer ({words}); {again}{OTHER_HUB}"
                 raise Unfinished(message) from error
             raise
         status = getattr(getattr(cause, "response", None), "status_code", None)
         passes = status is None or status in (412, 429) or status >= 500  # the same command may succeed
-        said = _last_line(cause)
+        reason = _last_line(cause)
         if isinstance(cause, RepositoryNotFoundError) and status != 403:
-            message = f"there is no {kind} {repo} on {endpoint} that this token may see"
-            message += "; --create makes it" * (way == "upload")
+            message = f"{endpoint} has no {kind} {repo}, or the token may not read it"
+            message += "; --create creates it" * (way == "upload")
         else:
             right = "write to" if way == "upload" else "read"
             failed = f"answered with status {status}, also after retries; {again}"
             message = {
                 401: f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN",
-                403: f"this token has no right to {right} {repo} on {endpoint} ({said})",
-                412: f"{repo} has got another commit in the meantime; run the same command again",
-                None: f"{endpoint} cannot be reached, or broke the connection ({said}); {again}",
-            }.get(status, f"{endpoint} {failed if passes else f'refused: {said} (status {status})'}")
+                403: f"the token has no permission to {right} {repo} on {endpoint} ({reason})",
+                412: f"{repo} received another commit in the meantime; run the same command again",
+                None: f"{endpoint} cannot be reached, or broke the connection ({reason}); {again}",
+            }.get(status, f"{endpoint} {failed if passes else f'refused: {reason} (status {status})'}")
         raise (Unfinished if passes else InputError)(message + OTHER_HUB) from error
 
 
 def _in_the_library(error: Exception) -> bool:
-    """True if huggingface_hub failed on an answer that it did not expect.
+    """True if huggingface_hub raised the error while it processed an unexpected answer.
 
-    Errors of the machine (disk, memory, imports) and faults of this project do not count.
+    Errors of the machine (disk, memory, imports) and bugs of this project do not count.
     """
     frames = traceback.walk_tb(error.__traceback__)
     inside = any(frame.f_globals.get("__name__", "").split(".")[0] == "huggingface_hub" for frame, _ in frames)

@@ -37,13 +37,9 @@ _PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "
 class RayEngine(Engine):
     """An engine on a Ray cluster. A context manager.
 
-    Args:
-        address: address of the cluster's head (``host:6379``, ``auto``). None means ``RAY_ADDRESS``, else a cluster
-            that runs on this machine, else a new local cluster.
-        workers: number of tasks that run at once; None for all CPUs of the cluster.
-
-    Raises:
-        InputError: Ray is not installed, or no cluster answers.
+    ``address`` is the address of the cluster's head (``host:6379``, ``auto``). None means ``RAY_ADDRESS``, else a
+    cluster that runs on this machine, else a new local cluster. ``workers`` is the number of tasks that run at once,
+    or None for all CPUs. Raises :class:`InputError` if Ray is not installed, or no cluster answers.
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:

@@ -34,14 +34,9 @@ _FEW = 100
 def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
     """Return the encoding of the file that ``open_bytes`` opens: ``"utf-8"`` or ``"gb18030"``.
 
-    The file is read once or twice, in blocks.
-
-    Args:
-        name: the file's name in errors.
-        asked: one of :data:`CHOICES`; only ``auto`` detects the encoding.
-
-    Raises:
-        InputError: with the line, if the bytes do not fit the encoding ``asked``, or fit neither encoding.
+    The file is read once or twice, in blocks. ``name`` is its name in errors. ``asked`` is one of :data:`CHOICES`, and
+    only ``auto`` detects the encoding. Raises :class:`InputError` with the line if the bytes fit neither encoding, or
+    not the encoding ``asked``.
     """
     with open_bytes() as stream:
         head = stream.read(4)

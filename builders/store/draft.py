@@ -178,7 +178,7 @@ class Draft:
             self._entries.remove(entry)
 
     def add_file(self, name: str) -> None:
-        """Add a file, such as a run, that the caller has written into the draft's folder to the manifest."""
+        """Add a file of the draft's folder, such as a run, to the manifest."""
         self._entries = [entry for entry in self._entries if entry.path != name]
         self._entries.append(describe(self.folder, name))
 
@@ -206,7 +206,7 @@ class Draft:
 
 
 def check_release_output(out: Path) -> Path:
-    """Return the absolute path of a release to write. Raise :class:`InputError` if ``out`` is not a release."""
+    """Return the absolute path of a release to write. Raise :class:`InputError` if something else exists there."""
     return check_output(out, "a release", MANIFEST)
 
 
@@ -216,12 +216,9 @@ def draft_release(
 ) -> Iterator[Draft]:
     """Yield a draft that becomes the release ``out``, or is deleted if the block raises an error.
 
-    An earlier release at ``out`` is replaced.
-
-    Args:
-        build: the ``verb``, ``options`` and ``sources`` for the manifest. The block may set ``draft.build`` later.
-        base: a release whose configs are copied into the new release.
-        work: a folder of :func:`builders.core.folders.work_beside`, if the caller already has one.
+    An earlier release at ``out`` is replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest,
+    and the block may set ``draft.build`` later. The configs of ``base`` are copied into the new release. ``work`` is a
+    folder of :func:`builders.core.folders.work_beside`, if the caller already has one.
     """
     out = check_release_output(out)
     with contextlib.nullcontext(work) if work else work_beside(out) as beside:

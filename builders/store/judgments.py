@@ -93,14 +93,9 @@ def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
 def overlaps_with_train(
     splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:
-    """Return the label overlap of every labelled test split with the training split of the same set.
+    """Return the label overlap of every test split with its training split, by ``CONFIG/SPLIT`` of the judgments.
 
-    Args:
-        splits: the (config, split) pairs of the release.
-        read: returns the rows of a (config, split).
-
-    Returns:
-        The figures by ``CONFIG/SPLIT`` of the test judgments.
+    ``splits`` are the (config, split) pairs of the release, and ``read`` returns the rows of a pair.
     """
     overlaps: dict[str, dict[str, Any]] = {}
     for config in dict.fromkeys(part.qrels for part in SETS.values()):

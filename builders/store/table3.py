@@ -23,11 +23,8 @@ def table3_column(
 ) -> dict[str, float | int | None]:
     """Return a column of Table 3: a split of the benchmark, or the test split of an out-of-domain set.
 
-    Args:
-        queries: number of queries.
-        query_chars: total characters (code points) of the queries.
-        judgments: number of (query, positive passage) pairs, 0 without labels.
-        passages: characters of the positive passages, counted once for each judgment.
+    ``query_chars`` is the total number of characters (code points) of the queries. ``judgments`` is the number of
+    (query, positive passage) pairs, 0 without labels. ``passages`` counts the positive passages once for each judgment.
     """
     return {
         "queries": queries,

@@ -30,8 +30,6 @@ _NUMBER = st.integers(0, 2**32 - 1)
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader of files from outside."""
-
     reaches: tuple[str, ...]  # ``module:function`` of the code that it covers: see test_fuzz_complete.py
     make: Callable[[Path], object]  # writes good files into an empty folder
     spoils: Mapping[str, list[Change]]  # changes of the files of a name (a glob)
@@ -198,6 +196,7 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
         assert not isinstance(good[0], Done), good[0].stderr
         assert not {*reader.reaches} - reached, "the fuzzer does not come there"
         whole = {path: path.read_bytes() for path in world.rglob("*") if path.is_file()}
+        places = {*tree(home)}
         number = max(1, round((CASES or _FEW) * reader.share))
 
         @settings(
@@ -220,8 +219,9 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
             try:
                 counts["refused"] += _one_case(reader, home, path, good[0])
                 counts["cases"] += 1
-            finally:
-                _remove(world / "out")
+            finally:  # a case that failed leaves nothing for the next case
+                for left in sorted({*tree(home)} - places):
+                    _remove(Path(left))
                 for other, content in whole.items():
                     if not other.is_file() or other.read_bytes() != content:
                         other.write_bytes(content)
@@ -243,7 +243,7 @@ def _one_case(reader: Reader, home: Path, spoiled: Path, good: Any) -> int:
     after = tree(home)
     if reader.makes_good:
         before, after = dict.fromkeys(before, (0, 0)), dict.fromkeys(after, (0, 0))
-    assert after == before, f"left behind or changed: {sorted({*before.items()} ^ {*after.items()})}"
+    assert after == before, f"{error}: left behind or changed: {sorted({*before.items()} ^ {*after.items()})}"
     return code
 
 
@@ -261,8 +261,6 @@ def fuzz_and_count(reader: Reader, folder: Path, record: Callable[[str, object],
 
 
 def fuzz_of(readers: Sequence[Reader]) -> Callable[..., None]:
-    """A test of each reader, for a module to give a name that begins with ``test_``."""
-
     @pytest.mark.parametrize("reader", readers, ids=str)
     def test(reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
         fuzz_and_count(reader, tmp_path, record_property)

@@ -67,7 +67,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _draw(args: argparse.Namespace) -> None:
-    """Count the failed queries. With --round, write the drawn pairs as a round."""
     from builders.annotate.rounds import ERRORS, Rule
     from builders.annotate.tasks import expect_new, make_round
     from builders.store.reader import open_release
@@ -127,12 +126,9 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
     undecided. All packages count, and ``accepted`` is the number of accepted packages. With ``model``, only the last
     answers of this model count.
 
-    Returns:
-        ``categories``: by key the number of pairs, their share of the decided pairs, the share's 95 % interval over
-        queries, and the paper's share (shares from 0 to 1).
-
-    Raises:
-        InputError: the directory is not a round of errors, or the round has no answers.
+    ``categories`` has by key the number of pairs, their share of the decided pairs, the share's 95 % interval over
+    queries, and the paper's share (shares from 0 to 1). Raises :class:`InputError` if the directory is not a round of
+    errors, or the round has no answers.
     """
     from builders.annotate.prefill import grades_by
     from builders.annotate.rounds import ERRORS, open_round, standings

@@ -174,10 +174,7 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
     transformers returns an empty tokenizer for a folder without the tokenizer's files. Added tokens may lack an
     embedding, because only texts that contain their names use them.
 
-    Args:
-        tokenizer: a tokenizer of transformers.
-        embeddings: the model's embeddings, one row per token.
-        name: the model, for the error.
+    ``embeddings`` has one row per token.
     """
     added, pad = tokenizer.get_added_vocab(), tokenizer.pad_token_id
     known = [number for token, number in tokenizer.get_vocab().items() if token not in added]
@@ -229,12 +226,8 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
 def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
     """Raise :class:`InputError` if a length is too short for a text, or longer than the model's positions.
 
-    Args:
-        given: the source of the length, for the error.
-        length: in tokens, special tokens included.
-        model: the torch module.
-        tokenizer: the transformers tokenizer of the texts.
-        texts: number of texts in an input: 1, or 2 for a cross-encoder.
+    The length includes special tokens. ``given`` is the source of the length, for the error. An input has one text, or
+    two ``texts`` for a cross-encoder.
     """
     special = tokenizer.num_special_tokens_to_add(texts == 2)
     if length < special + texts:

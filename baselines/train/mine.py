@@ -193,7 +193,6 @@ class Limits:
 
 
 def _by_model(task: tuple[PairJob, bool, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
-    """Select negatives for a window of queries (text, candidates) by the scores of a model."""
     from baselines.retrieve.rerankers import score_groups, similarities
 
     job, dual, window, limits = task

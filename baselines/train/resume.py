@@ -140,6 +140,5 @@ def last_state(states: Path, processes: int) -> tuple[Path | None, float]:
 
 
 def _steps(states: Path) -> list[Path]:
-    """The folders of states, oldest first."""
     names = [path.name for path in states.glob(f"{_STATE}*") if path.name.removeprefix(_STATE).isdecimal()]
     return [states / name for name in sorted(names, key=lambda name: int(name.removeprefix(_STATE)))]

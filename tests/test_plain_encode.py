@@ -84,7 +84,6 @@ def ours(place: Place) -> tuple[dict[str, dict[str, float]], float]:
 
 
 def block_for(tool: str, folder: Path) -> str:
-    """Return a tool's block with the prompts of the model."""
     settings = json.loads((folder / "MODEL" / "config_sentence_transformers.json").read_text(encoding="utf-8"))
     code = TOOLS[tool]
     for said, name in (("query: ", "query"), ("passage: ", "document")):

@@ -91,7 +91,6 @@ def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _tables(file: NewFile, work: Path) -> Iterator[pa.Table]:
-    """Yield the rows of a file in batches."""
     count = file.queries.size or file.passages.size
     size = _QUERIES_AT_A_TIME if file.ends.size else layout.ROWS_PER_GROUP
     for start in range(0, count, size):

@@ -34,7 +34,6 @@ def make_pool(folder: Path, passages: int = 12) -> Path:
 
 
 def make_round(folder: Path, *words: object, passages: int = 12, size: int = 12) -> Path:
-    """Export the pool as a round with packages of ``size`` pairs. Return the round's directory."""
     pool, place = make_pool(folder, passages), folder / "round"
     annotate("export", place, "--pool", pool, "--release", folder / "release", "--package-size", size, *words)
     return place
@@ -57,12 +56,10 @@ def fill(sheet: Path, label: Label, out: Path | None = None) -> Path:
 
 
 def judge(round_: Path, who: str, sheet: Path, label: Label) -> Done:
-    """Fill in a sheet of the round, and import it."""
     return annotate("import", round_, "--annotator", who, fill(sheet, label))
 
 
 def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
-    """Write a file of judged tasks as Label Studio exports it. Return its path."""
     rows = json.loads(tasks.read_bytes())
     for row in rows:
         choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label(row["data"]))]}}

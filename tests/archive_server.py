@@ -30,7 +30,6 @@ def contents() -> dict[str, bytes]:
 
 
 def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return the rows of :func:`archive` by (config, split)."""
     rows = {key: value for key, value in tables().items() if key[1] != "test"}
     for split in ("train", "dev"):
         rows[split, split] = [{**row, "negative_passages": []} for row in rows[split, split]]
@@ -77,7 +76,6 @@ class ArchiveServer(Loopback):
         return len(self.content)
 
     def replace(self, content: bytes) -> None:
-        """Serve other bytes from now on, under an ETag of their own."""
         self.content = content
         self.etag: str | None = f'"{hashlib.md5(content).hexdigest()}"'
 

@@ -45,7 +45,6 @@ def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.
 
 
 def hits_of(index: Index, queries: list[tuple[str, str]], threads: int) -> dict[str, list[Hit]]:
-    """Return the ten best passages of each query."""
     return {query: hits for part in search_columns(index, queries, 10, threads) for query, hits in part.hits().items()}
 
 

@@ -7,13 +7,11 @@ from pathlib import Path
 
 
 def chromium() -> str | None:
-    """Return the command of a Chromium or Chrome, if one is installed."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((found for found in map(shutil.which, names) if found), None)
 
 
 def look(command: str, url: str, profile: Path) -> str:
-    """Return the HTML of a page after its scripts have run."""
     words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
     words += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"]
     words += ["--virtual-time-budget=60000", "--dump-dom", url]
@@ -21,8 +19,6 @@ def look(command: str, url: str, profile: Path) -> str:
 
 
 class Seen(HTMLParser):
-    """Collect the tags, their attributes and the text of a page."""
-
     def __init__(self, content: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []

@@ -69,6 +69,5 @@ def files(hub: Hub, name: str = REPO) -> dict[str, bytes]:
 
 
 def whole(path: Path) -> dict[str, bytes]:
-    """Return every file of a checkpoint that `pull` must download."""
     found = {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
     return {name: content for name, content in found.items() if belongs(name)}

@@ -1,6 +1,7 @@
 """Run the project's commands in this process, or in a new process."""
 
 import contextlib
+import hashlib
 import importlib
 import io
 import logging
@@ -18,15 +19,12 @@ SAMPLE = ROOT / "builders" / "sample"
 
 
 class Done(NamedTuple):
-    """The exit code and output of a finished command."""
-
     code: int
     stdout: str
     stderr: str
 
     @property
     def error(self) -> str:
-        """The single error line of a failed command."""
         lines = self.stderr.strip().split("\n")
         assert self.code == 1 and len(lines) == 1 and lines[0].startswith("error: "), self.stderr
         return lines[0].removeprefix("error: ")
@@ -59,12 +57,15 @@ def _logging_as_it_was() -> Iterator[None]:
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
+def tree(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
 def command(program: str, *words: object) -> list[str]:
-    """Return the words of ``python -m PROGRAM WORDS...``, to start the process explicitly."""
     return [sys.executable, "-m", program, *map(str, words)]
 
 

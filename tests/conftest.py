@@ -76,7 +76,6 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the counts of the fuzzers."""
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
     found = {value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "fuzz"}
     for line in sorted(found):
@@ -138,7 +137,6 @@ def whole_release(once: Once) -> Path:
 
 @pytest.fixture
 def whole_copy(whole_release: Path, tmp_path: Path) -> Path:
-    """A copy of ``whole_release`` that the test may change."""
     return Path(shutil.copytree(whole_release, tmp_path / "release"))
 
 
@@ -170,7 +168,6 @@ def datasets36() -> Path:
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the test an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -182,7 +179,6 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """A test server of the hub on loopback."""
     with Hub() as server:
         yield server
 

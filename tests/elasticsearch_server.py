@@ -46,7 +46,6 @@ class Elasticsearch(Loopback):
 
 
 def _scores(index: Stored, words: list[str]) -> dict[str, float]:
-    """Return the scores of the passages that contain a word, by ``_id``."""
     similarity = index.settings["index"]["similarity"][index.mappings["properties"]["text"]["similarity"]]
     assert similarity["type"] == "BM25"
     corpus = {row: document["text"].split() for row, document in index.shown.items()}

@@ -45,7 +45,6 @@ class World:
         return self.once(f"golden-{of}", make)
 
     def dev(self) -> tuple[object, ...]:
-        """Return the options of a verb that reads both runs of dev."""
         return ("--release", self.sample, self.runs() / "dev.run.gz", self.runs() / "bigrams.run.gz")
 
     def made(self, *words: object) -> tuple[Path, Outputs]:
@@ -55,7 +54,6 @@ class World:
 
 
 def checked(path: Path) -> Outputs:
-    """Count the findings of ``check`` by kind and place."""
     tests = json.loads(run("builders", "check", "--release", path, "--format", "json", code=None).stdout)["tests"]
     found = [[t["test"], t["level"], t["count"], [[f["where"], f["count"]] for f in t["findings"]]] for t in tests]
     return {"check": sorted(found)}
@@ -109,7 +107,6 @@ def mine(world: World) -> Outputs:
 
 
 def measured(world: World) -> Outputs:
-    """Outputs of the verbs that read runs: measures, tests, fusions, errors, tables."""
     found: Outputs = {}
     for name, words in {
         "evaluate": ["evaluate", *world.dev()],
@@ -149,7 +146,6 @@ def exports(world: World) -> Outputs:
 
 
 def sets(world: World) -> Outputs:
-    """Outputs of adding sets, each to the previous release."""
     source = world.out / "source"
     source.mkdir()
     for name, text in {
@@ -186,7 +182,6 @@ def sets(world: World) -> Outputs:
 
 
 def translated(world: World) -> Outputs:
-    """Outputs of reviewing and accepting packages of translations."""
     step = ("annotate", "translations")
     sheet, reviews = world.out / "packages.tsv", world.out / "reviews.tsv"
     at = ("--release", world.sample, "--split", "dev")
@@ -233,7 +228,6 @@ def comprehension(world: World) -> Outputs:
 
 
 def drawn(world: World) -> Outputs:
-    """Outputs of sampling the collection, and of training and test sets by embeddings."""
     hard = ("--hard", world.runs() / "dev.run.gz")
     path, found = world.made("add", "samples", "--release", world.sample, "--sizes", 40, 100, "--seed", 3, *hard)
     found = within("samples", found)
@@ -256,7 +250,6 @@ def drawn(world: World) -> Outputs:
 
 
 def pooled(world: World) -> Outputs:
-    """Outputs of a pool, of judgments in packages, and of the release with these judgments."""
     union, pool, round_ = world.out / "union.run", world.out / "pool.jsonl", world.out / "round"
     step = ("builders", "annotate", "pool")
     words = ("--release", world.sample, "--split", "dev", "--runs", *world.dev()[2:], "--depth", 10)

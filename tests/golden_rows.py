@@ -16,7 +16,6 @@ Outputs = dict[str, list[Any]]  # rows by the name of the output
 
 
 def rounded(value: Any, digits: int = 6) -> Any:
-    """Return the JSON value with rounded floats."""
     if isinstance(value, dict):
         return {key: rounded(each, digits) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -45,7 +44,6 @@ def trec(path: Path) -> list[Any]:
 
 
 def release(path: Path) -> Outputs:
-    """Return the rows of all configs and splits, the figures, and the other files of a release."""
     found: Outputs = {"stats.json": [rounded(json.loads((path / "stats.json").read_text("utf-8")))]}
     for shard in sorted(path.glob("*/*.parquet")):
         rows = pq.read_table(shard).to_pylist()
@@ -72,7 +70,6 @@ def within(name: str, outputs: Outputs) -> Outputs:
 
 
 def printed(program: str, *words: object) -> list[Any]:
-    """Return the JSON that a verb prints, with the last part of each path."""
     text = run(program, *words, "--quiet", "--format", "json").stdout
     found = rounded(json.loads(re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', text)))
     return found if isinstance(found, list) else [found]

@@ -34,7 +34,6 @@ def run_at(hub: Hub, home: Path, program: str, *words: object, token: str | None
 
 
 def error_of(done: Done) -> str:
-    """Return the error of a failed command, which is the last line of stderr."""
     assert done.code == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.stderr.splitlines()[-1] == line

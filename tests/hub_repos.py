@@ -61,7 +61,6 @@ class Repo:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Return the files of the newest commit."""
         return {path: blob.content for path, blob in self.commits[-1].files.items()}
 
 
@@ -71,7 +70,6 @@ class Refused(Exception):
 
 
 def entry_of(path: str, blob: Blob) -> dict[str, Any]:
-    """Return a file's entry in the hub's listing."""
     entry: dict[str, Any] = {"type": "file", "oid": blob.oid, "size": len(blob.content), "path": path}
     if blob.lfs:
         entry["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": 134}

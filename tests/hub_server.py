@@ -32,8 +32,6 @@ class Fault:
 
 
 class Hub(Loopback):
-    """The hub's state, and the server around it: ``with Hub() as hub``."""
-
     def __init__(self) -> None:
         super().__init__(_Handler)
         self.repos: dict[tuple[str, str], Repo] = {}
@@ -135,8 +133,6 @@ class _Handler(Handler):
         with contextlib.suppress(OSError):
             self.connection.close()
         self.close_connection = True
-
-    # Who asks, and for what
 
     def _user(self) -> str | None:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")

@@ -40,8 +40,6 @@ _POINTS |= {"connect", "send", "sendall", "recv", "recv_into"}
 
 
 class Started:
-    """A command that runs, as a ``subprocess.Popen``."""
-
     def __init__(self, loaded: subprocess.Popen[str]) -> None:
         assert loaded.stdout
         self._answers = loaded.stdout
@@ -84,7 +82,6 @@ class Loaded:
         return Started(self._process)
 
     def run(self, *words: object, code: int | None = 0, at: int | None = None, **environment: str) -> Done:
-        """As :func:`commands.process`."""
         with tempfile.TemporaryDirectory() as folder:
             out, err = Path(folder, "out"), Path(folder, "err")
             found = self.start(*words, stdout=out, stderr=err, at=at, **environment).wait()
@@ -94,7 +91,6 @@ class Loaded:
 
 
 def _command(words: list[str], environment: dict[str, str], stdout: str, stderr: str, at: int | None) -> None:
-    """Run the work of a fork."""
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)

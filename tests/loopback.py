@@ -44,7 +44,6 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_HEAD = do_DELETE = do_GET
 
     def read(self) -> bytes:
-        """Return the body of the request."""
         if self.headers.get("Transfer-Encoding") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = []
@@ -55,7 +54,6 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def reply(self, status: int, content: bytes, headers: dict[str, str]) -> None:
-        """Send a response, as JSON unless ``headers`` set another type."""
         self.send_response(status)
         for key, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **headers}.items():
             self.send_header(key, value)

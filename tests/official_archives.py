@@ -1,11 +1,12 @@
 """Made-up official archives in the layouts of both releases, for tests."""
 
-import hashlib
 import json
 import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
+
+from releases import md5
 
 ORIGINAL, PREPROCESSED = "dureader_retrieval-data", "dureader-retrieval-baseline-dataset"
 
@@ -28,10 +29,6 @@ DEV = {"孩子发烧怎么办": [4, 9], "毛衣缩水了怎么恢复": [5]}
 TEST1, TEST2 = ["骑行头盔多久换一次"], ["茶渍怎么去掉", "猫不吃东西怎么办"]
 # (question, positive, negative) of dual.train.tsv, in order. Questions and negatives are repeated.
 DUAL = [(0, 0, 7), (1, 1, 8), (0, 0, 9), (2, 2, 10), (3, 3, 0), (1, 1, 11), (0, 0, 7)]
-
-
-def md5(text: str) -> str:
-    return hashlib.md5(text.encode()).hexdigest()
 
 
 def question(text: str, passages: list[str] | None) -> dict[str, Any]:
@@ -95,7 +92,6 @@ def write_files(folder: Path, files: dict[str, str]) -> Path:
 
 
 def write_tar(path: Path, files: dict[str, str], folder: Path, mode: str = "w:gz") -> Path:
-    """Write the files as one archive. ``folder`` is for temporary files."""
     write_files(folder, files)
     with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
         for name in files:
@@ -105,7 +101,6 @@ def write_tar(path: Path, files: dict[str, str], folder: Path, mode: str = "w:gz
 
 
 def tables(release: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return all rows of a release."""
     from builders.store.reader import open_release  # not where this file is the program
 
     opened = open_release(release)

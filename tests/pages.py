@@ -21,8 +21,6 @@ NOT_RUN = re.compile(r"\(not run: .+\)")
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, the rest of the fence line, and its text."""
-
     language: str
     note: str
     text: str
@@ -53,7 +51,6 @@ def is_ours(words: list[str]) -> bool:
 
 
 def shell(text: str) -> str:
-    """Run a bash block, and return its stdout."""
     printed = ""
     for words in lines(text):
         words = [each for word in words for each in (sorted(glob.glob(word)) or [word])]

@@ -50,8 +50,6 @@ def _equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def publish(hub: Hub, release: Path, tmp_path: Path) -> Publish:
-    """``publish(*options)`` runs the command, and checks the exit code ``code``."""
-
     def run(*more: str, token: str | None = WRITE, path: Path = release, code: int = 0) -> Done:
         words = ["publish", "--release", path, "--repo", REPO, *more]
         return run_at(hub, tmp_path / "home", "builders", *words, token=token, code=code)
@@ -84,10 +82,6 @@ os._exit(0)  # an interpreter of 3.6 that has streamed Parquet can abort while i
 
 
 def rows_by_split(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
-    """The rows of every config and split that were loaded.
-
-    There is a split before those of the queries that holds them all: it is held against these, and left out.
-    """
     queries = found.get("queries", {})
     assert len(queries) < 2 or next(iter(queries)) == "queries"
     if whole := queries.pop("queries", []):

@@ -71,7 +71,6 @@ SIMILAR = "手机进了水怎么办"  # removed from the training questions, bec
 
 
 def quality_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Those of :func:`tables` with a removed training question; before, text 0 answered the first dev question."""
     found = tables()
     first, second = map(md5, QUESTIONS["dev"])
     row = {"query_id": md5(SIMILAR), "query": SIMILAR, "negative_passages": []}
@@ -118,7 +117,6 @@ def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def draft_everything(path: Path) -> Path:
-    """Write a release of :func:`all_tables`, as a builder does."""
     with draft_release(path, BUILD) as draft:
         for (config, split), rows in all_tables().items():
             draft.write(config, split, [pa.Table.from_pylist(rows, schema_of(config))])
@@ -172,6 +170,5 @@ def make_release(
 
 
 def put_stats(release: Path, **figures: Any) -> None:
-    """Add figures to a release's stats.json, as a builder does."""
     path = release / "stats.json"
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | figures), encoding="utf-8")

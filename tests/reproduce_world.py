@@ -60,7 +60,6 @@ def _other_sets() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def _quality() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Add a removed training question that asks the same as the first dev question, and a corrected judgment."""
     first, *rest = DEV
     row = {"query_id": md5(f"{first}？"), "query": f"{first}？", "negative_passages": []}
     good = {"docid": md5(PASSAGES[DEV[first][0]]), "title": "", "text": PASSAGES[DEV[first][0]]}
@@ -82,13 +81,11 @@ def reproduce(folder: Path, *words: object, code: int = 0) -> Done:
 
 
 def reported(folder: Path, *words: object) -> dict[str, Any]:
-    """Return the report of a run as JSON."""
     found: dict[str, Any] = json.loads(reproduce(folder, *words, "--format", "json").stdout)
     return found
 
 
 def planned(folder: Path, *words: object) -> list[list[str]]:
-    """Return the commands of a dry run."""
     found: list[list[str]] = json.loads(reproduce(folder, "--dry-run", "--format", "json", *words).stdout)
     return found
 
@@ -121,16 +118,13 @@ class World:
         return wanted | {"XDG_CACHE_HOME": str(self.folder / "cache"), "HF_HUB_OFFLINE": "", "HF_TOKEN": ""}
 
     def commit(self, name: str) -> str:
-        """Return the newest commit of a model on the hub."""
         return self.hub.repos["model", name].commits[-1].oid
 
     def training(self, recipe: str) -> dict[str, Any]:
-        """Return the ``training.json`` of a recipe's checkpoint."""
         content: dict[str, Any] = json.loads((self.out / "models" / recipe / "training.json").read_text("utf-8"))
         return content
 
 
 def ran(done: Done) -> list[str]:
-    """Return the verbs of the steps that a run executed, in order."""
     lines = [line for line in done.stderr.splitlines() if "running: python -m baselines " in line]
     return [line.split("python -m baselines ")[1].split()[0] for line in lines]

@@ -27,5 +27,4 @@ def small_disk(folder: Path, size: int = 1 << 20, mode: str = "rw") -> Iterator[
 
 
 def enlarge(disk: Path, size: int = 1 << 28) -> None:
-    """Make room on a disk of :func:`small_disk`."""
     subprocess.run(["mount", "-o", f"remount,size={size}", "tmpfs", disk], check=True)

@@ -17,7 +17,6 @@ Row = dict[str, Any]
 
 
 def words(first: str, count: int) -> list[str]:
-    """Return ``count`` distinct random words of two syllables."""
     syllables = [first + vowel for vowel in "aeiou"], [c + v for c in "bdfgklmnp" for v in "aeiou"]
     return ["".join(pair) for pair in itertools.product(*syllables)][:count]
 

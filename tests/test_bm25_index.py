@@ -72,7 +72,6 @@ def test_the_index_is_kept_until_the_corpus_changes_or_it_is_damaged(
 
 
 def bm25(release: Path, *words: object, code: int = 0) -> Done:
-    """Search the dev questions of a release. The run and the index are written beside the release."""
     folder = release.parent
     first = ("bm25", "--release", release, "--out", folder / "r.run.gz", "--index", folder / "indexes")
     return run("baselines", *first, "--threads", 2, *words, code=code)

@@ -17,8 +17,6 @@ LONG_AGO = (1_000_000_000, 1_000_000_000)
 
 
 class Look:
-    """Counts its calls."""
-
     def __init__(self, fault: str = "") -> None:
         self.times, self.fault = 0, fault
 
@@ -84,9 +82,6 @@ def test_where_the_cache_cannot_be_written_a_process_looks_once(file: Path, tmp_
     look = Look()
     assert [fault_once(file, "x", look) for _ in range(2)] == ["", ""]
     assert look.times == 1
-
-
-# Cached folders
 
 
 def build(folder: Path) -> None:

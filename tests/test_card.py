@@ -39,13 +39,11 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def head_of(text: str) -> dict[str, Any]:
-    """Return the card's YAML metadata."""
     found: dict[str, Any] = ModelCard(text).data.to_dict()
     return found
 
 
 def started(folder: Path, **about: Any) -> str:
-    """Return the card of a checkpoint whose record has this start."""
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     (folder / "training.json").write_text(json.dumps(record | {"about": record["about"] | about}), encoding="utf-8")
     return model_card(open_checkpoint(folder), "org/name")

@@ -19,7 +19,6 @@ Found = dict[str, dict[str, int]]
 
 
 def found(report: Report) -> Found:
-    """Return the findings of `check` by test and place, without sizes."""
     tests: Found = {}
     for finding in report.findings:
         if finding.test not in ("split-sizes", "not-tested"):
@@ -41,7 +40,6 @@ def _text(rows: Rows, text: str) -> None:
 
 
 def _same_train_and_dev(rows: Rows) -> None:
-    """Add the dev question to train."""
     row = rows["dev", "dev"][1]
     rows["queries", "train"].append({"_id": row["query_id"], "text": row["query"]})
     rows["train", "train"].append({**row, "positive_passages": row["positive_passages"]})
@@ -126,7 +124,6 @@ CASES: dict[str, tuple[Change, Found]] = {
 
 
 def _translate_again(rows: Rows) -> None:
-    """Give both dev queries the same translation."""
     chinese, english = rows["dev", "dev"][1], rows["crosslingual-queries", "dev"][0]["text"]
     new = md5(f"{english}\n{chinese['query_id']}")
     rows["crosslingual-queries", "dev"].append({"_id": new, "text": english, "zh_id": chinese["query_id"]})

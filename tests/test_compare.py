@@ -45,7 +45,6 @@ def result_of(*words: Any) -> dict[str, Any]:
 
 
 def ranked(path: Path, ranks: dict[str, int | None]) -> Path:
-    """Return a run with each query's positive passage at the given rank of 12."""
     lists = {
         query: [HIT if place == rank else f"{MISS}{place}" for place in range(1, 13)] for query, rank in ranks.items()
     }
@@ -140,7 +139,6 @@ DEPTH = 20
 
 
 def write_judgments(path: Path) -> Path:
-    """Write TREC qrels with one positive passage per query."""
     path.write_text("".join(f"{query} 0 good 1\n" for query in QUERIES))
     return path
 
@@ -177,11 +175,10 @@ print(json.dumps({"student": said[0].to_dict(), "fisher": said[1].to_dict()}))
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("compared")
-    paths = write_runs(folder)
+def ours(world: list[Path]) -> dict[str, Any]:
+    qrels, *paths = world
     names = [word for path in paths for word in ("--name", path.stem)]
-    words = [*names, "--qrels", write_judgments(folder / "qrels"), *paths, "--format", "json"]
+    words = [*names, "--qrels", qrels, *paths, "--format", "json"]
     result: dict[str, Any] = json.loads(run("baselines", "compare", *words).stdout)
     return result
 

@@ -50,7 +50,6 @@ def _report(tmp_path: Path, *words: object) -> dict[str, Any]:
 
 
 def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
-    """Return the dev split's counts: found questions, positive passages, and questions with a positive."""
     found = report["all"]["splits"]["dev"]
     return tuple(found[kind]["found"] for kind in ("questions", "positives", "questions with a positive"))  # type: ignore[return-value]
 
@@ -91,7 +90,6 @@ def test_each_text_counts_once_by_its_strongest_way(tmp_path: Path) -> None:
 
 
 def test_a_model_s_scores_find_paraphrases(tmp_path: Path) -> None:
-    """Write the questions as a release, and use scores of this release."""
     pairs = _lines(
         tmp_path / "pairs.jsonl", {"query": "火车票早多久可以订", "pos": [OTHER]}, {"query": OTHER, "pos": []}
     )

@@ -76,7 +76,6 @@ def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_question_are_united(tmp_path: Path) -> None:
-    """No positive is lost, and no positive is also a negative (CONTRIBUTING, The rules)."""
     given = [(0, [4], [0, 2]), (1, [5], []), (0, [5], [1]), (0, [4, 3], [2, 5])]  # question, positives, negatives
     rows: list[dict[str, Any]] = []
     for number, *both in given:

@@ -28,7 +28,6 @@ CHINESE = {
 
 
 def release_of(path: Path, content: dict[str, dict[str, list[str]]]) -> Path:
-    """Write a release from (split, question, passages)."""
     texts = dict.fromkeys(text for split in content.values() for found in split.values() for text in found)
     tables: dict[tuple[str, str], list[dict[str, Any]]] = {}
     tables["corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
@@ -120,7 +119,6 @@ def translated(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def reviewed(tmp_path: Path, base: Path, packages: Path, wrong: tuple[int, int]) -> list[Path]:
-    """Write both reviewers' sheets, with this number of wrong pairs in package dev-002."""
     assert run("review", "--source", packages, "--release", base, "--out", tmp_path / "r.tsv") == 0
     sheets = []
     for reviewer in (1, 2):

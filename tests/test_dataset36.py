@@ -21,8 +21,6 @@ Load = Callable[..., Any]
 
 @pytest.fixture
 def run36(datasets36: Path, tmp_path: Path) -> Load:
-    """``run36(code)`` runs code in a folder without the project, and returns its last line as JSON."""
-
     def run(code: str, **variables: str) -> Any:
         cwd = tmp_path / "elsewhere"
         cwd.mkdir(exist_ok=True)

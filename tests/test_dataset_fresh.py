@@ -15,7 +15,6 @@ from releases import all_tables, make_release, tables
 
 
 def python(code: str, cwd: Path, home: Path, **environment: str) -> Any:
-    """Run ``code`` in a fresh interpreter in ``cwd``, and return its last line of JSON."""
     # Left at once when done: the library's own Parquet reader, stopped while streaming, can abort an interpreter that
     # shuts down (apache/arrow issue 45214), after all rows were read.
     code = f"{code}\nimport os, sys\nsys.stdout.flush()\nos._exit(0)"

@@ -30,7 +30,6 @@ def name_of(page: Path) -> str:
 
 
 def write_sources(folder: Path, sample: Path) -> None:
-    """Write small files with the names used on the pages."""
     release = open_release(sample)
     questions = {split: release.table("queries", split).to_pylist() for split in ("train", "dev", "test")}
     asked = "".join(f"{number}\td{number % 10}\t问题{number}？\t略\n" for number in range(960))
@@ -38,23 +37,19 @@ def write_sources(folder: Path, sample: Path) -> None:
     paragraphs = {"train": "北京的冬天很冷。", "dev": "高铁票可以提前买。"}
     squad = {name: {"context": context, "qas": [{"question": f"{context}？"}]} for name, context in paragraphs.items()}
     for name, text in {
-        # cMedQA2 and DataFountain 424
         "cMedQA2/question.csv": "question_id,content\n1,头疼怎么办\n2,失眠\n",
         "cMedQA2/answer.csv": "ans_id,question_id,content\n11,1,多休息\n",
         "cMedQA2/dev_candidates.txt": "question_id,ans_id,cnt,label\n1,11,0,1\n",
         "NCPPolicies/NCPPolicies_context_1.csv": "docid\ttext\n" + "".join(f"d{n}\t第{n}项措施。\n" for n in range(10)),
         "NCPPolicies/NCPPolicies_train_1.csv": f"id\tdocid\tquestion\tanswer\n{asked}",
         "translations.tsv": f"id\tenglish\n{english}",
-        # Reading comprehension
         **{f"cmrc/{name}.json": json.dumps({"data": [{"paragraphs": [each]}]}) for name, each in squad.items()},
         "news.txt": "".join(f"第{n}条新闻，今天天气很好。\n" for n in range(5)),
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-    # The official archives
     write_tar(folder / f"{ORIGINAL}.v0.tar.gz", original_files(), folder / "scratch")
     write_tar(folder / f"{PREPROCESSED}.tar.gz", preprocessed_files(), folder / "scratch")
-    # Embeddings of the questions; official judgments and predictions
     rows = [row["_id"] for split in questions.values() for row in split]
     vectors = np.random.default_rng(0).normal(size=(len(rows), 8)).tolist()
     pq.write_table(pa.table({"_id": rows, "embedding": vectors}), folder / "build/queries.parquet")
@@ -69,7 +64,6 @@ def write_sources(folder: Path, sample: Path) -> None:
 def place(
     tmp_path: Path, sample_release: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """The folder in which a page's blocks run, with the built sample, sources and separate caches."""
     shutil.copytree(sample_release, tmp_path / "build/sample")
     for name in ("builders", "baselines"):  # the sample, the settings
         (tmp_path / name).symlink_to(ROOT / name)
@@ -109,7 +103,6 @@ def test_a_block_that_is_not_run_says_why() -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, *TOOLS, *VERBS], ids=name_of)
 def test_every_command_that_is_shown_has_options_that_exist(page: Path) -> None:
-    """Return the commands of blocks that are not run, and the examples of every ``--help``."""
     shown = [block.text for block in blocks(page) if not block.is_run]
     # Of a help text, the example's commands and the lines that go on behind a backslash.
     shown = ["".join(re.findall(r"^ *python -m (?:.*\\\n)*.*\n", text, re.MULTILINE)) for text in shown]
@@ -127,7 +120,6 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python words options in its own way")
 def test_the_page_of_a_verb_is_what_its_help_says() -> None:
-    """`python docs/verbs.py` writes them."""
     assert {path.name: path.read_text(encoding="utf-8") for path in VERBS} == GENERATOR["pages"]()
 
 

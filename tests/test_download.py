@@ -59,7 +59,6 @@ def left(downloads: Path) -> set[str]:
 
 
 def fails(load: Load, config: str = "dev", **kwargs: Any) -> str:
-    """The one line that loading fails with."""
     with pytest.raises(ValueError) as error:
         list(load(config, config if config in ("corpus", "dev") else None, **kwargs))
     assert "\n" not in str(error.value)
@@ -86,7 +85,6 @@ def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp
 
 
 def test_prepared_copies(load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mirror of the same archive serves the same copy, too."""
     path = load("dev", "dev").cache_files[0]["filename"]
     with serve(server.content) as mirror, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DUREADER_RETRIEVAL_BASE_URL", mirror.url.rstrip("/"))
@@ -253,12 +251,10 @@ def test_a_rotten_archive_is_loaded_anew(load: Load, server: ArchiveServer, down
 
 
 def with_first(header: tuple[tarfile.TarInfo, bytes], times: int = 1) -> bytes:
-    """An archive that begins with a header, whatever size it says."""
     return gzip.compress(header[0].tobuf(tarfile.GNU_FORMAT) * times + gzip.decompress(archive()))
 
 
 def with_wrong_byte(place: int) -> bytes:
-    """The archive with one wrong byte: inside, or in the checksum at its end."""
     content = bytearray(archive())
     content[place] ^= 1
     return bytes(content)

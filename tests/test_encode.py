@@ -42,7 +42,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def texts_of_all_lengths(count: int) -> list[str]:
-    """Different texts, from one character to more than the models' limit."""
     rng = random.Random(count)
     characters = "".join(TEXTS)
     texts = {"".join(rng.choices(characters, k=rng.choice([1, 8, 60, 200, 600]))) for _ in range(2 * count)}
@@ -74,7 +73,6 @@ def test_rows_are_what_sentence_transformers_gives(tmp_path: Path, models: Path,
     np.testing.assert_allclose(open_vectors(tmp_path / "q").all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
     content = (tmp_path / "p" / "manifest.json").read_text()
     assert str(tmp_path) not in content and str(models) not in content
-    # Two processes write the same files as one.
     options += ["--shard-rows", "64", "--batch-tokens", "2000", "--device", "cpu,cpu"]
     assert encode(*options, "--out", tmp_path / "two") == 0
     for path in (tmp_path / "two").iterdir():
@@ -176,7 +174,6 @@ def passage_texts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release of 120 passages, models, embeddings."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("world")
     texts = passage_texts()

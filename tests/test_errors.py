@@ -53,7 +53,6 @@ def pairs(round_: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def round_(release: Path, tmp_path: Path) -> Path:
-    """A round of eight questions with five errors each."""
     errors(release, write(tmp_path / "a.run"), "--round", tmp_path / "round")
     return tmp_path / "round"
 
@@ -76,7 +75,6 @@ ROTATION = (1, 1, 2, 6, 8)
 
 
 def by_place(round_: Path) -> Any:
-    """Label a query's five passages by place: the first two are entity mismatches, and so on."""
     places = {pair: number % 5 for number, pair in enumerate(pairs(round_))}
     return lambda row: ROTATION[places[row["query-id"], row["corpus-id"]]]
 

@@ -60,7 +60,6 @@ def expected_others(reference: dict[str, set[str]], run: dict[str, list[str]]) -
 
 
 def measure(folder: Path, reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, Any]:
-    """Measure through files: TREC qrels and official predictions."""
     lines = [f"{query} 0 {passage} 1\n" for query, passages in reference.items() for passage in sorted(passages)]
     (folder / "qrels").write_text("".join(lines))
     (folder / "run.json").write_text(json.dumps(run))
@@ -68,7 +67,6 @@ def measure(folder: Path, reference: dict[str, set[str]], run: dict[str, list[st
 
 
 def far(position: int, length: int, good: str = "good") -> list[str]:
-    """Return a list of this length with ``good`` at this position (from 1)."""
     return [good if place == position else f"other{place}" for place in range(1, length + 1)]
 
 
@@ -127,7 +125,6 @@ def test_any_run_has_the_values_of_the_definitions(
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """A qrels file with one query without positives, and a run."""
     (tmp_path / "qrels").write_text("q1 0 a 1\nq1 0 b 1\nq2 0 c 1\nq3 0 d 0\n")
     (tmp_path / "one.run").write_text("q1 Q0 n 1 3 t\nq1 Q0 a 2 2 t\nq1 Q0 a 3 1 t\nq3 Q0 d 1 1 t\n")
     return tmp_path / "qrels", tmp_path / "one.run"
@@ -196,7 +193,6 @@ Lists = dict[str, list[str]]
 
 
 def write(folder: Path, judged: Reference, lists: Lists) -> tuple[Path, Path]:
-    """TREC qrels with negatives, and a run."""
     lines = [f"{query} 0 {passage} {grade}\n" for query, grades in judged.items() for passage, grade in grades.items()]
     (folder / "qrels").write_text("".join(lines))
     (folder / "run").write_text(json.dumps(lists))
@@ -212,7 +208,6 @@ def measured(folder: Path, judged: Reference, lists: Lists) -> tuple[dict[str, A
 
 
 def any_world(seed: int) -> tuple[Reference, Lists]:
-    """Random judgments of a few passages, and lists with at most five unjudged passages."""
     draw = random.Random(seed)
     judged: Reference = {}
     lists: Lists = {}
@@ -279,7 +274,6 @@ QUESTION = "高铁票提前几天买"
 
 
 def release(folder: Path, judged: dict[str, int], texts: list[str]) -> Path:
-    """A release with one dev question and these judgments of passages."""
     rows = tables([*dict.fromkeys([*TEXTS, *texts])])
     rows["queries", "dev"] = [{"_id": md5(QUESTION), "text": QUESTION}]
     rows["qrels", "dev"] = [
@@ -290,7 +284,6 @@ def release(folder: Path, judged: dict[str, int], texts: list[str]) -> Path:
 
 
 def result(folder: Path, judged: dict[str, int], ranking: list[str], *words: str) -> dict[str, Any]:
-    """Return the figures of `evaluate` for one list."""
     where = release(folder, judged, [*judged, *ranking])
     (folder / "run").write_text(json.dumps({md5(QUESTION): [md5(text) for text in ranking]}))
     done = run("baselines", "evaluate", "--release", where, *words, "--format", "json", folder / "run")

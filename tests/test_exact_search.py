@@ -50,7 +50,6 @@ def brute_force(queries: np.ndarray, passages: np.ndarray, ranks: np.ndarray, to
 
 
 def ordered(found: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarray, top_k: int) -> list[Hits]:
-    """Cut ties at the end by the order of ids, as the command does."""
     hits = [list(zip(rows.tolist(), scores.tolist(), strict=True)) for rows, scores in found]
     return [sorted(each, key=lambda hit: (-hit[1], ranks[hit[0]]))[:top_k] for each in hits]
 

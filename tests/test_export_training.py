@@ -3,19 +3,15 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import pytrec_eval
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from rows import json_lines
 
 TRAIN = QUESTIONS["train"]
-
-
-def json_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 @pytest.fixture
@@ -31,7 +27,6 @@ def release(tmp_path: Path) -> Path:
 
 
 def mined(path: Path, rows: dict[str, list[int]]) -> Path:
-    """Write a file of `mine` from numbers of texts by question."""
     lines = [{"query-id": md5(query), "negative-ids": [md5(TEXTS[n]) for n in texts]} for query, texts in rows.items()]
     path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode(), mtime=0))
     return path

@@ -97,8 +97,6 @@ def test_sets_are_added_and_overlap_is_counted(tmp_path: Path, capsys: pytest.Ca
     assert card[2].count("| `resttest-") == 6
 
 
-# Vectors, from directories of `encode` and Parquet files.
-
 IDS = ["a", "b", "c"]
 VECTORS = np.array([[1, 2], [0.5, -1], [3, 0]])
 
@@ -121,7 +119,6 @@ def test_files_together_hold_the_queries(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def encoded(path: Path, release: Release, vectors: np.ndarray = VECTORS, split: str = "dev") -> Path:
-    """Write the files of `baselines encode --queries` for a split of a release."""
     path.mkdir(exist_ok=True)
     shards = []
     for number, part in enumerate((vectors[:2], vectors[2:])):
@@ -149,7 +146,6 @@ def test_the_directory_of_the_verb_encode_is_read_by_the_rows_of_the_release(tmp
 # Neighbours, clusters and training sets, compared with a brute force in whole numbers.
 @st.composite
 def vector_sets(draw: Any, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Draw training and test vectors with many exact ties and duplicates."""
     dimensions = draw(st.integers(1, 4))
     number = st.integers(-2, 2) if draw(st.booleans()) else st.floats(-1, 1, width=32)
     row = st.lists(number, min_size=dimensions, max_size=dimensions).filter(any)
@@ -255,8 +251,7 @@ def made() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def world(tmp_path: Path, own_cache: None) -> Path:
     release = make_release(tmp_path / "release", made())
     about = {"test_queries": 4, "overlapping": 0, "overlapping_share": 0.0, "train_queries": 2, "nearest_cosine": 0.5}
     figures: dict[str, Any] = {name: {"config": name, "test": "dev", **about} for name in (NEAR, FAR)}

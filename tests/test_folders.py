@@ -51,7 +51,6 @@ def test_what_is_something_else_is_never_replaced(tmp_path: Path) -> None:
 
 
 def work(out: Path, key: str, error: type[BaseException] | None, resume: bool = True) -> list[str]:
-    """Return the files that a block of ``key`` finds; the block adds one."""
     with work_beside(out, key, resume=resume) as folder:
         found = names(folder)
         (folder / f"part-{len(found)}").touch()

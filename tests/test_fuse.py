@@ -79,7 +79,6 @@ def random_runs(seed: int, systems: int) -> tuple[list[Run], Qrels]:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), systems=st.sampled_from([2, 3]))
 def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
-    """Compare tuning with an evaluation of every mixture by the official measure."""
     runs, qrels = random_runs(seed, systems)
     parts = [normalised(run) for run in runs]
 
@@ -98,7 +97,6 @@ def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """A release, and two systems. Only one of them finds the positives of train and dev."""
     rows = tables()
     make_release(tmp_path / "release", rows)
     for split in ("train", "dev"):

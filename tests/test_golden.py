@@ -29,7 +29,6 @@ WRITE, ROWS = "GOLDEN_WRITE", "GOLDEN_ROWS"  # set where this file is the progra
 
 
 def values(group: str, outputs: Outputs) -> dict[str, dict[str, Any]]:
-    """The number of rows and the SHA-256 of every output."""
     found = {}
     for name, rows in outputs.items():
         text = "".join(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)

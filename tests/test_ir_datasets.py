@@ -57,7 +57,6 @@ def look_at_all(*releases):
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Path:
-    """A folder with the files of the wheel."""
     (tmp_path / "site").mkdir()
     for name in ("dureader_retrieval.py", "dureader_retrieval_ir.py"):
         shutil.copy(ROOT / name, tmp_path / "site")
@@ -65,7 +64,6 @@ def alone(tmp_path: Path) -> Path:
 
 
 def look(commands: Path, alone: Path, variables: dict[str, str], code: str) -> Any:
-    """The value of an expression after :data:`LOOK`, in the tools' environment."""
     home = {"IR_DATASETS_HOME": str(alone.parent / "home"), "PYTHONPATH": str(alone), "no_proxy": "127.0.0.1"}
     code = f"{LOOK}\nprint(json.dumps({code}))\nsys.stdout.flush()\nos._exit(0)\n"
     argv = [commands / "python", "-c", code]
@@ -81,7 +79,6 @@ def records(rows: list[list[Any]]) -> dict[str, Any]:
 
 
 def expected(rows: dict[tuple[str, str], list[dict[str, Any]]], set_name: str, split: str) -> dict[str, Any] | None:
-    """Return the part of these rows that belongs to an id, or None."""
     configs = SETS[set_name or "main"]
     if (configs.corpus, "corpus") not in rows or (split and (configs.queries, split) not in rows):
         return None

@@ -51,7 +51,6 @@ def found_by(settings: ModelSettings, release: Release, folder: Path, top_k: int
 
 
 def expect(found: list[list[tuple[str, float]]], scores: np.ndarray, atol: float) -> None:
-    """Check that ``found`` are the best of ``scores``, shape (queries, passages), descending, within ``atol``."""
     ids = [md5(text) for text in TEXTS]
     assert len(found) == len(scores) == len(ASKED)
     for hits, own in zip(found, scores, strict=True):

@@ -62,7 +62,6 @@ LAYERS = 12 * (4 * 768**2 + 2 * 768 * 3072 + 9 * 768 + 3072)  # 85.1 million
 
 
 def cost(words: str, sizes: Sizes, **recipes: str) -> StepCost:
-    """Return the cost of a command, with recipes by their checkpoints."""
     return step_cost(words.split(), sizes, {output: read_recipe(name) for output, name in recipes.items()})
 
 

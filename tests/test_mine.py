@@ -51,7 +51,6 @@ def mine(world: Path, out: Path, *words: str | Path, code: int = 0) -> Done:
 
 
 def mined(world: Path, *words: str | Path) -> dict[str, list[str]]:
-    """Run `mine`, and return the negatives by query."""
     with tempfile.TemporaryDirectory() as folder:
         mine(world, Path(folder, "n.jsonl.gz"), *words)
         lines = gzip.decompress(Path(folder, "n.jsonl.gz").read_bytes()).decode().splitlines()
@@ -60,7 +59,6 @@ def mined(world: Path, *words: str | Path) -> dict[str, list[str]]:
 
 
 def allowed(number: int, top_k: int = 50) -> set[str]:
-    """Return the expected candidates of a query."""
     ids = [corpus for corpus, _ in dict(rankings(QUERIES))[QUERIES[number]][:top_k]]
     known = {md5(TEXTS[number])} | ({md5(OTHERS[0]), md5(TWIN)} if number == 0 else set())
     return set(ids) - known

@@ -22,15 +22,13 @@ from builders.core.errors import InputError
 
 
 @pytest.fixture
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def release(tmp_path: Path, own_cache: None) -> Path:
     model_commit.cache_clear()
     return make_release(tmp_path / "release")
 
 
 @pytest.fixture
 def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Replace the hub by a server that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)

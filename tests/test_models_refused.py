@@ -50,7 +50,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _weights(change: Callable[[Weights], Weights]) -> Callable[[Path], object]:
-    """Change weights in a model's folder."""
     path = "model.safetensors"
     return lambda folder: save_file(change(load_file(folder / path)), folder / path, {"format": "pt"})
 
@@ -60,8 +59,6 @@ def _without(part: str) -> Callable[[Path], object]:
 
 
 def _set(name: str, **values: Any) -> Callable[[Path], object]:
-    """Change settings in a JSON file of a model's folder."""
-
     def change(folder: Path) -> None:
         content = json.loads((folder / name).read_text(encoding="utf-8"))
         (folder / name).write_text(json.dumps(content | values), encoding="utf-8")
@@ -166,8 +163,6 @@ CODE = "from pathlib import Path\nPath({ran!r}).touch()\n"
 
 
 class _Touch(str):
-    """A path whose pickle creates a file at that path when loaded."""
-
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return Path.touch, (Path(self),)
 

@@ -64,7 +64,6 @@ def test_a_release_that_names_a_file_elsewhere_is_refused(tmp_path: Path, words:
 
 
 def test_a_release_of_links_is_extended_by_files(tmp_path: Path) -> None:
-    """In the hub's cache, every file is a link to another folder of the cache."""
     blobs, cached = make_release(tmp_path / "blobs"), tmp_path / "cached"
     for file in [path for path in blobs.rglob("*") if path.is_file()]:
         link = cached / file.relative_to(blobs)

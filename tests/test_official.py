@@ -122,7 +122,6 @@ def test_any_part_in_any_form_survives_a_release_and_an_export(
 
 
 def test_the_exported_files_are_in_the_published_style(tmp_path: Path) -> None:
-    """Exported lines have the columns query, title, text, title, text, 0, or query, title, text, label."""
     convert(tmp_path, BOTH)
     check_round_trip(tmp_path)
     for name in ("train.json", "dev.json", "passage_collection.json"):

@@ -56,7 +56,6 @@ def official_stats(release: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The release from files without a bad line."""
     folder = tmp_path_factory.mktemp("clean")
     build_official([made.write_files(folder / "in", BOTH)], folder / "release")
     return folder / "release"

@@ -54,13 +54,11 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packed(unpacked: Path) -> Path:
-    """The wheel, built from the source distribution."""
     return build("wheel", unpacked, unpacked.parent / "wheel")
 
 
 @pytest.fixture(scope="module")
 def wheel(packed: Path) -> Path:
-    """The wheel, unpacked."""
     with zipfile.ZipFile(packed) as file:
         file.extractall(packed.parent / "site")
     return packed.parent / "site"

@@ -28,13 +28,11 @@ REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
 
 
 def block(tool: str, language: str, number: int = 0) -> str:
-    """Return a block of a tool's page."""
     return [each.text for each in blocks(ROOT / "docs" / "tools" / f"{tool}.md") if each.language == language][number]
 
 
 @pytest.fixture(scope="session")
 def peers() -> Path:
-    """The folder of the tools' commands. Skips the test if they cannot be installed."""
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the other tools' environment is pinned for Python 3.11")
     return environment("peers", REQUIREMENTS, "DUREADER_RETRIEVAL_VENV_PEERS", borrow=True)
@@ -69,8 +67,6 @@ sys.exit(script.load()())
 
 
 class Place:
-    """A folder with a RELEASE, in which the pages' lines run."""
-
     def __init__(self, folder: Path, commands: Path) -> None:
         self.folder, self.commands = folder, commands
         make_release(folder / "RELEASE", ROWS, rows_per_shard=20)

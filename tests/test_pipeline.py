@@ -24,7 +24,6 @@ TRIO = ("mbert-zero-shot", "mbert-supervised", "mbert-transferred")
 
 @pytest.fixture(scope="module")
 def folder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a release of all four sets in ``release``, and settings of small trainings."""
     folder = tmp_path_factory.mktemp("pipeline")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -59,7 +58,6 @@ def reproduce(folder: Path, *more: object) -> Done:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Any:
-    """Run every row, and return the printed table as JSON."""
     return json.loads(reproduce(folder, "--format", "json").stdout)
 
 

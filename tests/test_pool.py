@@ -19,13 +19,11 @@ Rankings = dict[str, list[int]]
 
 
 def ranked(path: Path, rankings: Rankings) -> Path:
-    """Write a run of these passages, the best first."""
     write_run(path, [(query, [(P[n], -float(rank)) for rank, n in enumerate(own)]) for query, own in rankings.items()])
     return path
 
 
 def scored(path: Path, scores: dict[str, dict[int, float]]) -> Path:
-    """Write a re-ranker's run."""
     write_run(path, [(query, [(P[n], score) for n, score in own.items()]) for query, own in scores.items()])
     return path
 

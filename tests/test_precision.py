@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def write_classifier(folder: Path, config: Any, kind: Any) -> Path:
-    """Write a cross-encoder of another architecture with a BERT tokenizer."""
     bert = write_bert(folder.with_name(f"{folder.name}-bert"))
     words = AutoConfig.from_pretrained(bert).vocab_size
     torch.manual_seed(0)

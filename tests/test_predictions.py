@@ -27,7 +27,6 @@ def export(release: Path, given: Path, code: int | None = 0) -> Done:
 
 
 def written(release: Path, rankings: dict[str, list[str]], code: int | None = 0) -> Done:
-    """Export a TREC run of these lists."""
     hits = {query: [(passage, -float(rank)) for rank, passage in enumerate(found)] for query, found in rankings.items()}
     write_run(release.parent / "a.run.gz", hits.items())
     return export(release, release.parent / "a.run.gz", code)

@@ -31,7 +31,6 @@ def knows(prompt: str) -> Answer:
 
 @pytest.fixture
 def round_(tmp_path: Path) -> Path:
-    """A round with two packages of 12 pairs."""
     return make_round(tmp_path)
 
 

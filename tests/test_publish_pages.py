@@ -24,7 +24,6 @@ SCORED = [{"run": "runs/de.dev.run.gz", "queries": 2, "official": {"MRR@10": 0.7
 
 @pytest.fixture(scope="module")
 def files(whole_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Publish with scores, and return the files of the repository."""
     folder = tmp_path_factory.mktemp("published")
     (folder / "dev.json").write_text(json.dumps(SCORED))
     words = ["publish", "--release", whole_release, "--repo", REPO, "--create"]

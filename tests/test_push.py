@@ -60,7 +60,6 @@ def test_what_loading_and_understanding_the_model_needs_is_pushed_and_nothing_el
     left = ("optimizer", "training_args", "trainer_state", "model.py", "lock", "runs/", "checkpoint-")
     assert not [name for name in repo.files if any(part in name for part in left)]
     assert "skipped, not needed on the hub: " in result.stderr and "model.py" in result.stderr
-    # Pushed again: nothing is new.
     sent = list(hub.uploads)
     push(call, checkpoint)
     assert len(repo.commits) == 2 and hub.uploads == sent
@@ -126,7 +125,6 @@ def test_a_link_in_a_checkpoint_is_not_pushed(checkpoint: Path, tmp_path: Path) 
 
 @pytest.fixture
 def dev_run(tmp_path: Path) -> Path:
-    """The first question's passage is second, the other one's is first."""
     path = tmp_path / "de.dev.run"
     ranked = zip(QUESTIONS["dev"], ((0, 4), (5, 4)), strict=True)
     write_run(path, [(md5(q), [(md5(TEXTS[place]), -rank) for rank, place in enumerate(own)]) for q, own in ranked])

@@ -25,7 +25,6 @@ def release(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ranked(tmp_path: Path) -> Path:
-    """A run with the first dev question's answer at rank 1, and the second's at rank 2."""
     lines = [
         (md5(question), md5(text), rank)
         for question, texts in ((EARLIER, (TEXTS[4], TEXTS[0])), (WET, (TEXTS[1], TEXTS[5])))
@@ -55,9 +54,7 @@ def test_a_run_is_measured_on_some_questions_by_some_judgments(
 
 
 @pytest.fixture
-def mined(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Mine negatives of the removed question from its BM25 run."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def mined(release: Path, tmp_path: Path, own_cache: None) -> Path:
     similar = ("--release", release, "--queries", "train-similar", "--split", "train")
     run("baselines", "bm25", *similar, "--out", tmp_path / "similar.run", "--index", tmp_path / "index")
     run("baselines", "mine", *similar, "--run", tmp_path / "similar.run", "--out", tmp_path / "similar.jsonl")
@@ -73,7 +70,6 @@ def test_bm25_and_mine_take_the_removed_questions_alone(mined: Path, tmp_path: P
 
 
 def negatives(path: Path) -> Path:
-    """Write one negative for each training question."""
     rows = [{"query-id": md5(question), "negative-ids": [md5(TEXTS[5])]} for question in TRAIN]
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     return path

@@ -76,14 +76,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use about ten blocks and files for the sample."""
     monkeypatch.setattr(blocks.read_blocks, "__defaults__", (32 << 10, ()))
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 80)
 
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    """The sample's questions, some of them compressed."""
     folder = tmp_path / "rows"
     shutil.copytree(SAMPLE, folder)
     plain = folder / "search.dev.json"

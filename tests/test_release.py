@@ -1,13 +1,13 @@
 """Test `release`: the rows and files of a release built from raw rows."""
 
 import gzip
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Done, run
+from commands import Done, run, tree
+from releases import md5
 from rows import row, write_rows
 
 from builders.release import rows as raw
@@ -27,18 +27,6 @@ def build(*words: object, code: int = 0) -> Done:
 
 def rows_of(release: Path, config: str, split: str) -> list[dict[str, Any]]:
     return open_release(release).table(config, split).to_pylist()  # type: ignore[no-any-return]
-
-
-def tree(folder: Path) -> dict[str, str]:
-    return {
-        p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
-        for p in folder.rglob("*")
-        if p.is_file()
-    }
-
-
-def md5(text: str) -> str:
-    return hashlib.md5(text.encode()).hexdigest()
 
 
 @pytest.fixture

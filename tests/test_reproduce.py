@@ -22,10 +22,8 @@ FILL = {"release": "R", "split": "dev", "out": "O", "variant": "-scratch"}
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a release, in which the steps run."""
+def here(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     make_release(tmp_path / "release")
     return tmp_path
 
@@ -41,7 +39,6 @@ def test_every_command_is_one_that_its_verb_takes() -> None:
 
 
 def steps_of(folder: Path, *words: object) -> list[list[str]]:
-    """Return the plan for a release that does not exist."""
     commands = planned(folder, "--release", "nowhere", *words)
     return [command for command in commands if command[1] not in ("release", "evaluate")]
 
@@ -90,7 +87,6 @@ def test_the_embedded_sample_is_run_small(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def bare(here: Path) -> Path:
-    """The folder with a release that has no hard negatives."""
     rows = tables()
     rows["train", "train"] = [{**row, "negative_passages": []} for row in rows["train", "train"]]
     make_release(here / "release", rows)

@@ -43,7 +43,6 @@ def loaded(world: World) -> Iterator[Loaded]:
 
 @pytest.fixture(scope="module")
 def pinned(world: World) -> str:
-    """An earlier commit of multilingual BERT."""
     commit = world.commit(MBERT)
     publish(world.hub, MBERT, write_mbert(world.folder / "newer", TEXTS, seed=1))
     return commit
@@ -54,7 +53,6 @@ ALL = ("--table", 4, 5, 6, 7, 8, 9, "--figure", 2, "--format", "json")
 
 @pytest.fixture(scope="module")
 def first(world: World, loaded: Loaded, pinned: str) -> Done:
-    """Run all rows, with one model from a pinned commit."""
     pins = f"{SETTINGS}[mbert-supervised]\nmodel.revision = '{pinned}'\n"
     return world.reproduce(*ALL, settings=pins, loaded=loaded)
 
@@ -120,7 +118,6 @@ def test_a_start_that_nobody_has_is_named_before_any_step_runs(world: World) -> 
 
 
 def from_folder(world: World, more: str = "") -> str:
-    """Return settings of models that start from a folder."""
     start = world.folder / "ernie"
     if not start.exists():
         write_ernie(start, TEXTS)

@@ -27,10 +27,8 @@ TRAINING = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a release to which the quality strategies were applied."""
+def here(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     make_release(tmp_path / "release", quality_tables())
     return tmp_path
 
@@ -124,7 +122,6 @@ def test_a_bar_of_figure_2_is_measured_by_the_judgments_of_its_time(here: Path) 
 
 @pytest.mark.parametrize("bad", ["de-bm25-neg", '<script>alert(1)</script>" onload="x'])
 def test_nothing_of_the_page_is_fetched_or_run(here: Path, bad: str) -> None:
-    """Foreign texts are escaped in the page."""
     report: dict[str, Any] = reported(here, *BM25)
     figure = reported(here, "--row", "bm25-before")
     report["rows"] += figure["rows"]

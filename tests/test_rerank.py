@@ -198,12 +198,10 @@ def test_a_model_that_knows_no_system_is_told_in_the_question(world: Path, tmp_p
 
 
 def shown(prompt: str) -> list[str]:
-    """Return the passages of a question, in order."""
     return re.findall(r"(?m)^\[\d+\] (.*)$", prompt)
 
 
 def by_size(prompt: str) -> str:
-    """Reply with the passages ordered by length, longest first."""
     passages = shown(prompt)
     order = sorted(range(len(passages)), key=lambda number: (-len(passages[number]), passages[number]))
     return " > ".join(f"[{number + 1}]" for number in order)

@@ -1,21 +1,12 @@
 """A killed build resumes."""
 
 import gzip
-import hashlib
 import subprocess
 import time
 from pathlib import Path
 
 import psutil
-from commands import ROOT, command, run
-
-
-def tree(folder: Path) -> dict[str, str]:
-    return {
-        p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
-        for p in folder.rglob("*")
-        if p.is_file()
-    }
+from commands import ROOT, command, run, tree
 
 
 def test_a_build_or_its_worker_is_killed_and_goes_on(shared_data: Path, tmp_path: Path) -> None:

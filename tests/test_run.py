@@ -124,7 +124,6 @@ def test_a_name_on_the_hub_alone_is_right(
 
 @pytest.fixture(scope="module")
 def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a model without a family, with its own prompts and mean pooling."""
     folder = write_encoder(tmp_path_factory.mktemp("unknown"), BGE)
     own = {"query": "问：", "short": "找："}
     return with_modules(folder.rename(folder.with_name("my-model")), "mean", prompts=own, normalize=True)

@@ -11,17 +11,12 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 TEXTS_OF_90 = [*TEXTS, *(f"{number}号{text}" for text in TEXTS for number in range(14))]
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """A release with 90 passages. The fifth and the sixth are the positives of the two dev questions."""
     return make_release(tmp_path / "release", tables(TEXTS_OF_90), rows_per_shard=40)
 
 

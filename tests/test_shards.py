@@ -23,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """A release with 6 passages in 3 shards."""
     return make_release(tmp_path / "release")
 
 
@@ -68,7 +67,6 @@ def test_verbs_read_an_empty_split(tmp_path: Path) -> None:
 
 
 def entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the manifest's entries of the corpus."""
     return [entry for entry in manifest["files"] if entry["path"].startswith("corpus/")]
 
 

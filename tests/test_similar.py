@@ -25,7 +25,6 @@ TICKETS, PHONE, PARAPHRASE = "高铁票提前几天买", "手机进水怎么办"
 
 
 def _add(rows: Rows, questions: list[str]) -> None:
-    """Training questions with the same answer as the first development question."""
     answered = rows["dev", "dev"][0]
     for text in questions:
         rows["queries", "train"].append({"_id": md5(text), "text": text})
@@ -124,9 +123,6 @@ def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> Non
         (PHONE, PUNCTUATED, "model", 0.75),
         (TICKETS, PARAPHRASE, "model", 0.51),  # the score must be above 0.5
     ]
-
-
-# Similarity of texts
 
 
 def test_every_near_duplicate_is_found_and_nothing_else() -> None:

@@ -64,7 +64,6 @@ def page(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def ask(page: str, text: str) -> str:
-    """The HTML of an answer, as any client of Gradio's gets it."""
     address, data = f"{page}/gradio_api/call/search", json.dumps({"data": [text]}).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as answer:

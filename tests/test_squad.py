@@ -24,7 +24,6 @@ def run(*words: object) -> int:
 
 
 def questions(path: Path, *paragraphs: tuple[str, list[str]], **more: Any) -> Path:
-    """Write a file in SQuAD's format, with one paragraph for each article, and with ignored fields."""
     data = []
     for context, asked in paragraphs:
         qas = [{"question": question, "id": "x"} | more for question in asked]

@@ -19,7 +19,6 @@ from builders.store.runs import read_run, write_run
 
 @pytest.fixture(scope="module")
 def given(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The embedded sample, a run, and a run in reverse order."""
     out = tmp_path_factory.mktemp("given") / "bm25.dev.run"
     run("baselines", "bm25", "--quiet", "--release", sample_release, "--split", "dev", "--out", out)
     other = out.with_name("other.run")

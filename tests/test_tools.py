@@ -98,7 +98,6 @@ trainer.train()
 
 
 def found_by_beir(place: Place, code: str) -> None:
-    """Check that corpus, queries and qrels of a BEIR loader equal the release's."""
     shown = "[list(map(dict, corpus)), list(map(dict, queries)), qrels]"
     if "Generic" in code:
         shown = (
@@ -137,18 +136,14 @@ def test_ranx_reads_the_parquet_files_and_measures_as_we_do(place_of: Make) -> N
         assert 100 * found[theirs] == pytest.approx(expected[mine])
 
 
-# BM25's tokens
-
 PASSAGES, QUESTIONS = ROWS["corpus", "corpus"], ROWS["queries", "dev"]
 
 
 def lines_of(tool: str) -> str:
-    """Return the block of docs/bm25.md that imports a tool."""
     return next(each.text for each in blocks(ROOT / "docs" / "bm25.md") if each.text.startswith(f"import {tool}\n"))
 
 
 def bm25_of(place: Place, *options: str) -> dict[str, dict[str, float]]:
-    """Return the scores of this project's BM25, by question and passage."""
     words = ["--release", place.folder / "RELEASE", "--split", "dev", "--quiet", "--top-k", 1000]
     run("baselines", "bm25", *words, "--k1", "1.2", "--b", "0.75", *options, "--out", place.folder / "ours.run")
     return {query: dict(hits) for query, hits in read_run(place.folder / "ours.run").hits.items()}

@@ -102,7 +102,6 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
 
 @pytest.fixture
 def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A finished training that started from a commit of org/name."""
     _hub(monkeypatch, "a1" * 20)
     world.train("--no-resume")
     training = json.loads((world.out / TRAINING).read_text(encoding="utf-8"))
@@ -188,8 +187,6 @@ def test_a_training_resumes_from_the_last_whole_state(
 
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The commit of org/cached in the libraries' cache. The hub is unreachable."""
-
     def refuse(*_: object, **__: object) -> None:
         raise InputError("there is no hub")
 

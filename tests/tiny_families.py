@@ -37,7 +37,6 @@ _SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "[CLS]", "[SEP]"]
 
 
 def characters() -> list[str]:
-    """Return the characters of the tiny release and of every declared prompt."""
     words = ["问找查文", *TEXTS, *itertools.chain(*QUESTIONS.values())]
     for family in declared().families.values():
         words += [family.query_prompt or "", family.passage_prompt or "", *family.prompts.values()]

@@ -32,7 +32,6 @@ def write_ernie(folder: Path, texts: Iterable[str], *, safetensors: bool = False
 
 
 def write_mbert(folder: Path, texts: Iterable[str], *, seed: int = 0) -> Path:
-    """Write multilingual BERT, cased, with the weights of all pretraining heads."""
     words = _write_words(folder, {character for text in texts for character in text})
     torch.manual_seed(seed)
     config = BertConfig(vocab_size=words, directionality="bidi")
@@ -43,7 +42,6 @@ def write_mbert(folder: Path, texts: Iterable[str], *, seed: int = 0) -> Path:
 
 
 def _write_words(folder: Path, characters: set[str]) -> int:
-    """Write vocab.txt with the given characters, and return its number of lines."""
     folder.mkdir(parents=True)
     known = sorted(character for character in characters if not character.isspace())
     words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *known, *(f"##{each}" for each in known)]
@@ -66,7 +64,6 @@ def publish(hub: Hub, name: str, folder: Path) -> Commit:
 
 
 def publish_all(hub: Hub, folder: Path, texts: Iterable[str]) -> dict[str, Any]:
-    """Write every start of the paper's recipes to the hub and to ``folder``."""
     texts = list(texts)
     found = {ERNIE: write_ernie(folder / "ernie", texts), MBERT: write_mbert(folder / "mbert", texts)}
     for name, path in found.items():

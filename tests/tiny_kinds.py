@@ -51,7 +51,6 @@ def write_multi_vector(folder: Path) -> Path:
 
 
 def write_static(folder: Path) -> Path:
-    """Write a static model with one random vector per character."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(write_bert(folder.with_name(f"{folder.name}-bert")))
     torch.manual_seed(0)
     module = StaticEmbedding(tokenizer, embedding_dim=16)
@@ -68,7 +67,6 @@ CHAT = (
 
 
 def write_language_model(folder: Path, template: str | None = CHAT) -> Path:
-    """Write a Qwen2 of two layers with a vocabulary of bytes, yes and no."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({byte: number for number, byte in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

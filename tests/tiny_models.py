@@ -58,7 +58,6 @@ def write_dual(
 
 
 def write_cross(folder: Path, seed: int = 0, labels: int = 1, texts: Iterable[str] = SAMPLE) -> Path:
-    """Write a cross-encoder with one output, or with ``labels`` outputs."""
     bert = write_bert(folder.with_name(f"{folder.name}-bert"), texts, seed, labels)
     CrossEncoder(str(bert), device="cpu", max_length=64).save_pretrained(str(folder))
     return folder

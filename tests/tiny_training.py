@@ -18,8 +18,6 @@ Make = Callable[..., Any]
 
 
 class Rows(list[dict[str, Any]]):
-    """Training rows from the questions and passages of the sample."""
-
     def __init__(self, kind: str) -> None:
         count = 12
         pairs = [(ASKED[n % len(ASKED)], TEXTS[n % len(TEXTS)], TEXTS[(n + 1) % len(TEXTS)]) for n in range(count)]

@@ -40,7 +40,6 @@ class World:
         return run("baselines", *self.words(recipe, out, *values, start=start), code=code)
 
     def train_dual(self, out: Path) -> Done:
-        """Return the command that trains ``dual``."""
         return self.train("de-bm25-neg-scratch", out, *DUAL, start=self.still)
 
     def dev(self) -> tuple[list[str], list[str], list[list[int]]]:
@@ -77,7 +76,6 @@ def trained(once: Once, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def training_of(folder: Path) -> dict[str, Any]:
-    """Return the ``training.json`` of a checkpoint."""
     content: dict[str, Any] = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     return content
 

@@ -21,7 +21,6 @@ ENGLISH = {"北京冬天冷吗": "Is Beijing cold in winter", "高铁票提前�
 
 
 def whole_tables() -> Rows:
-    """Return the rows of every config and split."""
     rows = tables()
     for name, texts, question in (
         ("cmedqa", ["多喝水，注意休息。", "建议去医院检查。", "按时吃药。"], "感冒了怎么办"),
@@ -75,7 +74,6 @@ def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: st
 
 
 def edit_stats(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change stats.json, and update the manifest."""
     stats = json.loads((path / "stats.json").read_text(encoding="utf-8"))
     change(stats)
     write_text(path / "stats.json", json.dumps(stats))

@@ -109,15 +109,11 @@ def compare(
 
     Holm's correction is over all pairs of systems under one measure. The difference of a pair is significant if the
     corrected p-value of ``--test`` is at most ``--alpha``. docs/compare.md describes the result. All figures are
-    fractions.
-
-    Raises:
-        InputError: fewer than two queries, or an unknown measure.
+    fractions. Raises :class:`InputError` for fewer than two queries, or an unknown measure.
     """
     if len(tables[0]) < 2:
         raise InputError("expected at least two queries with a positive passage, found one")
-    pairs = len(tables) * (len(tables) - 1) // 2
-    smallest = 2 / (args.resamples + 1)
+    pairs, smallest = len(tables) * (len(tables) - 1) // 2, 2 / (args.resamples + 1)
     if args.test == "randomisation" and pairs * smallest > args.alpha:
         log.warning(
             "no difference can be significant: with %d resamples the smallest p-value is %.2g, corrected over %d pairs "
@@ -183,7 +179,6 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
 
 
 def _spread(found: Sequence[float | None]) -> dict[str, float] | None:
-    """Return the lowest, median and highest value of the pairs, or None if no two systems differ."""
     known = [value for value in found if value is not None]
     return {"lowest": min(known), "median": median(known), "highest": max(known)} if known else None
 

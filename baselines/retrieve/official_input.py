@@ -28,7 +28,6 @@ from builders.core.errors import InputError
 
 Kind = Literal["query", "passage", "pair"]
 QUERY_LENGTH, PASSAGE_LENGTH = 32, 384
-LONGEST_WORD = 100
 _ONE, _TWO = "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
 _SINGLE: dict[Kind, str] = {"query": _ONE, "passage": "[CLS]:0 [SEP]:0 $A:1 [SEP]:1", "pair": _ONE}
 _SPECIAL = ("unk", "sep", "pad", "cls", "mask")
@@ -44,13 +43,8 @@ _Tokenizer.__name__ = "PreTrainedTokenizerFast"
 def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrainedTokenizerFast:
     """Return the official reader's tokenizer with the vocabulary of another tokenizer.
 
-    Args:
-        start_tokenizer: a tokenizer of transformers with a WordPiece vocabulary.
-        kind: the input: query, passage or pair.
-        length: longest input in tokens, special tokens included.
-
-    Raises:
-        InputError: the vocabulary is not a WordPiece vocabulary, or lacks the unk, sep, pad or cls token.
+    ``length`` is the longest input in tokens, special tokens included. Raises :class:`InputError` if the vocabulary is
+    not a WordPiece vocabulary, or lacks the unk, sep, pad or cls token.
     """
     backend = getattr(start_tokenizer, "backend_tokenizer", None)
     if backend is None or not isinstance(backend.model, WordPiece):
@@ -64,7 +58,7 @@ def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrai
         WordPiece(
             json.loads(backend.to_str())["model"]["vocab"],
             unk_token=special["unk_token"],
-            max_input_chars_per_word=LONGEST_WORD,
+            max_input_chars_per_word=100,
         )
     )
     tokenizer.normalizer = normalizers.Sequence(

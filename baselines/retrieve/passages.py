@@ -33,7 +33,6 @@ from builders.store.reader import Release
 
 _CORPUS = "corpus"
 _FORMAT = 2
-_IDS_AT_ONCE = 1 << 16
 _MANIFEST = "manifest.json"
 Rows = npt.NDArray[np.int64]
 
@@ -53,10 +52,9 @@ def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache of folders. A folder is named by the hash of a key, which has everything that the folder depends on.
+    """A cache of folders in ``dureader_retrieval/NAME`` of ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
-    Attributes:
-        name: the cache's folder under ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``.
+    A folder is named by the hash of a key, which has everything that the folder depends on.
     """
 
     name: str
@@ -179,7 +177,7 @@ class Passages:
     def expect(self, ids: Iterable[str], path: Path, line: int | None = None) -> None:
         """Raise :class:`InputError` for the first id that the collection lacks. ``path`` is the file with the ids."""
         rest = iter(ids)
-        while some := list(itertools.islice(rest, _IDS_AT_ONCE)):
+        while some := list(itertools.islice(rest, 1 << 16)):
             for corpus, row in zip(some, self.rows(some).tolist(), strict=True):
                 if row < 0:
                     raise InputError(f"has a passage {corpus!r} that the release's corpus lacks", path=path, line=line)

@@ -258,7 +258,6 @@ def _vectors_of(
 
 
 def _judgments_of(qrels: pa.Table, queries: Sequence[str], rows: Ints) -> pa.Table:
-    """Return the rows of ``qrels`` for the queries at ``rows`` of ``queries``."""
     return qrels.filter(pc.is_in(qrels["query-id"], pa.array([queries[row] for row in rows], pa.string())))
 
 
@@ -269,5 +268,4 @@ def _drawn(ids: Sequence[str], seed: int) -> Ints:
 
 
 def _mean(cosines: npt.NDArray[Any]) -> float | None:
-    """Return the mean cosine, rounded for the figures, or None without cosines."""
     return round(float(cosines.mean()), 4) if len(cosines) else None

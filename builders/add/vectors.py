@@ -144,7 +144,6 @@ def directions(paths: Sequence[Path], release: Release, queries: Sequence[str]) 
 
 
 def _check(path: Path, ids: list[str], vectors: npt.NDArray[Any], dimensions: int) -> None:
-    """Raise :class:`InputError` for a vector of other than ``dimensions`` dimensions, or without a direction."""
     found = vectors.shape[1]
     if not dimensions or found != dimensions:
         raise InputError(f"has vectors of {found} dimensions; expected {dimensions or 'at least 1'}", path=path)

@@ -142,7 +142,6 @@ def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str
 
 
 def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> None:
-    """Raise :class:`InputError` for a candidate that is not in the corpus. It could not be judged without a text."""
     missing = set(release.missing("corpus", "corpus", {passage for own in union.values() for passage in own}))
     for run in runs if missing else ():
         if strange := missing & {passage for ranking in run.rankings.values() for passage in ranking}:

@@ -234,7 +234,6 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
-    """Return the package with its new state, and the verdict on its present version."""
     package, digest = standing.package, standing.digest
     if package.state == "accepted" and package.labels != digest:
         log.warning("package %s: labels changed after it was accepted, so it is checked again", package.name)
@@ -267,7 +266,6 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
 
 
 def _row(standing: Standing, package: Package, verdict: Verdict) -> dict[str, Any]:
-    """Return the printed figures of a package, for the version that was checked."""
     missing, old = len(standing.missing), standing.package
     is_sent_back = package.version > old.version
     reason = f"{missing:,} pairs are not judged" if missing else "" if package.state == "accepted" else verdict.refusal
@@ -338,7 +336,6 @@ def translations(args: argparse.Namespace) -> int | None:
 
 
 def _export_queries(args: argparse.Namespace) -> None:
-    """Write the queries of each split in packages, with machine translations if there are any."""
     _, splits, pairs = open_translations(args.release, args.translations or (), "auto")
     chosen = [split for split in SPLITS if split in (args.split or splits)]
     if absent := [split for split in chosen if split not in splits]:
@@ -359,7 +356,6 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 
 def _review_translations(args: argparse.Namespace) -> None:
-    """Draw pairs of each package for every reviewer, independently."""
     _, splits, pairs = open_translations(args.release, args.source, "auto")
     texts = {zh_id: text for texts in splits.values() for zh_id, text in texts.items()}
     for reviewer in range(1, Rule().reviewers + 1):

@@ -347,7 +347,6 @@ def _judgment(
     who: str | None,
     now: datetime,
 ) -> Judgment:
-    """Return the row as a judgment. Raises :class:`InputError` if its pair or its person is unknown."""
     package, pairs = packages.get(row.package, (Package("none", 0), set()))
     for is_right, problem in (
         (row.package in packages, f"the round has no package {row.package!r}"),

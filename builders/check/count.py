@@ -86,7 +86,6 @@ def count_survey(tables: Survey) -> Figures:
 
 
 def _counter(tables: Survey, sql: str, *values: str) -> LengthCounter:
-    """Return a counter with the (length, count) rows of a query."""
     counter = LengthCounter()
     lengths, times = tables.con.execute(sql, list(values)).fetchnumpy().values()
     if len(lengths):

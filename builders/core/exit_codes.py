@@ -170,6 +170,5 @@ def say_once() -> None:
 
 
 def _drop_stdout() -> None:
-    """Discard text that is buffered for stdout."""
     with contextlib.suppress(OSError, ValueError):  # ValueError: stdout has no file number
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -129,7 +129,6 @@ def _try_address(address: str) -> None:
 
 
 def _run(function: Callable[[Any], Any], task: Any, versions: dict[str, str]) -> Any:
-    """Run a task on a machine of the cluster, after a check of its package versions."""
     for name, version in _versions().items():
         if version != versions[name]:
             raise InputError(

@@ -56,7 +56,7 @@ def reserve_little() -> None:
 
 
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Words of numpy, torch and DuckDB for a full disk, because these libraries drop the system's errno and message.
+# numpy, torch and DuckDB report a full disk in these words. They drop the system's errno and message.
 _WORDS = re.compile(
     r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
 )

@@ -126,7 +126,6 @@ def _explained(message: str, kind: Any) -> str:
 
 
 def _known(kind: Any, keys: list[str]) -> str:
-    """Return the allowed keys or values at the position ``keys`` of the type ``kind``."""
     found: Any = inspect.type_info(kind)
     for key in keys:
         if isinstance(found, inspect.StructType):

@@ -125,7 +125,6 @@ def official(data: ReleaseSet, output: Output) -> None:
 
 
 def _has(release: Release, split: str, column: str) -> bool:
-    """True if at least one joined row of a split has a passage in ``column``."""
     return any(len(batch[column].flatten()) for batch in release.batches(split, split, [column], ROWS))
 
 
@@ -148,7 +147,6 @@ def _dual(row: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def _cross(row: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield a row for each passage of a question, labelled 1 (positive) or 0 (negative)."""
     for label, name in (("1", "positive_passages"), ("0", "negative_passages")):
         yield from ([row["query"], "", passage["text"], label] for passage in row[name])
 
@@ -181,7 +179,6 @@ def _pairs(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[di
 
 
 def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
-    """Write training files for every split that has a query with both positives and negatives."""
     skipped = output.notes.setdefault("queries_without_a_positive_or_a_negative", {})
     with joined_with(data, output.negatives) as joined:
         for split, (pattern, rows_of) in itertools.product(data.qrels_splits(), files.items()):

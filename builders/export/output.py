@@ -81,7 +81,6 @@ class Output:
         self.blocks(name, blocks())
 
     def _checked(self, ids: pa.Array, name: str) -> pa.Array:
-        """Return ``ids``. Raise :class:`InputError` for an empty id or white space, which separates the columns."""
         bad = ids.filter(pc.invert(pc.match_substring_regex(ids, r"^[^\s\v\x1c-\x1f\x{85}\p{Z}]+$")))
         if len(bad):
             problem = f"has the id {bad[0].as_py()!r}, but {name} needs ids that are not empty and have no white space"

@@ -132,7 +132,6 @@ class ReleaseSet:
 
 @contextlib.contextmanager
 def _database(release: Release, pairs: dict[str, tuple[str, str]]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Yield a DuckDB connection, and the files of the (config, split) ``pairs`` by name."""
     from builders.core.database import database
 
     with contextlib.ExitStack() as opened:
@@ -151,7 +150,6 @@ class DrawnSet(ReleaseSet):
         return ReleaseSet(self.release, "main")
 
     def _own(self) -> list[str]:
-        """Return the splits of the config in the release. Raise :class:`InputError` if the release lacks the config."""
         present = self.release.splits()
         if not (own := [split for split in config_of(self.name).splits if (self.name, split) in present]):
             self.release.shards(self.name, "train")  # raises InputError

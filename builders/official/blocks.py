@@ -133,7 +133,6 @@ Lines = npt.NDArray[np.int64]
 
 
 def _good_lines(data: bytes, parse: _Parser) -> tuple[bytes, list[BadLine]]:
-    """Return the lines that ``parse`` accepts, and the errors of the other lines."""
     good: list[bytes] = []
     bad: list[BadLine] = []
     for number, line in enumerate(lines_of(data)):

@@ -192,7 +192,6 @@ def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Q
 
 
 def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
-    """Read rows with their passages into a split."""
     for path in paths:
         for place, row in progress(rows_of(path, Ranked), unit="query", label=path.name):
             if not row.query.strip():
@@ -240,7 +239,6 @@ def _read_tables(
 
 
 def _read_texts(work: Work, what: str, files: Iterable[CopyFile]) -> dict[str, Pair]:
-    """Read tables of texts, and return id in the copy -> text."""
     found: dict[str, Pair] = {}
     for file in files:
         for place, row in rows_of(file.path, Text):
@@ -251,7 +249,6 @@ def _read_texts(work: Work, what: str, files: Iterable[CopyFile]) -> dict[str, P
 
 
 def _write_corpus(work: Work, passages: Iterable[int]) -> None:
-    """Write the passages with these numbers, each once."""
     corpus, digests = Corpus(work.draft), work.texts.digests()
     distinct = np.array([*dict.fromkeys(passages)])
     for start in range(0, len(distinct), _PASSAGES):
@@ -261,7 +258,6 @@ def _write_corpus(work: Work, passages: Iterable[int]) -> None:
 
 
 def _files(word: str) -> list[CopyFile]:
-    """Return the data files of a path or repository, sorted by name. Raises :class:`InputError` without data files."""
     path, place = Path(word), ""
     if path.is_file():
         files = {path.name: path}
@@ -283,7 +279,6 @@ def _files(word: str) -> list[CopyFile]:
 
 
 def _fetched(repo: str, start: str) -> dict[str, Path]:
-    """Fetch the data files of a repository below ``start`` through the library's cache. Return name -> path."""
     need_hub()
     from huggingface_hub import HfApi
 

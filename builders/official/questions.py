@@ -154,7 +154,6 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
 
 
 def _distinct(pairs: list[npt.NDArray[np.int32]]) -> list[tuple[int, int]]:
-    """Return the distinct pairs in the order of their first occurrence."""
     every = np.concatenate(pairs)
     first = np.unique(every, axis=0, return_index=True)[1]
     return [(query, passage) for query, passage in every[np.sort(first)].tolist()]

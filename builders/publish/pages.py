@@ -47,7 +47,6 @@ def example(release: Release, configs: Configs) -> str:
 
 
 def _cut(value: Any) -> Any:
-    """Shorten a JSON value: texts to their first characters, lists to their first element."""
     if isinstance(value, str):
         return value if len(value) <= _CUT else f"{value[:_CUT]}…"
     if isinstance(value, list):

@@ -75,7 +75,6 @@ def build_release(
 
 
 def _label(sources: list[Source], options: Options, work: Path, engine: Engine) -> None:
-    """Label every block, except the blocks that an earlier, killed build finished."""
     done = _labelled_blocks(work)
     if done:
         log.info("resuming after %d finished blocks", len(done))
@@ -90,7 +89,6 @@ def _labelled_blocks(work: Path) -> set[int]:
 
 
 def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> None:
-    """Write every Parquet file, and move it into the draft of the release."""
     writers = {("corpus", "corpus"): draft.writer("corpus", "corpus")}
     for split, rows in selection.splits.items():
         log.info("%s: %d queries, %d judgments", split, rows.queries.size, rows.passages.size)
@@ -105,7 +103,6 @@ def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> No
 
 
 def _figures(selection: Selection) -> dict[str, Any]:
-    """Return the content of ``stats.json``."""
     splits = selection.splits
     return {
         "table3": {

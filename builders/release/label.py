@@ -118,13 +118,11 @@ def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.boo
 
 
 def _needs_segmenter(row: Row[Any]) -> bool:
-    """True if ``row`` must be labelled but lacks the words of a paragraph or of its answers."""
     given = [row.segmented_answers, *(document.segmented_paragraphs for document in row.documents)]
     return bool(row.answers) and None in given
 
 
 def _paragraph_words(row: Row[Any], segmenter: str) -> Iterator[list[str]]:
-    """Yield the words of each paragraph: the row's own words, or the segmenter's if the row has no words."""
     for document in row.documents:
         if not row.answers:  # without an answer, words are not needed
             yield from ([] for _ in document.paragraphs)

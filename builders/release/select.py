@@ -134,7 +134,6 @@ def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> p
 
 
 def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:
-    """Raise :class:`InputError` for the first question whose id has another text in an earlier row."""
     places = _column(
         con,
         """
@@ -189,12 +188,10 @@ def _split_selection(con: duckdb.DuckDBPyConnection, split: str) -> SplitSelecti
 
 
 def _column(con: duckdb.DuckDBPyConnection, sql: str, **values: str) -> Places:
-    """Return the column of whole numbers that ``sql`` selects."""
     return np.concatenate([np.zeros(0, np.int64), *con.execute(sql, values).fetchnumpy().values()])
 
 
 def _lengths(con: duckdb.DuckDBPyConnection, rows: str, **values: str) -> LengthCounter:
-    """Count the lengths in the column ``chars`` of ``rows`` (a FROM clause)."""
     found = con.execute(f"SELECT chars, count(*) {rows} GROUP BY chars", values).fetchall()
     counter = LengthCounter()
     counter.add(*np.array(found, np.int64).reshape(-1, 2).T)

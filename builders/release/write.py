@@ -1,4 +1,4 @@
-"""Write the Parquet files of a release from the selected rows (see :mod:`.select`), one task a file.
+"""Write the Parquet files of a release from the selected rows (see :mod:`.select`). Each file is one task.
 
 A task's result is a folder with the file and its manifest entry. The folder appears when both are complete.
 """
@@ -22,7 +22,7 @@ from builders.store.draft import ParquetFile
 from builders.store.layout import CORPUS, JOINED, PASSAGES, QRELS, QUERIES, schema_of
 
 _FILE, _ENTRY = "rows.parquet", "entry.json"
-_QUERIES_AT_A_TIME = 8_192  # of joined rows
+_QUERIES_AT_A_TIME = 8_192  # joined rows per batch
 _NONE = np.zeros(0, np.int64)
 
 
@@ -91,7 +91,6 @@ def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _tables(file: NewFile, work: Path) -> Iterator[pa.Table]:
-    """Yield the rows of a file in batches."""
     count = file.queries.size or file.passages.size
     size = _QUERIES_AT_A_TIME if file.ends.size else layout.ROWS_PER_GROUP
     for start in range(0, count, size):

@@ -165,7 +165,6 @@ def write(
 
 
 def _without(release: Release, config: str, ids: Collection[str]) -> Iterator[pa.Table]:
-    """Yield the rows of a config's train split, except the rows of the questions ``ids``."""
     out = pa.array(sorted(ids), pa.string())
     for batch in release.batches(config, "train"):
         table = pa.Table.from_batches([batch])

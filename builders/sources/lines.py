@@ -40,7 +40,6 @@ def read_blocks(
 
 
 def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (start, bytes) of the blocks of a source."""
     start, rest, seen = 0, b"", False
     with open_bytes(source) as stream:
         while data := stream.read(block_bytes):

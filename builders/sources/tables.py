@@ -100,7 +100,6 @@ def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = Fa
 
 
 def _lines(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield (number from 1, line with its end) pairs."""
     with open_bytes(source) as stream:
         text = io.TextIOWrapper(stream, encoding, newline="\n")
         number = 1
@@ -113,7 +112,6 @@ def _lines(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
 
 
 def _records(source: Source, encoding: str, delimiter: str, spreadsheet: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yield (first line, fields) of every row that is not empty."""
     if delimiter == "\t" and not spreadsheet:
         for number, line in _lines(source, encoding):
             if line := line.removesuffix("\n").removesuffix("\r"):

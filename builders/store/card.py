@@ -197,7 +197,6 @@ def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
 
 
 def _built(builds: Iterable[Build]) -> str:
-    """Return a Markdown list of the commands that made the release, with options, sources and SHA-256."""
     made = []
     for build in builds:
         options = ", ".join(as_text(f"{name} = {value}") for name, value in build.options.items())

@@ -178,7 +178,6 @@ CONFIGS = (
 
 @functools.cache
 def _find(name: str) -> tuple[int, Config]:
-    """Return the config's position in :data:`CONFIGS`, and its declaration under its own name."""
     for position, config in enumerate(CONFIGS):
         pattern = config.name.replace("SIZE", _ANY["SIZE"]).replace("NUMBER", _ANY["NUMBER"])
         if found := re.fullmatch(pattern, name):

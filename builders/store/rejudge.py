@@ -30,7 +30,6 @@ def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
 
 
 def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapping[str, str]) -> Iterator[pa.Table]:
-    """Yield the joined rows of a split with the new judgments."""
     zh_ids: dict[str, str] = {}
     if configs.translated:
         rows = base.table(configs.queries, split)

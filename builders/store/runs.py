@@ -176,7 +176,6 @@ def _table(path: Path) -> pa.Table:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Yield blocks of complete lines of a file. A name that ends in ``.gz`` means gzip."""
     rest = b""
     source = rereadable(path)
     with (

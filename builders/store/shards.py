@@ -81,7 +81,6 @@ def wrong_values(batch: pa.RecordBatch) -> str:
 
 
 def _parts(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Yield (name, values) of a column and of all fields nested inside its lists and structs."""
     yield name, values
     if pa.types.is_list(values.type):
         yield from _parts(name, values.flatten())

@@ -30,8 +30,6 @@ _NUMBER = st.integers(0, 2**32 - 1)
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader of files from outside."""
-
     reaches: tuple[str, ...]  # ``module:function`` of the code that it covers: see test_fuzz_complete.py
     make: Callable[[Path], object]  # writes good files into an empty folder
     spoils: Mapping[str, list[Change]]  # changes of the files of a name (a glob)
@@ -263,8 +261,6 @@ def fuzz_and_count(reader: Reader, folder: Path, record: Callable[[str, object],
 
 
 def fuzz_of(readers: Sequence[Reader]) -> Callable[..., None]:
-    """A test of each reader, for a module to give a name that begins with ``test_``."""
-
     @pytest.mark.parametrize("reader", readers, ids=str)
     def test(reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
         fuzz_and_count(reader, tmp_path, record_property)

@@ -39,8 +39,6 @@ def content(out: Path) -> dict[str, bytes]:
 
 @dataclass
 class Verb:
-    """A command to be killed."""
-
     words: str  # {given} is the folder of its input, {here} that of its output, {here}/out
     make: Callable[[Path], object] = lambda _: None  # writes the input
     slow: bool = True  # more than a second or two a run
@@ -55,7 +53,6 @@ class Verb:
 
 
 def names(place: Path) -> list[str]:
-    """The files in an output's place and among the temporary files."""
     return sorted(path.name for path in [*place.iterdir(), *(place / "tmp").iterdir()])
 
 
@@ -79,7 +76,6 @@ class Place:
         return subprocess.Popen(words, cwd=ROOT, env=self.environment, start_new_session=True, **quiet)
 
     def _now(self) -> list[str]:
-        """The names of everything that the command may add to."""
         within = [name for _, folders, files in os.walk(self.folder / "out") for name in (*folders, *files)]
         return names(self.folder) + sorted(within)
 
@@ -88,7 +84,6 @@ class Place:
         return self._now() != self._state or bool(self.server and len(self.server.requests) > self._asked)
 
     def end(self) -> float:
-        """Run the command to its end; returns how long that took after it had begun to write."""
         process, begun = self.start(), None
         assert process.stderr is not None
         while begun is None and process.poll() is None:
@@ -99,7 +94,6 @@ class Place:
         return time.monotonic() - (begun or time.monotonic())
 
     def ended(self, code: int, said: str) -> None:
-        """Fail where a whole run has failed."""
         assert code == 0 or (self.verb.refused and self.verb.refused in said), said
 
     def result(self) -> dict[str, bytes]:

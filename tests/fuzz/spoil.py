@@ -51,7 +51,6 @@ BYTES: list[Change] = [_bit, _cut, _without, _twice, _insert]
 
 
 def _lines(content: bytes, a: int, b: int) -> bytes:
-    """A line that goes elsewhere."""
     lines = content.splitlines(keepends=True) or [b""]
     line = lines.pop(a % len(lines))
     lines.insert(b % (len(lines) + 1), line)
@@ -59,14 +58,12 @@ def _lines(content: bytes, a: int, b: int) -> bytes:
 
 
 def _again(content: bytes, a: int, b: int) -> bytes:
-    """A line that comes, or goes, once more."""
     lines = content.splitlines(keepends=True) or [b""]
     at = a % len(lines)
     return b"".join([*lines[:at], *[lines[at]] * (2 * (b % 2)), *lines[at + 1 :]])
 
 
 def _field(content: bytes, a: int, b: int) -> bytes:
-    """Another word in the place of one."""
     words = content.split(b" ")
     words[a % len(words)] = _VALUES[b % len(_VALUES)].encode() if b % 2 else _PIECES[b % len(_PIECES)]
     return b" ".join(words)
@@ -131,7 +128,6 @@ def _surplus(holder: Any, key: Any, b: int) -> None:
 
 
 def _more(holder: Any, key: Any, b: int) -> None:
-    """Another number, another text of the same type."""
     value = holder[key]
     if isinstance(value, bool) or value is None:
         holder[key] = not value

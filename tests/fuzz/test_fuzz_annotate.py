@@ -69,7 +69,6 @@ def _whole(text: str) -> int | str:
 
 
 def _as_choices(found: list[int], _: Any, folder: Path) -> bool:
-    """No label that no annotation gives."""
     text = (folder / "export.json").read_text(encoding="utf-8-sig")
     return len(found) <= text.count("choices") and all(f'"{label}"' in text for label in found)
 

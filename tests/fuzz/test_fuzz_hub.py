@@ -27,8 +27,6 @@ def _files_of(answers: Path, method: str, path: str) -> Path:
 
 
 def _record(answers: Path, hub: Hub) -> Callable[[str, str, Answer], Answer]:
-    """Write every answer as two files: its status with its headers, and its content."""
-
     def answer(method: str, path: str, given: Answer) -> Answer:
         status, content, headers = given
         base = _files_of(answers, method, path)
@@ -69,7 +67,6 @@ def _play(answers: Path, hub: Hub) -> Callable[[str, str, Answer], Answer]:
 
 
 def _plain(value: Any) -> str:
-    """As a line of a header, which the server must be able to send."""
     return re.sub(r"[^ -~]", "?", str(value))[:4000]
 
 

@@ -18,8 +18,6 @@ REPO = "org/name"
 
 
 class Repository(Hub):
-    """A hub with an empty repository."""
-
     def content(self) -> dict[str, bytes]:
         return self.repos["dataset", REPO].files
 

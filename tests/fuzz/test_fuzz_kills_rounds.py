@@ -38,8 +38,6 @@ def judged(out: Path) -> dict[str, bytes]:
 
 
 class Judge:
-    """A language model that answers every question."""
-
     def __init__(self, server: Chat) -> None:
         self.requests, self.url = server.asked, server.url
 
@@ -96,7 +94,6 @@ VERBS = {
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release, runs, a pool, and a round of it after each step."""
     folder = tmp_path_factory.mktemp("given")
     pool = make_pool(folder)
     rows = tables([each["text"] for each in _corpus(folder)])

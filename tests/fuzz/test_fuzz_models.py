@@ -32,7 +32,6 @@ ABOUT: dict[str, Any] = {
 
 
 def _checkpoint(folder: Path) -> None:
-    """As a training leaves one; its card reads the libraries' own settings, too."""
     recipe = {"name": "dual-tiny", "model": {"kind": "dual", "start": "org/base"}, "data": {"set": "main"}}
     dev = [{"step": 7, "MRR@10": 0.25, "recall@1": 0.125, "recall@50": 1.0}]
     record = {"about": ABOUT, "counts": {"pairs": 4}, "steps": 7, "device": "CPU", "losses": [[1, 2.5]], "dev": dev}
@@ -104,7 +103,6 @@ def _done(folder: Path) -> Any:
 
 
 def _as_trained(found: tuple[str | None, bool], _: Any, folder: Path) -> bool:
-    """True if the finished training began from the commit that its record names."""
     about = loads((folder / "model" / TRAINING).read_text(encoding="utf-8-sig"))["about"]
     commit = about.get("start_commit")
     begun = commit if about.get("start") == "org/base" and isinstance(commit, str) else None

@@ -52,7 +52,6 @@ def _reranked(folder: Path) -> Any:
 
 
 def _started(folder: Path) -> Any:
-    """A training's first look at its start, whatever it trains."""
     start = str(folder / "model")
     lengths = ["data.passage_length=64", "data.query_length=16"]
     dual_encoder(read_recipe("de-bm25-neg-scratch", lengths), start, "cpu").encode(_TEXTS)

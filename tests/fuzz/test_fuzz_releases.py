@@ -18,7 +18,6 @@ from builders.store.reader import open_release
 
 
 def read(folder: Path) -> Any:
-    """All tables, and the figures."""
     release = open_release(folder / "release")
     tables = {split: release.table(*split).to_pylist() for split in release.splits()}
     return tables, read_stats(release.path)
@@ -54,7 +53,6 @@ def sign(folder: Path) -> None:
 
 
 def _texts(folder: Path) -> Any:
-    """The passages out of the user's cache, whatever is left of it."""
     found = open_passages(open_release(folder / "release"), keep=folder / "kept")
     return found.texts(range(len(found))), found.ids(range(len(found)))
 

@@ -36,7 +36,6 @@ def _tabs(folder: Path) -> None:
 
 
 def _as_a_trec_run(found: dict[str, Any], _: Any, folder: Path) -> bool:
-    """By the rules of the format, read once more."""
     path = next(folder.glob("run*"))
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     said: dict[str, list[tuple[float, int, str]]] = {}
@@ -113,7 +112,6 @@ def _pool(folder: Path) -> None:
 
 
 def _as_a_pool(found: list[Pooled], _: Any, folder: Path) -> bool:
-    """Every pair is what its line says, which says all of it."""
     lines = (folder / "pool.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     said = [loads(line) for line in lines if line.strip()]
     return equal(msgspec.to_builtins(found), said) and all(row.keys() >= _POOLED for row in said)

@@ -43,7 +43,6 @@ def _as_toml(name: str) -> Callable[[Any, Any, Path], bool]:
 
 
 def _overridden(folder: Path) -> Any:
-    """The words of ``--set``, a line each."""
     words = (folder / "words").read_bytes().decode(errors="replace").splitlines()
     return read_recipe("de-bm25-neg", words)
 

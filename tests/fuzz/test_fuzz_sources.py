@@ -134,7 +134,6 @@ def _archives(folder: Path) -> None:
 
 
 def _read_archives(folder: Path) -> Any:
-    """Names and contents of the members; unpacked into a folder that goes away."""
     work = folder / "out"
     work.mkdir()
     try:
@@ -194,7 +193,6 @@ def _read_pairs(name: str) -> Callable[[Path], Any]:
 
 
 def _as_lines(found: list[tuple[int, list[str], list[str]]], _: Any, folder: Path) -> bool:
-    """Every text of a row stands in its line."""
     lines = (folder / "pairs.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     for line, questions, passages in found:
         said = json.dumps(json.loads(lines[line - 1]), ensure_ascii=False)

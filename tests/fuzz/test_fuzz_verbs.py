@@ -129,7 +129,6 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def _run_at_a_hub(folder: Path, program: str, words: list[str]) -> tuple[Done, dict[str, bytes]]:
-    """Run a command at a hub with an empty repository; returns the files that it leaves there."""
     with Hub() as hub:
         repo = hub.create(REPO, "model" if program == "baselines" else "dataset")
         before = dict(repo.files)
@@ -155,7 +154,6 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
         return found
 
     def right(found: Any, good: Any, _: Path) -> bool:
-        """The same output, if the manifest lists the same files."""
         return (name == "check" and not found[0][0]) or found[1] != good[1] or found[0] == good[0]
 
     return Reader(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 
-from builders.__main__ import GROUPS as BUILDERS
 from builders.core.command import CONSOLE, main
 
 GROUPS = {
@@ -38,6 +37,8 @@ VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.ite
 
 def console() -> int:
     """Run a verb of either program and return its exit code."""
+    from builders.__main__ import GROUPS as BUILDERS  # late, because the verbs of `baselines` do not need it
+
     groups = BUILDERS | GROUPS
     verbs = {verb: module for group in groups.values() for verb, module in group.items()}
     return main(CONSOLE, "Build releases of DuReader-retrieval, search them, train and evaluate.", verbs, groups=groups)

@@ -21,8 +21,6 @@ from builders.store import reader
 from builders.store.layout import SETS
 from builders.store.runs import Hit, Run, read_run, write_run
 
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-
 
 @dataclass(frozen=True)
 class Release(reader.Release):
@@ -51,7 +49,7 @@ def open_release(path: str | Path, set: str = "main", revision: str | None = Non
     """
     if set not in SETS:
         raise InputError(f"no set {set!r}; expected one of {', '.join(SETS)}")
-    if not Path(path).exists() and _REPOSITORY.fullmatch(str(path)):
+    if not Path(path).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
         from huggingface_hub import constants, snapshot_download
 
         try:

@@ -37,7 +37,6 @@ _FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision
 _QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
 _PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
 _QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
-_MOST = 400  # points in a curve
 _LOSS, _DEV = "#1f61a0", "#b9541c"
 
 
@@ -67,7 +66,7 @@ def draw_curve(
 
     ``losses`` has (step, loss), and ``dev`` (step, fraction). ``size`` is the size of the labels in points.
     """
-    shown = losses[:: max(1, len(losses) // _MOST)]
+    shown = losses[:: max(1, len(losses) // 400)]  # at most 800 points
     panel.set_xlabel("step", fontsize=size)
     panel.set_ylabel("loss", fontsize=size, color=_LOSS)
     panel.plot(*zip(*shown, strict=True) if shown else ([], []), color=_LOSS)

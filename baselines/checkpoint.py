@@ -28,10 +28,8 @@ SETTINGS = "config_sentence_transformers.json"
 # Weights must be safetensors. Pickles and scripts are neither pushed nor pulled, because loading them may run code.
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's checkpoints and of TensorBoard
-_STATE_FILES = {"trainer_state.json"}
 _AGAIN = "pull or convert the checkpoint again, or train it again (--no-resume)"
 _HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # name of a model on the hub
-_WEIGHTS = (".safetensors", ".bin")
 _LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
 
 
@@ -88,7 +86,7 @@ def belongs(name: str) -> bool:
     path = PurePosixPath(name)
     return (
         path.suffix in _SUFFIXES
-        and path.name not in _STATE_FILES
+        and path.name != "trainer_state.json"
         and not any(folder.startswith((".", *_STATES)) for folder in path.parts[:-1])
         and not path.name.startswith(".")
         and not problem_of(name)
@@ -152,7 +150,9 @@ def files_sha256(folder: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
 
 def weights_sha256(folder: Path) -> str | None:
     """Return the SHA-256 of a model's file of weights, or of the paths and SHA-256s of several files."""
-    found = files_sha256(folder, lambda name: name.endswith(_WEIGHTS) and not name.endswith("training_args.bin"))
+    found = files_sha256(
+        folder, lambda name: name.endswith((".safetensors", ".bin")) and not name.endswith("training_args.bin")
+    )
     if len(found) < 2:
         return next(iter(found.values()), None)
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()

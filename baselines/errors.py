@@ -182,18 +182,15 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
 
 
 def _tally_text(found: dict[str, Any]) -> str:
-    """Format a tally as a table, with shares in percent."""
     rows = []
     for key, row in found["categories"].items():
         # Resampling gives a category without pairs the interval 0 to 0, which says nothing.
         interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
-        rows.append(
-            [key.replace("_", " "), f"{row['pairs']:,}", percent(row["share"]), interval, percent(row["paper"])]
-        )
+        shares = [percent(row["share"]), interval, percent(row["paper"])]
+        rows.append([key.replace("_", " "), f"{row['pairs']:,}", *shares])
     by = f" by {found['model']} (a model)" if "model" in found else ""
-    first = (
-        f"{found['judged']:,} of {found['pairs']:,} pairs judged{by}, {found['judged'] - found['decided']:,} of them"
-    )
+    undecided = f"{found['judged'] - found['decided']:,} of them undecided"
     accepted = f"{found['accepted']} of {found['packages']} packages accepted"
     table = text_table(["category", "pairs", "share", "95 % interval", "Table 10"], rows)
-    return f"{first} undecided; {accepted}; percent\n\n{table}"
+    first = f"{found['judged']:,} of {found['pairs']:,} pairs judged{by}, {undecided}; {accepted}; percent"
+    return f"{first}\n\n{table}"

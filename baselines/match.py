@@ -85,8 +85,7 @@ def run(args: argparse.Namespace) -> None:
     words = open_index(Texts(release, config, TRAIN), None, usable_cores())
     dual = None
     if args.encoder:
-        settings = ModelSettings(args.encoder, revision=commit_of(args.encoder))
-        dual = Dense(settings, job.reranker.work)
+        dual = Dense(ModelSettings(args.encoder, revision=commit_of(args.encoder)), job.reranker.work)
     about = {
         "model": job.reranker.about(),
         # The folder's name is a hash of everything that the index depends on.
@@ -97,7 +96,6 @@ def run(args: argparse.Namespace) -> None:
     with work_beside(args.out, key_of(about)) as work:
 
         def probabilities(pairs: Found, folder: str, window: int | None = None) -> dict[str, dict[str, float]]:
-            """Return for each question and candidate the probability that both ask the same."""
             (work / folder).mkdir(exist_ok=True)
             groups = [(asked[question], others) for question, others in pairs.items()]
             logits = rerankers.score_windows(job, groups, work / folder, "match", window)
@@ -158,13 +156,11 @@ def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str
 
 
 def _similar(scores: dict[str, dict[str, float]], threshold: float) -> set[tuple[str, str]]:
-    """Return the pairs that `similar` would count as similar."""
     pairs = ((question, other, score) for question, own in scores.items() for other, score in own.items())
     return {(question, other) for question, other, score in pairs if is_similar(score, threshold)}
 
 
 def _text(result: dict[str, Any]) -> str:
-    """Format the result as one or two lines."""
     lines = [
         f"{result['pairs']:,} pairs of {result['questions']:,} questions of {' and '.join(result['splits'])} with "
         f"{result['training_questions']:,} of train; {result['similar_pairs']:,} above {result['threshold']:g}: "

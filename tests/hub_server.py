@@ -134,8 +134,6 @@ class _Handler(Handler):
             self.connection.close()
         self.close_connection = True
 
-    # Who asks, and for what
-
     def _user(self) -> str | None:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token and token not in (WRITE, READ):

@@ -24,3 +24,8 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows), encoding="utf-8")
     return path
+
+
+def json_lines(path: Path) -> list[Any]:
+    # splitlines() ends lines at more characters than any reader of JSON lines does.
+    return [json.loads(line) for line in path.read_bytes().decode().splitlines()]

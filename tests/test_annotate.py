@@ -30,6 +30,7 @@ from commands import ROOT, command
 from hypothesis import given
 from hypothesis import strategies as st
 from releases import TEXTS, md5
+from rows import json_lines
 
 from builders.annotate.relabel import settled_labels
 from builders.annotate.review import cohen, cohen_of, fleiss, fleiss_of
@@ -45,14 +46,10 @@ def round_(tmp_path: Path) -> Path:
     return make_round(tmp_path)
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def test_export_refuses_and_leaves_out(tmp_path: Path) -> None:
     pool = make_pool(tmp_path, passages=6)
     text, words = pool.read_text(), ("--pool", pool, "--release", tmp_path / "release")
-    lines = rows_of(pool)
+    lines = json_lines(pool)
     pool.write_text("".join(json.dumps(line | {"judged": None if n else 0}) + "\n" for n, line in enumerate(lines)))
     assert annotate("export", tmp_path / "round", *words, "--unjudged").stdout.startswith("11 pairs of 2 queries")
     assert "is already a round" in annotate("export", tmp_path / "round", *words, code=1).error
@@ -80,7 +77,6 @@ def test_a_cell_that_a_spreadsheet_would_compute_is_shown_as_text(tmp_path: Path
 
 def test_judgments_are_added_once_and_none_is_taken_back(round_: Path, tmp_path: Path) -> None:
     sheet, folder = round_ / "packages" / "dev-001.csv", round_ / "judgments"
-    # Rows without a label are skipped.
     assert judge(round_, ANNA, sheet, lambda row: 1 if truth(row) else "").stdout.startswith("1 new judgments of 1:")
     assert judge(round_, ANNA, sheet, truth).stdout.startswith("11 new judgments of 12")
     found = judgments(round_)
@@ -91,7 +87,6 @@ def test_judgments_are_added_once_and_none_is_taken_back(round_: Path, tmp_path:
     assert all(path.stem == hashlib.sha256(content).hexdigest() for path, content in before.items())
     assert judge(round_, ANNA, sheet, truth).stdout.startswith("0 new judgments of 12")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    # A changed label adds a judgment.
     assert judge(round_, ANNA, sheet, lambda row: 0).stdout.startswith("1 new judgments of 12")
     assert all(path.read_bytes() == content for path, content in before.items())
     # Another copy of the round can import the files of judgments unchanged.
@@ -106,7 +101,7 @@ def test_judgments_are_added_once_and_none_is_taken_back(round_: Path, tmp_path:
 @pytest.mark.parametrize("form", ["utf-8-sig", "gb18030", "jsonl"])
 def test_a_sheet_comes_back_in_every_form(round_: Path, tmp_path: Path, form: str) -> None:
     if form == "jsonl":
-        rows = (row | {"label": truth(row)} for row in rows_of(round_ / "packages" / "dev-001.jsonl"))
+        rows = (row | {"label": truth(row)} for row in json_lines(round_ / "packages" / "dev-001.jsonl"))
         (tmp_path / "back").write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         sheet = fill(round_ / "packages" / "dev-001.csv", lambda row: "是" if truth(row) else "否")

@@ -84,9 +84,6 @@ def test_where_the_cache_cannot_be_written_a_process_looks_once(file: Path, tmp_
     assert look.times == 1
 
 
-# Cached folders
-
-
 def build(folder: Path) -> None:
     (folder / "content").write_text("worked out")
 

@@ -175,11 +175,10 @@ print(json.dumps({"student": said[0].to_dict(), "fisher": said[1].to_dict()}))
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("compared")
-    paths = write_runs(folder)
+def ours(world: list[Path]) -> dict[str, Any]:
+    qrels, *paths = world
     names = [word for path in paths for word in ("--name", path.stem)]
-    words = [*names, "--qrels", write_judgments(folder / "qrels"), *paths, "--format", "json"]
+    words = [*names, "--qrels", qrels, *paths, "--format", "json"]
     result: dict[str, Any] = json.loads(run("baselines", "compare", *words).stdout)
     return result
 

@@ -37,23 +37,19 @@ def write_sources(folder: Path, sample: Path) -> None:
     paragraphs = {"train": "北京的冬天很冷。", "dev": "高铁票可以提前买。"}
     squad = {name: {"context": context, "qas": [{"question": f"{context}？"}]} for name, context in paragraphs.items()}
     for name, text in {
-        # cMedQA2 and DataFountain 424
         "cMedQA2/question.csv": "question_id,content\n1,头疼怎么办\n2,失眠\n",
         "cMedQA2/answer.csv": "ans_id,question_id,content\n11,1,多休息\n",
         "cMedQA2/dev_candidates.txt": "question_id,ans_id,cnt,label\n1,11,0,1\n",
         "NCPPolicies/NCPPolicies_context_1.csv": "docid\ttext\n" + "".join(f"d{n}\t第{n}项措施。\n" for n in range(10)),
         "NCPPolicies/NCPPolicies_train_1.csv": f"id\tdocid\tquestion\tanswer\n{asked}",
         "translations.tsv": f"id\tenglish\n{english}",
-        # Reading comprehension
         **{f"cmrc/{name}.json": json.dumps({"data": [{"paragraphs": [each]}]}) for name, each in squad.items()},
         "news.txt": "".join(f"第{n}条新闻，今天天气很好。\n" for n in range(5)),
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-    # The official archives
     write_tar(folder / f"{ORIGINAL}.v0.tar.gz", original_files(), folder / "scratch")
     write_tar(folder / f"{PREPROCESSED}.tar.gz", preprocessed_files(), folder / "scratch")
-    # Embeddings of the questions; official judgments and predictions
     rows = [row["_id"] for split in questions.values() for row in split]
     vectors = np.random.default_rng(0).normal(size=(len(rows), 8)).tolist()
     pq.write_table(pa.table({"_id": rows, "embedding": vectors}), folder / "build/queries.parquet")

@@ -73,7 +73,6 @@ def test_rows_are_what_sentence_transformers_gives(tmp_path: Path, models: Path,
     np.testing.assert_allclose(open_vectors(tmp_path / "q").all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
     content = (tmp_path / "p" / "manifest.json").read_text()
     assert str(tmp_path) not in content and str(models) not in content
-    # Two processes write the same files as one.
     options += ["--shard-rows", "64", "--batch-tokens", "2000", "--device", "cpu,cpu"]
     assert encode(*options, "--out", tmp_path / "two") == 0
     for path in (tmp_path / "two").iterdir():

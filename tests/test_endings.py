@@ -26,8 +26,6 @@ from builders.core.folders import work_beside
 from builders.core.limits import DiskFull, writing
 from builders.core.progress import progress
 
-# Signals
-
 
 @pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

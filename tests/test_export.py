@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, passage, tables
+from rows import json_lines
 
 from builders.core.errors import InputError
 from builders.export import formats
@@ -19,11 +20,6 @@ BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 NASTY = ["a\tb\r\nc", "行\u2028分\u2029隔\x85符", '"in quotes" \\ \\n', "\ufeffbom", "\x00\x1f", "  ", "😀\x0b"]
 # Texts of both kinds: any character that UTF-8 has, and many of those that end a line or a field somewhere.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(BREAKS + '"\\, '), min_size=1, max_size=20)
-
-
-def json_lines(path: Path) -> list[Any]:
-    # splitlines() ends lines at more characters than any reader of JSON lines does.
-    return [json.loads(line) for line in path.read_bytes().decode().splitlines()]
 
 
 def tsv(path: Path) -> list[tuple[str, ...]]:

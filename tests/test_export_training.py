@@ -3,19 +3,15 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import pytrec_eval
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from rows import json_lines
 
 TRAIN = QUESTIONS["train"]
-
-
-def json_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 @pytest.fixture

@@ -97,8 +97,6 @@ def test_sets_are_added_and_overlap_is_counted(tmp_path: Path, capsys: pytest.Ca
     assert card[2].count("| `resttest-") == 6
 
 
-# Vectors, from directories of `encode` and Parquet files.
-
 IDS = ["a", "b", "c"]
 VECTORS = np.array([[1, 2], [0.5, -1], [3, 0]])
 
@@ -253,8 +251,7 @@ def made() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def world(tmp_path: Path, own_cache: None) -> Path:
     release = make_release(tmp_path / "release", made())
     about = {"test_queries": 4, "overlapping": 0, "overlapping_share": 0.0, "train_queries": 2, "nearest_cosine": 0.5}
     figures: dict[str, Any] = {name: {"config": name, "test": "dev", **about} for name in (NEAR, FAR)}

@@ -50,7 +50,6 @@ def test_a_build_writes_the_figures_that_are_counted_from_its_rows(sample_releas
 
 
 def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: Path) -> None:
-    # stats.json is ignored.
     edit_stats(whole_copy, lambda stats: stats["table3"]["dev"].update(queries=77))
     result = run("builders", "check", "--release", whole_copy, "--figures", tmp_path / "figures", code=1)
     lines = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}

@@ -70,7 +70,10 @@ assert main("baselines", "", VERBS, ["run", "./nosuch", "--release", "r"]) == 1
 """
 
 
-@pytest.mark.parametrize("code", [HELP, REFUSED], ids=["help", "a model is refused"])
+API = "import baselines; baselines.evaluate"
+
+
+@pytest.mark.parametrize("code", [HELP, REFUSED, API], ids=["help", "a model is refused", "the Python API"])
 def test_nothing_that_is_quick_imports_a_library_that_takes_seconds(code: str) -> None:
     assert not imported(code) & SLOW
 

@@ -38,8 +38,6 @@ def listing(folder: Path) -> list[tuple[Path, float]]:
     return [(path, path.stat().st_mtime) for path in sorted(folder.rglob("*"))]
 
 
-# The page
-
 ASKS = re.compile(
     r"torch\.cuda|is_cuda|[\"']cuda|[\"']nccl|pin_memory|non_blocking|torch_compile|knn_gpu|index_cpu_to_gpu"
     r"|StandardGpuResources|CUDA_VISIBLE_DEVICES"

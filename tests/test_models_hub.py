@@ -22,8 +22,7 @@ from builders.core.errors import InputError
 
 
 @pytest.fixture
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def release(tmp_path: Path, own_cache: None) -> Path:
     model_commit.cache_clear()
     return make_release(tmp_path / "release")
 

@@ -102,8 +102,6 @@ def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_
     assert release.rows("cmedqa-corpus", "corpus") == len(answers)
 
 
-# cCOVID-News
-
 DOCUMENTS = {"d1": "北京市发布通知。", "d2": '“抗疫"贷款\t说明', "d3": "北京市发布通知。", "d4": "上海的措施"}
 JUDGED = [("d1", "北京市发布了什么？"), ("d3", "北京市发布了什么？"), ("d2", "什么是贷款？")]
 JUDGED += [("d4", "上海怎么做？"), ("d9", "无"), ("d4", "几项措施？")]

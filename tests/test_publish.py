@@ -66,7 +66,6 @@ def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Pub
     found = run("builders", "check", "--release", copy, "--format", "json")
     counts = {test["test"]: test["count"] for test in json.loads(found.stdout)["tests"]}
     assert counts.pop("split-sizes") and not any(counts.values())
-    # Publishing again changes nothing.
     publish(path=copy)
     assert len(hub.repos["dataset", REPO].commits) == 2
 

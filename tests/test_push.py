@@ -60,7 +60,6 @@ def test_what_loading_and_understanding_the_model_needs_is_pushed_and_nothing_el
     left = ("optimizer", "training_args", "trainer_state", "model.py", "lock", "runs/", "checkpoint-")
     assert not [name for name in repo.files if any(part in name for part in left)]
     assert "skipped, not needed on the hub: " in result.stderr and "model.py" in result.stderr
-    # Pushed again: nothing is new.
     sent = list(hub.uploads)
     push(call, checkpoint)
     assert len(repo.commits) == 2 and hub.uploads == sent

@@ -1,8 +1,6 @@
 """The Python API: what `from baselines import ...` gives equals what the command line prints."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, run
+from commands import run
 from hub_client import as_client
 from hub_repos import Blob
 from hub_server import Hub
@@ -62,9 +60,7 @@ def test_a_release_comes_from_the_hub(release: Path, tmp_path: Path, hub: Hub) -
     hub.create("org/tiny").add("a release", {n: Blob(p.read_bytes(), p.suffix == ".parquet") for n, p in files.items()})
     with as_client(hub, tmp_path / "home", None):
         assert evaluate("bm25", "org/tiny") == evaluate("bm25", release)
-        with pytest.raises(
-            InputError, match="org/other: no such directory; the hub at HF_ENDPOINT: there is no dataset"
-        ):
+        with pytest.raises(InputError, match=r"org/other: no such directory; .* has no dataset"):
             open_release("org/other")
 
 
@@ -156,9 +152,3 @@ QUERY = md5(QUESTIONS["dev"][0])
 def test_what_is_wrong_is_one_error(model: Any, options: Any, kind: Any, said: str, release: Path) -> None:
     with pytest.raises(kind, match=said):
         evaluate(model, release, **options)
-
-
-def test_an_import_loads_no_large_library() -> None:
-    code = "import baselines, sys; assert not {'torch', 'numba', 'pyarrow', 'baselines.api'} & {*sys.modules}"
-    code += "; baselines.evaluate; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -54,8 +54,7 @@ def test_a_run_is_measured_on_some_questions_by_some_judgments(
 
 
 @pytest.fixture
-def mined(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def mined(release: Path, tmp_path: Path, own_cache: None) -> Path:
     similar = ("--release", release, "--queries", "train-similar", "--split", "train")
     run("baselines", "bm25", *similar, "--out", tmp_path / "similar.run", "--index", tmp_path / "index")
     run("baselines", "mine", *similar, "--run", tmp_path / "similar.run", "--out", tmp_path / "similar.jsonl")

@@ -22,9 +22,8 @@ FILL = {"release": "R", "split": "dev", "out": "O", "variant": "-scratch"}
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     make_release(tmp_path / "release")
     return tmp_path
 

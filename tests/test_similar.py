@@ -125,9 +125,6 @@ def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> Non
     ]
 
 
-# Similarity of texts
-
-
 def test_every_near_duplicate_is_found_and_nothing_else() -> None:
     """Compare with a brute force over all pairs and n-grams."""
     draw = random.Random(7)

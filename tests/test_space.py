@@ -43,7 +43,6 @@ def columns(page: str) -> list[list[tuple[str, int, str, bool, int]]]:
 def searcher(sample_release: Path) -> Searcher:
     release = open_release(sample_release)
     index = open_index(Texts(release), None, 1)
-    # The re-ranker turns the order around.
     return Searcher(
         {"BM25": lambda query, top_k: index.search(tokens(query), top_k)},
         open_passages(release),

@@ -136,8 +136,6 @@ def test_ranx_reads_the_parquet_files_and_measures_as_we_do(place_of: Make) -> N
         assert 100 * found[theirs] == pytest.approx(expected[mine])
 
 
-# BM25's tokens
-
 PASSAGES, QUESTIONS = ROWS["corpus", "corpus"], ROWS["queries", "dev"]
 
 

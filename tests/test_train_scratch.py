@@ -65,7 +65,6 @@ def test_training_teaches_which_words_stand_for_each_other(train: Train, model: 
     untrained = train("untrained", "train.max_steps=1", "train.learning_rate=1e-9", "train.evaluations=1")
     before, after = (training_of(each)["dev"][-1]["MRR@10"] for each in (untrained, model))
     assert before < 0.2 < 0.4 < after
-    # The trained model is a valid starting checkpoint.
     tuned = train("tuned", "train.max_steps=1", "train.evaluations=0", f"model.start={model}")
     assert weights_of(tuned) != weights_of(model)
 

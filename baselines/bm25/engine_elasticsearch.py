@@ -29,7 +29,6 @@ API_KEY = "ELASTICSEARCH_API_KEY"  # environment variable
 _WINDOW = 100_000  # limit of hits per search
 _TRIES, _BUSY = 8, (429, 502, 503, 504)
 _PAUSE = 0.5  # seconds before the first retry of rejected passages; doubled for each further retry
-_TIE = 1e-6  # relative difference below which scores are equal
 _RANKED = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False}
 _INDEX = {
     "number_of_shards": 1,
@@ -138,7 +137,7 @@ def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
     hits: list[Hit] = []
     previous, shown, is_sure = np.inf, 0.0, False
     for corpus_id, score in found:
-        if previous == np.inf or previous - score > _TIE * previous:
+        if previous == np.inf or previous - score > 1e-6 * previous:
             if is_sure := len(hits) >= top_k:
                 break
             shown = float(str(np.float32(score)))  # the shortest digits that identify a float32

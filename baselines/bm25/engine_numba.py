@@ -35,12 +35,10 @@ VERSION = "numba 2"  # increase the number when the file format changes
 _IDS = "ids"  # the file of the corpus ids by row number
 _SHARE = 26  # fractional bits of a saturated count, tf / (tf + norm)
 _BOUND = 11  # bits that the bound of a list drops
-_WEIGHTS = 1 << 30
 _LISTS = 1 << 20
 Array = npt.NDArray[Any]
 CHUNK = 1 << 14  # rows; the sums of a chunk's passages fit into the processor's fastest caches
 _RANGES = 64  # ranges of the hashes
-_PAIRS = 1 << 16  # an index into "pairs" has 16 bits
 FILES = {
     "terms": np.int64,  # hashes, sorted
     "lists": np.uint32,  # first list of each term; a term has one list for each chunk that contains the term
@@ -101,8 +99,8 @@ def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_r
     """Merge one range of the hashes over all chunks. Positions start at 0 in each range."""
 
     def read(number: int, name: str, dtype: Any, cut: Array) -> Array:
-        offset = int(cut[0]) * np.dtype(dtype).itemsize
-        return np.fromfile(folder / f"{name}-{number}.chunk", dtype, int(cut[1] - cut[0]), offset=offset)
+        path, offset = folder / f"{name}-{number}.chunk", int(cut[0]) * np.dtype(dtype).itemsize
+        return np.fromfile(path, dtype, int(cut[1] - cut[0]), offset=offset)
 
     found = []
     for number, chunk in enumerate(chunks):
@@ -138,7 +136,7 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
         chunks.append(chunk)
     pairs = np.unique(np.concatenate([chunk["pairs"] for chunk in chunks]))
     lists, postings = np.sum([chunk["cuts"][-1] for chunk in chunks], axis=0)
-    if len(pairs) > _PAIRS or max(lists, postings) >= 2**32:
+    if len(pairs) > 1 << 16 or max(lists, postings) >= 2**32:
         problem = f"{postings} postings with {len(pairs)} pairs of count and length are too many for the numba engine"
         raise InputError(f"{problem}; use --engine elasticsearch")
     _append(folder, {"pairs": pairs, "tokens": np.sum([chunk["tokens"] for chunk in chunks], axis=0)})
@@ -203,7 +201,7 @@ class NumbaIndex(Index):
         first = np.searchsorted(numbers, np.arange(len(times) + 1))
         # Sum each query separately. A vectorised sum adds in another order, which changes the last digits of scores.
         sums = np.array([weights[begin:end].sum() or 1.0 for begin, end in pairwise(first.tolist())])
-        scales = _WEIGHTS / sums
+        scales = 2**30 / sums
         order = np.lexsort((weights, numbers))
         whole = np.rint(weights[order] * scales[numbers]).astype(np.int64)
         passages, top_k = self.passages, min(top_k, self.passages)

@@ -21,8 +21,6 @@ from builders.store.runs import Columns, Hit
 
 _FORMAT = 4
 INDEXES = Cache("bm25")
-_BATCH = 256  # passages per task of a segmentation process
-_FEW = 2_000  # below this number of passages, starting processes takes longer than segmenting
 _QUERIES_PER_TASK = 32
 
 
@@ -68,9 +66,10 @@ class Texts:
         total = self.release.rows(self.config, self.split) if self.rows is None else len(self.rows)
         if total == 0:
             raise InputError(f"has no passages in {self.config}/{self.split}", path=self.release.path)
-        texts = ([text[: self.max_chars] for text in some.to_pylist()] for some in self.column("text", _BATCH))
+        texts = ([text[: self.max_chars] for text in some.to_pylist()] for some in self.column("text", rows=256))
         with progress(total=total, unit="passage", label="index") as bar:
-            for found in segment_batches(texts, workers if total >= _FEW else 1, self.analyzer):
+            # Starting processes takes longer than segmenting a few passages.
+            for found in segment_batches(texts, workers if total >= 2_000 else 1, self.analyzer):
                 yield from found
                 bar.update(len(found))
 
@@ -125,5 +124,4 @@ def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int,
         empty += without
         yield part
     if empty:
-        version = index.analyzer.version
-        log.warning("%d of %d queries have no token (%s) and therefore no hit", empty, len(queries), version)
+        log.warning("%d of %d queries have no token (%s), so no hit", empty, len(queries), index.analyzer.version)

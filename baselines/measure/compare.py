@@ -116,8 +116,7 @@ def compare(
     """
     if len(tables[0]) < 2:
         raise InputError("expected at least two queries with a positive passage, found one")
-    pairs = len(tables) * (len(tables) - 1) // 2
-    smallest = 2 / (args.resamples + 1)
+    pairs, smallest = len(tables) * (len(tables) - 1) // 2, 2 / (args.resamples + 1)
     if args.test == "randomisation" and pairs * smallest > args.alpha:
         log.warning(
             "no difference can be significant: with %d resamples the smallest p-value is %.2g, corrected over %d pairs "

@@ -17,7 +17,6 @@ Pairs: the better system - the worse one, in percentage points; win, tie, loss: 
 as good, worse; p of both tests, also with Holm's correction; detectable: the smallest difference, corrected."""
 _PAIRS = ["pair", "difference", "interval", "win", "tie", "loss", "t: p", "Holm", "random.: p", "Holm", "detectable"]
 _SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
-_CHARS = 60  # shown of a query's text
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -69,7 +68,6 @@ def _title(measure: str) -> str:
 
 
 def _explanation(result: dict[str, Any]) -> str:
-    """Return the line that explains a table's superscripts."""
     corrected = f"Holm's correction over {result['pairs']} pairs" if result["pairs"] > 1 else "one pair"
     return (
         f"superscripts: the systems that this one is significantly better than "
@@ -80,7 +78,6 @@ def _explanation(result: dict[str, Any]) -> str:
 def _systems(
     result: dict[str, Any], name: Callable[[str], str], superscript: Callable[[str, int], str]
 ) -> list[list[str]]:
-    """Return a row for each system: its letter and name, then its means with superscripts."""
     rows = []
     for system in result["systems"]:
         cells = [f"{system['label']}  {name(system['name'])}"]
@@ -106,17 +103,15 @@ def _pair_cells(row: dict[str, Any]) -> list[str]:
 
 
 def _points(fraction: float) -> str:
-    """Format a difference in percentage points, with its sign."""
     return f"{100 * fraction:+.2f}"
 
 
 def _changed(pair: dict[str, Any], name: Callable[[str], str]) -> list[list[str]]:
-    """Return a row for each changed query, with the ranks of the first positive passage."""
     rows = []
     for query in pair["queries"]:
         ranks = " → ".join(str(query[key] or "-") for key in ("rank_of_worse", "rank"))
         text = query["text"] or ""
-        text = text[:_CHARS] + "…" * (len(text) > _CHARS)
+        text = text[:60] + "…" * (len(text) > 60)
         rows.append([name(query["query_id"]), _points(query["difference"]), ranks, name(text)])
     return rows
 
@@ -152,5 +147,4 @@ def _latex(result: dict[str, Any]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape a foreign text for LaTeX."""
     return re.sub(r"[&%$#_{}\\~^<>|]", lambda found: _LATEX[found[0]], visible(text))

@@ -53,8 +53,7 @@ def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, sha
     Raises:
         InputError: the run has a passage that the release lacks.
     """
-    rankings = run.rankings
-    tops = {query: rankings.get(query, [])[:LIST_DEPTH] for query in qrels.positives}
+    tops = {query: run.rankings.get(query, [])[:LIST_DEPTH] for query in qrels.positives}
     judged = qrels.judged()
     wanted = {passage for top in tops.values() for passage in top}
     texts = release.texts(corpus, "corpus", wanted.union(*judged.values()))

@@ -40,8 +40,6 @@ from builders.core.typed import json_of
 from builders.store.reader import open_release
 from builders.store.runs import Hit, Run, read_run, write_run
 
-RRF_K = 60
-
 Scores = dict[str, dict[str, float]]  # by query, by passage
 
 
@@ -93,7 +91,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _scores(args: argparse.Namespace, runs: Sequence[Run]) -> list[Scores]:
-    """Return the scores that the method adds up."""
     return [reciprocal_ranks(run) if args.method == "rrf" else normalised(run) for run in runs]
 
 
@@ -136,18 +133,17 @@ def _read_weights(args: argparse.Namespace) -> list[float]:
         raise InputError("--method weighted needs --weights FILE or --tune SPLIT")
     expected = 'expected {"weights": [a number for each run]}'
     found = json_of(read_whole(args.weights), _Weights, args.weights, remedy=expected)
-    weights = found.weights
     if found.method not in (None, args.method):
         raise InputError(f"expected weights of --method {args.method}, found {found.method}", path=args.weights)
-    if len(weights) != len(args.runs):
-        raise InputError(f"expected {len(args.runs)} weights, one per run, found {len(weights)}", path=args.weights)
-    return weights
+    if (count := len(found.weights)) != len(args.runs):
+        raise InputError(f"expected {len(args.runs)} weights, one per run, found {count}", path=args.weights)
+    return found.weights
 
 
 def reciprocal_ranks(run: Run) -> Scores:
     """Return 1 / (60 + rank) of every passage, with ranks from 1."""
     return {
-        query: {corpus: 1 / (RRF_K + rank) for rank, corpus in enumerate(dict.fromkeys(c for c, _ in hits), 1)}
+        query: {corpus: 1 / (60 + rank) for rank, corpus in enumerate(dict.fromkeys(c for c, _ in hits), 1)}
         for query, hits in run.hits.items()
     }
 

@@ -27,7 +27,6 @@ from baselines.measure.qrels import Qrels
 from builders.core.tables import percent, text_table
 
 SHOWN = ("Judged@10", "Bpref")
-LISTS = ("plain", "condensed", "best", "residual")
 _NO_NEGATIVES = """\
 No passage is judged negative. So condensed lists and Bpref depend only on which positives were found, not on their
 ranks, and the best measures of any list are near 100."""
@@ -156,9 +155,8 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     first = [[each["run"], *(percent(each["holes"][name]) for name in SHOWN)] for each in results]
     rows = []
     for each in results:
-        for kind in LISTS:
-            plain = kind == "plain"
-            rows.append([each["run"] * plain, kind, *measures.cells(each if plain else each["holes"][kind])])
+        rows.append([each["run"], "plain", *measures.cells(each)])
+        rows += [["", kind, *measures.cells(each["holes"][kind])] for kind in ("condensed", "best", "residual")]
     lines = [
         f"holes, percent ({qrels.pairs} positives and {negatives} negatives are judged, everything else is unjudged)",
         text_table(["run", *SHOWN], first),

@@ -207,8 +207,7 @@ def _positives(name: str, every: Judged) -> Qrels:
     qrels = Qrels(name)
     for query, scores in every.items():
         if positive := {corpus: score for corpus, score in scores.items() if score > 0}:
-            if max(positive.values()) > _HIGHEST:
-                found = max(positive.values())
+            if (found := max(positive.values())) > _HIGHEST:
                 raise InputError(f"query {query!r}: expected scores of at most {_HIGHEST:,}, found {found}", path=name)
             qrels.positives[query] = positive
             if negative := scores.keys() - positive.keys():
@@ -251,7 +250,6 @@ class _Question(msgspec.Struct):
 
 
 def _official(path: Path) -> Iterator[_Question]:
-    """Yield the rows of the official JSON lines, or of ``{"data": [...]}``."""
     expected = "expected {question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings"
     content = read_whole(path).removeprefix(codecs.BOM_UTF8)
     if re.match(rb'\s*\{\s*"data"\s*:', content):

@@ -20,8 +20,6 @@ LEVEL = 0.95
 RESAMPLES = 2_000  # for an interval
 TEST_RESAMPLES = 9_999  # 10,000 with the observed sample
 TESTS = ("t", "randomisation")  # the first is the default
-_DRAWN_AT_ONCE = 1 << 22  # numbers in memory: 32 MB
-_SIGNS_AT_ONCE = 1 << 21  # signs in memory: 16 MB
 _QUANTILES = (np.arange(2_000) + 0.5) / 2_000
 
 Interval = tuple[float, float]
@@ -46,7 +44,7 @@ def of_means(
     table = np.asarray(values, np.float64)
     queries, random = len(table), np.random.default_rng(seed)
     means = np.empty((resamples, table.shape[1]))
-    at_once = max(1, _DRAWN_AT_ONCE // (queries * table.shape[1]))
+    at_once = max(1, (1 << 22) // (queries * table.shape[1]))  # numbers in memory: 32 MB
     for start in range(0, resamples, at_once):
         drawn = random.integers(queries, size=(min(at_once, resamples - start), queries))
         means[start : start + at_once] = table[drawn].mean(axis=1)
@@ -135,7 +133,7 @@ def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed:
         return drawn @ changed
 
     observed = np.ones(len(changed))  # no sign is flipped
-    at_once = max(1, _SIGNS_AT_ONCE // len(changed))
+    at_once = max(1, (1 << 21) // len(changed))  # signs in memory: 16 MB
     test = monte_carlo_test(observed, signs, total, vectorized=True, n_resamples=resamples, batch=at_once)
     return float(test.pvalue)
 

@@ -44,7 +44,6 @@ from builders.core.jobs import in_threads
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
 SCORES = 1 << 26  # scores on a device at once: 268 MB in 32 bits
 _PAIRS = 8_192  # pairs scored exactly at once
-_CACHED = 1 << 17  # numbers converted at once: they fit into a CPU's cache
 _QUERIES = 1 << 12  # queries merged at once on a CPU: about the size of its caches
 _GROUP = 32
 
@@ -194,8 +193,8 @@ def exact_scores(queries: Halves, vectors: Index, rows: Rows) -> Floats:
 
 
 def pair_scores(left: Halves, right: Halves) -> Floats:
-    """Return the exact score of each pair of embeddings, shape (pairs,)."""
-    sums, step = np.empty(len(left), np.float64), max(1, _CACHED // left.shape[1])
+    """Return the exact score of each pair of embeddings, shape (pairs,). Each step fits into a CPU's cache."""
+    sums, step = np.empty(len(left), np.float64), max(1, (1 << 17) // left.shape[1])
     for low in range(0, len(left), step):
         some = slice(low, low + step)
         wide = (torch.from_numpy(np.ascontiguousarray(side[some])).float().double().numpy() for side in (left, right))

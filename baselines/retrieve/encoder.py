@@ -32,13 +32,8 @@ from builders.core.jobs import can_start_processes, in_order, in_threads, start_
 
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
-Compute = Callable[[dict[str, Any]], Any]  # a function of the tokens of a batch
 Result = TypeVar("Result")
-_AHEAD = 8  # batches that a thread prefetches
-_AHEAD_EACH = 2  # batches that each process prefetches
 MANY = 100_000  # smallest number of texts for which processes are used
-_BYTES_A_TOKEN = 3  # in UTF-8: a Chinese character, and about an English WordPiece
-_MOST = 2_048  # largest number of texts in a batch
 _LONG = "的 " * 5_000
 _ROWS = 1 << 14  # rows converted at once: 50 MB in 32 bits at 768 dimensions
 
@@ -73,9 +68,9 @@ class Prefetcher:
         Raises :class:`.jobs.WorkerDied` if a process is killed.
         """
         if self._pool is None or texts < MANY:
-            yield from in_threads(lambda texts: self._pinned(self.tokens(texts)), batches, threads=1, ahead=_AHEAD)
+            yield from in_threads(lambda texts: self._pinned(self.tokens(texts)), batches, threads=1, ahead=8)
             return
-        for found in in_order(self._pool, _arrays, batches, ahead=_AHEAD_EACH * self._processes):
+        for found in in_order(self._pool, _arrays, batches, ahead=2 * self._processes):
             yield self._pinned(
                 {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in found.items()}
             )
@@ -159,7 +154,7 @@ class Side:
                 }
                 yield batch, compute(moved)
 
-    def computed(self, texts: Sequence[Any], compute: Compute) -> npt.NDArray[Any]:
+    def computed(self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
         """Return ``compute`` of all texts in the texts' order. All batches are queued before the device is awaited.
 
         Raises :class:`InputError` if a number is not finite.
@@ -229,10 +224,11 @@ def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator
     A batch has at most ``tokens`` tokens, padding included, estimated from bytes. The same sizes give the same batches.
     """
     order = np.argsort(-sizes, kind="stable")
-    expected = np.minimum(sizes[order] // _BYTES_A_TOKEN + 2, longest)
+    # A token has three bytes: a Chinese character in UTF-8, and about an English WordPiece.
+    expected = np.minimum(sizes[order] // 3 + 2, longest)
     start = 0
     while start < len(order):
-        count = max(1, min(int(tokens // expected[start]), _MOST))
+        count = max(1, min(int(tokens // expected[start]), 2_048))
         count -= count % 8 if count > 8 else 0  # matrix units work on multiples of 8
         yield order[start : start + count]
         start += count

@@ -21,9 +21,6 @@ from builders.core.typed import typed
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 NO_FAMILY = "none"
 OWN = "the model's own files"
-# Settings of options and families, and settings of options only.
-_SHARED = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
-_OPTIONS = ("truncate_dim", "normalize")
 WITH = " with "  # joins the two sources of a value: a template and the words in the template
 
 
@@ -148,7 +145,8 @@ def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[s
         found = [declared().sources[source] for source in family.said[key].split(WITH)]
         return f"models.toml, {name}: {'; '.join('{repository}: {file}'.format(**source) for source in found)}"
 
-    for key in (*_SHARED, *_OPTIONS):
+    shared = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
+    for key in (*shared, "truncate_dim", "normalize"):  # families have only the shared settings
         if (given := getattr(args, key, None)) is not None:
             values[key], sources[key] = given, f"--{'no-' if given is False else ''}{key.replace('_', '-')}"
         elif (value := getattr(family, key, None)) is not None:

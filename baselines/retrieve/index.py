@@ -349,8 +349,8 @@ class Retriever(abc.ABC):
         self, release: Release, config: str, folder: Path, queries: Sequence[tuple[str, str]], top_k: int
     ) -> Iterator[tuple[str, list[Hit]]]:
         """Build or reuse the index in ``folder``. Returns (query id, best passages) for each (query id, text)."""
-        built = self.index(release, config, folder)
-        found = self.search(release, config, built, [text for _, text in queries], top_k)
+        texts = [text for _, text in queries]
+        found = self.search(release, config, self.index(release, config, folder), texts, top_k)
         bar = progress(found, total=len(queries), unit="query", label="search")
         return zip((query for query, _ in queries), bar, strict=True)
 
@@ -409,7 +409,6 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str
 
 @functools.lru_cache(maxsize=1)
 def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
-    """Return :meth:`Retriever.encoder`, opened once per process."""
     return retriever.encoder(device, task)
 
 

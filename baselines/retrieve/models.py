@@ -29,7 +29,7 @@ from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from baselines.checkpoint import check_hashes
+from baselines.checkpoint import SETTINGS, check_hashes
 from baselines.retrieve.devices import moved
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.settings import ModelSettings
@@ -41,10 +41,6 @@ from builders.core.typed import read_json, typed
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 _STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
-_PANIC = "PanicException"  # raised by Rust libraries, for example tokenizers; not a subclass of Exception
-_NAMED = 3  # missing weights that an error names
-_LONGEST = 300  # characters that an error quotes of a library's message
-_SAVED = "config_sentence_transformers.json"
 # Kinds by the `model_type` that sentence-transformers and PyLate save.
 _BY_TYPE = {
     "SentenceTransformer": "dense",
@@ -56,7 +52,7 @@ _BY_TYPE = {
 
 
 class _Config(Struct):
-    """The fields used of ``_SAVED`` and ``config.json``."""
+    """The fields used of :data:`SETTINGS` and ``config.json``."""
 
     model_type: str | None = None
     architectures: list[str] | None = None
@@ -70,7 +66,7 @@ class _Module(Struct):
 
 def kind_of_model(settings: ModelSettings) -> str:
     """Detect dense, static, sparse, multi-vector or cross from a model's files. A plain encoder is dense."""
-    kind = _BY_TYPE.get(_config(settings, _SAVED).model_type or "", "dense")
+    kind = _BY_TYPE.get(_config(settings, SETTINGS).model_type or "", "dense")
     modules = model_file(settings, "modules.json")
     first = read_json(modules, list[_Module])[:1] if kind == "dense" and modules else []
     return "static" if any(module.type.endswith(".StaticEmbedding") for module in first) else kind
@@ -126,15 +122,16 @@ def opening(
     except (InputError, MemoryError):
         raise
     except BaseException as error:  # the libraries raise many types of errors for foreign files
-        if not (isinstance(error, Exception) or type(error).__name__ == _PANIC):
+        # Rust libraries, for example tokenizers, raise an error that is not a subclass of Exception.
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
-        said, kind = " ".join(str(error).split())[:_LONGEST], type(error).__name__
+        said, kind = " ".join(str(error).split())[:300], type(error).__name__
         other = OTHER_HUB if constants.ENDPOINT in str(error) else ""
         raise InputError(f"{failed} ({': '.join(filter(None, [kind, said]))}){other}") from error
     finally:
         library.from_pretrained = plain
     if missing:
-        shown = ", ".join(sorted(missing)[:_NAMED]) + ", ..." * (len(missing) > _NAMED)
+        shown = ", ".join(sorted(missing)[:3]) + ", ..." * (len(missing) > 3)
         raise InputError(f"{failed} (its files lack {len(missing)} of its weights: {shown})")
 
 
@@ -325,7 +322,7 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
     """Open a model as a sentence-transformers class, on the CPU in fp32. Raises :class:`InputError`."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
-    saved = Path(name, _SAVED)
+    saved = Path(name, SETTINGS)
     # The library would convert a checkpoint of another class, with a random classifier or without one.
     if saved.is_file() and (other := read_json(saved, _Config).model_type or kind.__name__) != kind.__name__:
         raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
@@ -469,7 +466,6 @@ def fingerprint(model: Any) -> str:
 
 
 def _routes(router: Router) -> dict[str, list[Any]]:
-    """Return the settings and tokenizers of a model's towers."""
     found: dict[str, list[Any]] = {}
     for route, modules in router.sub_modules.items():
         found[route] = [module.get_config_dict() for module in modules if hasattr(module, "get_config_dict")]

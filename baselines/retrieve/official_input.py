@@ -28,7 +28,6 @@ from builders.core.errors import InputError
 
 Kind = Literal["query", "passage", "pair"]
 QUERY_LENGTH, PASSAGE_LENGTH = 32, 384
-LONGEST_WORD = 100
 _ONE, _TWO = "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
 _SINGLE: dict[Kind, str] = {"query": _ONE, "passage": "[CLS]:0 [SEP]:0 $A:1 [SEP]:1", "pair": _ONE}
 _SPECIAL = ("unk", "sep", "pad", "cls", "mask")
@@ -64,7 +63,7 @@ def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrai
         WordPiece(
             json.loads(backend.to_str())["model"]["vocab"],
             unk_token=special["unk_token"],
-            max_input_chars_per_word=LONGEST_WORD,
+            max_input_chars_per_word=100,
         )
     )
     tokenizer.normalizer = normalizers.Sequence(

@@ -33,7 +33,6 @@ from builders.store.reader import Release
 
 _CORPUS = "corpus"
 _FORMAT = 2
-_IDS_AT_ONCE = 1 << 16
 _MANIFEST = "manifest.json"
 Rows = npt.NDArray[np.int64]
 
@@ -179,7 +178,7 @@ class Passages:
     def expect(self, ids: Iterable[str], path: Path, line: int | None = None) -> None:
         """Raise :class:`InputError` for the first id that the collection lacks. ``path`` is the file with the ids."""
         rest = iter(ids)
-        while some := list(itertools.islice(rest, _IDS_AT_ONCE)):
+        while some := list(itertools.islice(rest, 1 << 16)):
             for corpus, row in zip(some, self.rows(some).tolist(), strict=True):
                 if row < 0:
                     raise InputError(f"has a passage {corpus!r} that the release's corpus lacks", path=path, line=line)

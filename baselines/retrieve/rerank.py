@@ -78,13 +78,7 @@ def run(args: argparse.Namespace) -> None:
         "model": model,
         "corpus": release.fingerprint(configs.corpus, "corpus"),
         "queries": release.fingerprint(configs.queries, args.split),
-        "options": [
-            args.top_k,
-            work.dtype,
-            args.max_length,
-            work.batch_tokens,
-            rerankers.WINDOW,
-        ],
+        "options": [args.top_k, work.dtype, args.max_length, work.batch_tokens, rerankers.WINDOW],
     }
     with work_beside(args.out, key_of(about)) as folder:
         window = rerankers.ASKED if reranker.kind == "listwise" else None

@@ -49,13 +49,7 @@ _SYSTEM = (
 )
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 _FORM = '"<Instruct>: " ~ instruct ~ "\\n<Query>: " ~ query ~ "\\n<Document>: " ~ document'
-_ROLE = re.compile(r"""['"](query|document)['"]""")
-
-
 SHOWN, STEP = 20, 10  # passages per window, and the step of the window
-_CHARACTERS = 1_000  # shown of a passage
-_NUMBER = re.compile(r"\[\s*(\d{1,4})\s*\]")
-_BARE = re.compile(r"\d{1,4}")
 _ORDER = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
 
 
@@ -100,7 +94,6 @@ class Cross(Reranker):
 
 @functools.lru_cache(maxsize=1)
 def _scorer(reranker: Cross, device: str) -> CrossScorer:
-    """Open the model once per process."""
     model = moved(reranker.open_model(), device, reranker.work.dtype)
     return CrossScorer(model, reranker.work.batch_tokens, reranker.work.tokenizers)
 
@@ -121,7 +114,7 @@ class LanguageModel(Cross):
         for name in ("true_token_id", "false_token_id"):
             if getattr(model[1], name, None) in (None, unknown):
                 raise InputError("has no token for yes or for no", path=self.settings.name)
-        if set(_ROLE.findall(template)) < {"query", "document"}:
+        if set(re.findall(r"""['"](query|document)['"]""", template)) < {"query", "document"}:
             for with_system in (True, False):  # some chat templates refuse a system message
                 reader.processor.chat_template = asking(template, with_system)
                 failure = reader.input_formatter.pair_roles_failure({})
@@ -197,7 +190,7 @@ class Listwise(Reranker):
 
 def order_prompt(query: str, passages: Sequence[str], instruction: str = "") -> str:
     """Return the prompt that asks for the order of passages, numbered from 1."""
-    shown = "\n".join(f"[{n}] {' '.join(text.split())[:_CHARACTERS]}" for n, text in enumerate(passages, 1))
+    shown = "\n".join(f"[{n}] {' '.join(text.split())[:1_000]}" for n, text in enumerate(passages, 1))
     return (
         f"{instruction or _ORDER}\n\n问题：{query}\n\n段落：\n{shown}\n\n"
         f"共 {len(passages)} 个段落，每个编号只写一次，格式如 [2] > [1] > [3]。只写排序结果，不要解释。"
@@ -207,7 +200,8 @@ def order_prompt(query: str, passages: Sequence[str], instruction: str = "") -> 
 def order_in(answer: str, count: int) -> list[int]:
     """Return the order of ``count`` passages in an answer, as indices from 0. Empty if the answer names no passage."""
     answer = re.sub(r"(?s)<think>.*?</think>", "", answer)  # the thoughts of a reasoning model
-    named = [int(number) - 1 for number in _NUMBER.findall(answer) or _BARE.findall(answer)]
+    numbers = re.findall(r"\[\s*(\d{1,4})\s*\]", answer) or re.findall(r"\d{1,4}", answer)
+    named = [int(number) - 1 for number in numbers]
     found = list(dict.fromkeys(number for number in named if 0 <= number < count))
     return found and found + [number for number in range(count) if number not in found]
 

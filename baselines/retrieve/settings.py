@@ -10,8 +10,6 @@ from msgspec import Meta, Struct
 
 from builders.core.command import whole_number
 
-PRECISIONS = ("fp32", "fp16", "bf16")
-
 
 class Overrides(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Settings that override the model's files. A manifest records them. None or empty: the model's setting is used.
@@ -84,7 +82,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "cpu, cuda, cuda:1, or a list with commas; each device has a process (default: all GPUs, else cpu)",
     },
     "--dtype": {
-        "choices": ["auto", *PRECISIONS],
+        "choices": ["auto", "fp32", "fp16", "bf16"],
         "default": "auto",
         "help": "precision of the model, except its head in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
     },

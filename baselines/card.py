@@ -95,7 +95,6 @@ def model_card(
     """Return the card as Markdown with a YAML head.
 
     Args:
-        checkpoint: the checkpoint.
         name: the name that the code block loads: ORG/NAME on the hub, or the folder's name.
         measured: measures of the model's runs.
         licence: licence of the weights by its name on the hub. None: ``apache-2.0`` if all training data have

@@ -245,7 +245,6 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def _settings(path: Path, name: str) -> _Settings:
-    """Read a file of the libraries, or return the defaults if it is missing."""
     return read_json(path / name, _Settings) if (path / name).is_file() else _Settings()
 
 

@@ -1,10 +1,10 @@
 """Analyse the errors of a run as the paper does (Table 10).
 
-The verb draws 100 queries without a positive passage in their top 5. Each of these passages is an error, and people
+The verb draws 100 queries without a positive passage in their top 5. Each of these 5 passages is an error, and people
 assign its category (Section 3.5): entity, numeral, modifier or syntactic mismatch, typos, mere overlap of terms, false
 negative, other.
 
-With RUN, the verb counts these queries. --round writes the pairs as a round for `annotate` (Label Studio or sheets,
+With RUN, the verb counts all such queries. --round writes the pairs as a round for `annotate` (Label Studio or sheets,
 prefill, review, quality control).
 With --tally ROUND, it prints people's answers next to Table 10. --model NAME counts the answers of a model instead
 (`annotate prefill`).
@@ -67,7 +67,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _draw(args: argparse.Namespace) -> None:
-    """Count the failed queries. With --round, write the drawn pairs as a round."""
     from builders.annotate.rounds import ERRORS, Rule
     from builders.annotate.tasks import expect_new, make_round
     from builders.store.reader import open_release
@@ -124,15 +123,12 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
     """Count the pairs of a round by category, as JSON.
 
     The category of a pair is the adjudicator's answer if there is one, else the answer of most annotators. A tie is
-    undecided. All packages count, and ``accepted`` is the number of accepted packages. With ``model``, only the last
-    answers of this model count.
+    undecided. Packages count whether accepted or not; ``accepted`` is the number of accepted packages. With ``model``,
+    only the last answers of this model count.
 
-    Returns:
-        ``categories``: by key the number of pairs, their share of the decided pairs, the share's 95 % interval over
-        queries, and the paper's share (shares from 0 to 1).
-
-    Raises:
-        InputError: the directory is not a round of errors, or the round has no answers.
+    ``categories`` has by key the number of pairs, their share of the decided pairs, the share's 95 % interval over
+    queries, and the paper's share (shares from 0 to 1). Raises :class:`InputError` if the directory is not a round of
+    errors, or the round has no answers.
     """
     from builders.annotate.prefill import grades_by
     from builders.annotate.rounds import ERRORS, open_round, standings
@@ -177,7 +173,7 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
     places = {choice.label: place for place, choice in enumerate(ERRORS.choices)}
     table = np.zeros((len(queries), len(places)))
     for (query, _), label in labels.items():
-        table[queries[query], places[label]] += len(queries) / len(labels)  # makes a column's mean the share
+        table[queries[query], places[label]] += len(queries) / len(labels)  # so that a column's mean is the share
     return of_means(table)
 
 

@@ -44,7 +44,7 @@ def trained(path: Path, **more: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("router", "version", "reason"), [(False, "6.0.0", "lengths"), (True, "6.0.1", "6.0.0 cuts")])
+@pytest.mark.parametrize(("router", "version", "reason"), [(False, "6.0.0", "lengths"), (True, "6.0.1", "6.0.0 trunc")])
 def test_the_configuration_says_what_it_needs_and_the_library_holds_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, router: bool, version: str, reason: str
 ) -> None:

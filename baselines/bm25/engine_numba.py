@@ -120,13 +120,9 @@ def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_r
 
 
 def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], threads: int) -> None:
-    """Write the engine's files.
+    """Write the engine's files into a new folder. ``threads`` threads invert and merge.
 
-    Args:
-        folder: a new folder.
-        texts: the tokens of each passage, joined by one space, in row order.
-        ids: the corpus ids of all rows, in row order.
-        threads: number of threads that invert and merge.
+    ``texts`` are the tokens of each passage, joined by one space, and ``ids`` the corpus ids, both in row order.
     """
     chunks, texts = [], iter(texts)
     lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])

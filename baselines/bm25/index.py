@@ -28,11 +28,8 @@ _QUERIES_PER_TASK = 32
 class Texts:
     """The texts to index: any config of a release with ``_id`` and ``text``.
 
-    Attributes:
-        release, config, split: the source of the texts.
-        analyzer: splits a text into tokens.
-        max_chars: number of characters to read from each text. None: the whole text.
-        sample: config whose passages to read. None: all passages.
+    ``max_chars`` is the number of characters to read from each text (None: the whole text). ``sample`` is the config
+    whose passages to read (None: all passages).
     """
 
     release: Release

@@ -52,8 +52,7 @@ STOP_WORDS = frozenset(word for word in _STOP_WORDS.split() if not word.isascii(
 
 def tokens(text: str) -> list[str]:
     """Return the words of a text, in order. No word contains a space."""
-    found = (token.lower() for token in words(text))
-    return [token for token in found if any(map(str.isalnum, token))]
+    return [token for token in map(str.lower, words(text)) if any(map(str.isalnum, token))]
 
 
 def characters(text: str) -> list[str]:
@@ -79,12 +78,7 @@ ANALYZERS: dict[str, Callable[[str], list[str]]] = {
 
 @dataclass(frozen=True)
 class Analyzer:
-    """A callable that splits a text into tokens. bm25s accepts it as ``splitter``.
-
-    Attributes:
-        name: one of ``ANALYZERS``.
-        drop_stop_words: True to remove tokens in ``STOP_WORDS``.
-    """
+    """A callable that splits a text into tokens by one of ``ANALYZERS``. bm25s accepts it as ``splitter``."""
 
     name: str = "words"
     drop_stop_words: bool = False

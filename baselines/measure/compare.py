@@ -109,10 +109,7 @@ def compare(
 
     Holm's correction is over all pairs of systems under one measure. The difference of a pair is significant if the
     corrected p-value of ``--test`` is at most ``--alpha``. docs/compare.md describes the result. All figures are
-    fractions.
-
-    Raises:
-        InputError: fewer than two queries, or an unknown measure.
+    fractions. Raises :class:`InputError` for fewer than two queries, or an unknown measure.
     """
     if len(tables[0]) < 2:
         raise InputError("expected at least two queries with a positive passage, found one")
@@ -182,7 +179,6 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
 
 
 def _spread(found: Sequence[float | None]) -> dict[str, float] | None:
-    """Return the lowest, median and highest value of the pairs, or None if no two systems differ."""
     known = [value for value in found if value is not None]
     return {"lowest": min(known), "median": median(known), "highest": max(known)} if known else None
 

@@ -28,11 +28,9 @@ _BY = ("exact", "normalised", "n-gram")
 
 @dataclass
 class Found:
-    """The near-duplicates of one run.
+    """The near-duplicates of one run: each passage's leader, by query and passage. Most passages lead themselves.
 
-    Attributes:
-        leaders: each passage's leader, by query and passage. Most passages lead themselves.
-        contradicted: (query, negative, positive) of near-duplicates with different labels.
+    ``contradicted`` lists (query, passage, passage) of near-duplicates with different labels.
     """
 
     leaders: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -46,12 +44,8 @@ class Found:
 def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, share: float) -> Found:
     """Find the near-duplicates among the first 50 passages of each list and the judged passages of its query.
 
-    Args:
-        corpus: the config of the passages.
-        length, share: characters of an n-gram, and the smallest Jaccard similarity of near-duplicates.
-
-    Raises:
-        InputError: the run has a passage that the release lacks.
+    ``length`` is the characters of an n-gram, and ``share`` the smallest Jaccard similarity of near-duplicates. Raises
+    :class:`InputError` if the run has a passage that the release lacks.
     """
     tops = {query: run.rankings.get(query, [])[:LIST_DEPTH] for query in qrels.positives}
     judged = qrels.judged()
@@ -85,9 +79,8 @@ def _follow(
 def fair(rankings: Rankings, qrels: Qrels, found: Found, way: str) -> tuple[dict[str, list[str]], Qrels]:
     """Return the lists and the reference with every passage replaced by its leader.
 
-    Args:
-        way: ``removed`` removes later copies from a list, as if the collection had no copies. ``kept`` replaces a later
-            copy with a miss, so that lower passages stay at their ranks.
+    The way ``removed`` removes later copies from a list, as if the collection had no copies. ``kept`` replaces a later
+    copy with a miss, so that lower passages stay at their ranks.
     """
     lists = {query: _led(query, rankings[query], found, way) for query in qrels.positives if query in rankings}
     reference = Qrels(qrels.name)

@@ -76,10 +76,8 @@ def per_query(
     """Return the values of each measure for every reference query, in the reference's order.
 
     A query that the run lacks has 0. A repeated passage counts only at its first rank, and later passages move up.
-
-    Args:
-        names: measures in the notation of ir-measures.
-        judged: grades of positives and negatives, for measures that use judged negatives. Default: the positives.
+    ``names`` are in the notation of ir-measures. ``judged`` has the grades of positives and negatives, for measures
+    that use judged negatives (default: the positives).
     """
     import ir_measures
 

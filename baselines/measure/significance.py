@@ -30,16 +30,9 @@ def of_means(
 ) -> list[Interval]:
     """Return the percentile bootstrap interval of each column's mean (Efron and Tibshirani 1993, Section 13.3).
 
-    A resample draws as many queries as ``values`` has, with replacement. All columns use the same resamples.
-
-    Args:
-        values: shape (queries, measures).
-        seed: seed of the resamples. The same values and seed give the same intervals.
-        resamples: number of resamples.
-        level: the share of the resampled means inside the interval.
-
-    Returns:
-        (low, high) for each measure, in the unit of the values.
+    ``values`` has the shape (queries, measures). A resample draws as many queries, with replacement. All columns use
+    the same resamples. The same values and seed give the same intervals. ``level`` is the share of the resampled means
+    inside the interval. Returns (low, high) for each measure, in the unit of the values.
     """
     table = np.asarray(values, np.float64)
     queries, random = len(table), np.random.default_rng(seed)
@@ -155,14 +148,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def detectable(deviation: float, queries: int, *, alpha: float, power: float) -> float:
     """Return the smallest true difference that Student's paired two-sided t-test detects with probability ``power``.
 
-    Args:
-        deviation: standard deviation of the differences by query.
-        queries: number of queries, at least two.
-        alpha: level of the test.
-        power: probability of a p-value of at most ``alpha``, 0.5 to 0.99.
-
-    Returns:
-        The difference in the unit of ``deviation``. A result above 1 means that no possible difference is detectable.
+    ``deviation`` is the standard deviation of the differences by query, of at least two queries. The test detects a
+    difference if its p-value is at most ``alpha``. Returns the difference in the unit of ``deviation``. A result above
+    1 means that no possible difference is detectable.
     """
     return float(_errors(queries, alpha, power) * deviation / np.sqrt(queries))
 
@@ -191,9 +179,8 @@ def groups(systems: Sequence[str], apart: Collection[tuple[str, str]]) -> list[l
     comparisons"). Begin with one group of all systems. Each pair with a significant difference splits every group that
     contains both systems. Then a group inside another group is removed. A system may be in several groups.
 
-    Args:
-        systems: the best system first. The groups and their members are in this order.
-        apart: the pairs with a significant difference.
+    ``systems`` has the best system first. The groups and their members are in this order. ``apart`` has the pairs with
+    a significant difference.
     """
     place = {system: number for number, system in enumerate(systems)}
     found = {frozenset(place.values())}

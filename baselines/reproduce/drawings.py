@@ -62,7 +62,6 @@ def _drawn(measured: Sequence[Measured], suffix: str) -> bytes:
 
 
 def _bars(panel: Any, measured: Sequence[Measured], systems: list[str], series: list[str], name: str) -> None:
-    """Draw the bars of one measure with their values above them."""
     width = 0.8 / len(series)
     for number, each_series in enumerate(series):
         own = [each for each in measured if each.row.series == each_series]

@@ -106,7 +106,6 @@ def _figures(
     done: Mapping[str, Stamp],
     settings: Settings,
 ) -> Iterator[dict[str, Any]]:
-    """Yield one entry for each measure of a row."""
     row, steps, counts = each.row, behind(plan, each.row.step), each.counts(release)
     models = other_models(steps.values(), settings)
 

@@ -256,7 +256,6 @@ def code_of(module: str) -> str:
 
 @functools.cache
 def _code(path: Path) -> str:
-    """Return the SHA-256 of a file's name and code."""
     tree = ast.parse(path.read_bytes())
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
@@ -297,7 +296,6 @@ def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
 
 
 def _read(path: Path) -> Stamp:
-    """Read a stamp. A missing or damaged stamp is read as an empty one."""
     try:
         return read_json(path, Stamp)
     except (OSError, InputError):
@@ -321,7 +319,6 @@ def _done(output: Path, key: str, code: str = "") -> Stamp | None:
 
 
 def _listing(output: Path) -> dict[str, Any]:
-    """Return a file's SHA-256, or the sizes of the files in a directory."""
     if output.is_file():
         return {output.name: sha256_of(output)}
     files = sorted(path for path in output.rglob("*") if path.is_file())

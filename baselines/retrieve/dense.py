@@ -222,8 +222,7 @@ def search(
     wide = widened(queries)
     # Twice the bound on the error of a 32-bit sum of products, for safety.
     slack = vectors.dim * 2.0**-22 * np.sqrt(np.einsum("ij,ij->i", wide, wide)) * vectors.longest
-    every = rows.shape[1] == vectors.rows
-    open_ = np.flatnonzero((loose[:, -1] + slack >= last) & (not every))
+    open_ = np.flatnonzero((loose[:, -1] + slack >= last) & (rows.shape[1] != vectors.rows))
     settled = _second_pass(vectors, queries[open_], (last - slack)[open_], top_k, ranks) if len(open_) else []
     closed = dict(zip(open_.tolist(), settled, strict=True))
     for number in range(len(queries)):
@@ -262,13 +261,9 @@ def nearest(
 ) -> Iterator[tuple[Rows, Floats]]:
     """Yield exact (rows, scores) of the ``top_k`` best of each query by inner product, and of all ties with the last.
 
-    Args:
-        vectors: the passages' embeddings, or some of them (``chosen``).
-        queries: embeddings, shape (queries, dimensions).
-        passages: the collection of the rows of ``vectors``.
-        devices: devices that share the blocks of passages.
-        top_k: passages per query.
-        engine: ``torch`` or ``faiss``. Default: FAISS on a CPU if it is installed, else torch.
+    ``vectors`` are the embeddings of ``passages``, or some of them (``chosen``). ``queries`` has the shape (queries,
+    dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default: FAISS on a CPU
+    if it is installed, else torch).
     """
     count, chosen = 2 * top_k, vectors.chosen
     faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None

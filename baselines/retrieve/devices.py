@@ -49,11 +49,10 @@ class Work:
 def work_of(args: argparse.Namespace) -> Work:
     """Read the options :data:`.settings.DEVICE` and :data:`.settings.PAIRS`."""
     devices = tuple(devices_of(args.device))
-    tokens = args.batch_tokens or batch_tokens(devices[0])
     own = args.tokenizers
     if own is None:  # on a CPU the model needs all cores; 8 processes tokenise faster than a GPU encodes
         own = 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
-    return Work(devices, dtype_of(args.dtype, devices[0]), tokens, own)
+    return Work(devices, dtype_of(args.dtype, devices[0]), args.batch_tokens or batch_tokens(devices[0]), own)
 
 
 def devices_of(wanted: str | None) -> list[str]:

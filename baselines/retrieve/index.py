@@ -227,9 +227,7 @@ def open_vectors(path: Path) -> Index:
 class Retriever(abc.ABC):
     """Find the best passages of queries. Each kind of model is a subclass.
 
-    Attributes:
-        settings: the model's settings. The revision is the commit of a model on the hub, else empty.
-        work: the devices and batches.
+    The revision of the settings is the commit of a model on the hub, else empty.
     """
 
     settings: ModelSettings
@@ -336,11 +334,7 @@ class Retriever(abc.ABC):
     ) -> Iterator[list[Hit]]:
         """Yield the ``top_k`` best passages of each query, in the queries' order: scores falling, ties by corpus id.
 
-        Args:
-            release, config: the arguments of :meth:`index`.
-            index: the result of :meth:`index`.
-            queries: texts without a prompt.
-            top_k: passages per query. A query may have fewer.
+        ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``queries`` are texts without a prompt.
         """
         passages = open_passages(release, config)
         yield from named(self.found(index, passages, queries, top_k) if queries else [], passages, top_k)
@@ -416,18 +410,14 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
     (work / name).parent.mkdir(exist_ok=True)
     with new_file(work / name) as beside, open(beside, "wb") as file:
         np.save(file, array)
-    entry = structs.asdict(describe(work, name, len(array)))
-    return File(**entry, longest=1.0001 * _longest(array))  # rounded up
+    return File(**structs.asdict(describe(work, name, len(array))), longest=1.0001 * _longest(array))  # rounded up
 
 
 def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
     """Return the result of a task from the file ``note`` of an interrupted job, or run the task and write its result.
 
-    Args:
-        note: a JSON file. It is written after all other files of the task.
-        kind: the type of the result.
-        is_right: False for a result of another task, or if files of the task are missing or damaged.
-        make: runs the task.
+    ``note`` is a JSON file with a result of type ``kind``. It is written after all other files of the task.
+    ``is_right`` is False for a result of another task, or if files of the task are missing or damaged.
     """
     with contextlib.suppress(FileNotFoundError, InputError):
         found = read_json(note, kind)

@@ -1,7 +1,7 @@
 """Open models from a folder or the hub, check them, apply their settings, and compute their fingerprints.
 
 Every opened model is checked: its files are readable and match their recorded hashes, no weight is missing, its
-tokenizer reads Chinese and belongs to the weights, and the model can compute a text. The libraries run no code of a
+tokenizer reads Chinese and belongs to the weights, and the model can read a text. The libraries run no code of a
 model without ``--trust-remote-code``, and unpickle only tensors.
 """
 
@@ -59,7 +59,7 @@ class _Config(Struct):
 
 
 class _Module(Struct):
-    """The field used of an entry of ``modules.json``."""
+    """The field read from an entry of ``modules.json``."""
 
     type: str
 
@@ -136,12 +136,12 @@ def opening(
 
 
 def unused_pooler(model: PreTrainedModel, key: str) -> bool:
-    """True for the pooler of an encoder, which a dual-encoder does not use."""
+    """True for an encoder's pooler: dual-encoders do not use it."""
     return "pooler" in key.split(".") and not hasattr(model, model.base_model_prefix)
 
 
 def new_head(model: PreTrainedModel, key: str) -> bool:
-    """True for an :func:`unused_pooler`, and for a new head, which the starting checkpoint's class does not have."""
+    """True for an :func:`unused_pooler`, and for weights of a head that the starting checkpoint's class lacks."""
     if unused_pooler(model, key):
         return True
     named = type(model).__name__ in classes(model.config)
@@ -172,12 +172,9 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
     """Raise :class:`InputError` if a tokenizer belongs to another model or is empty.
 
     transformers returns an empty tokenizer for a folder without the tokenizer's files. Added tokens may lack an
-    embedding, because only texts that contain their names use them.
+    embedding, because only texts that contain such a token need it.
 
-    Args:
-        tokenizer: a tokenizer of transformers.
-        embeddings: the model's embeddings, one row per token.
-        name: the model, for the error.
+    ``embeddings`` has one row per token.
     """
     added, pad = tokenizer.get_added_vocab(), tokenizer.pad_token_id
     known = [number for token, number in tokenizer.get_vocab().items() if token not in added]
@@ -188,7 +185,7 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
             "expected the tokenizer of this model",
             path=name,
         )
-    # All unknown words are one token, so a tokenizer that reads Chinese returns at least two tokens.
+    # All unknown words are one token, so a tokenizer that reads Chinese returns different tokens.
     if len({token.strip("▁Ġ ") for token in tokenizer.tokenize(SENTENCE)} - {""}) < 2:
         raise InputError(
             "its tokenizer returns only special or unknown tokens of a Chinese sentence; are its files "
@@ -198,7 +195,7 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
 
 
 def check_reading(model: Any, settings: ModelSettings) -> None:
-    """Raise :class:`InputError` if a sentence-transformers model on the CPU computes no finite numbers of texts.
+    """Raise :class:`InputError` if a sentence-transformers model on the CPU does not return finite numbers for texts.
 
     The libraries use many settings of a model's files only when they read a text. Quantised models and models with
     remote code are not tried, because they may need a GPU.
@@ -229,12 +226,8 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
 def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
     """Raise :class:`InputError` if a length is too short for a text, or longer than the model's positions.
 
-    Args:
-        given: the source of the length, for the error.
-        length: in tokens, special tokens included.
-        model: the torch module.
-        tokenizer: the transformers tokenizer of the texts.
-        texts: number of texts in an input: 1, or 2 for a cross-encoder.
+    The length includes special tokens. ``given`` is the source of the length, for the error. An input has one text, or
+    two ``texts`` for a cross-encoder.
     """
     special = tokenizer.num_special_tokens_to_add(texts == 2)
     if length < special + texts:
@@ -247,7 +240,7 @@ def positions(model: torch.nn.Module) -> int | None:
     """Return the largest number of tokens that a model can read, or None if its positions are relative or computed."""
     found = [
         module.num_embeddings
-        - (0 if module.padding_idx is None else module.padding_idx + 1)  # RoBERTa numbers positions after the padding's
+        - (0 if module.padding_idx is None else module.padding_idx + 1)  # RoBERTa's first position is padding_idx + 1
         for name, module in model.named_modules()
         if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding)
     ]
@@ -312,7 +305,7 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
         model.max_seq_length = limit
     if settings.query_prompt is not None:
         model.prompts, model.default_prompt_name = {**model.prompts, "asked": settings.query_prompt}, "asked"
-    if not any(isinstance(module, LogitScore) for module in model):  # a language model has no prompt yet
+    if not any(isinstance(module, LogitScore) for module in model):  # a language model gets its prompt later
         check_reading(model, settings)
     found: CrossEncoder = moved(model, device, dtype)
     return found
@@ -323,7 +316,7 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
     saved = Path(name, SETTINGS)
-    # The library would convert a checkpoint of another class, with a random classifier or without one.
+    # The library would convert another class's checkpoint: it adds a random classifier or drops the classifier.
     if saved.is_file() and (other := read_json(saved, _Config).model_type or kind.__name__) != kind.__name__:
         raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
     may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
@@ -373,7 +366,7 @@ def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
 
 
 def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Make every text end with a token, because pooling of the last token depends on it."""
+    """Make every text end with ``settings.last_token``, which last-token pooling needs."""
     tokenizer: Any = model.tokenizer
     token = tokenizer.eos_token if settings.last_token == "eos_token" else settings.last_token
     number = None if token is None else tokenizer.get_vocab().get(token)

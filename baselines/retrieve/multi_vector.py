@@ -88,7 +88,6 @@ class MultiVector(Retriever):
 
 
 def _score(query: Halves, chunk: list[npt.NDArray[Any]], row: int) -> float:
-    """Return MaxSim of a query and a passage of a chunk, in 64 bits."""
     vectors, ends = chunk
     passage = vectors[ends[row] : ends[row + 1]].astype(np.float64)
     return float((query.astype(np.float64) @ passage.T).max(axis=1).sum())

@@ -43,13 +43,8 @@ _Tokenizer.__name__ = "PreTrainedTokenizerFast"
 def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrainedTokenizerFast:
     """Return the official reader's tokenizer with the vocabulary of another tokenizer.
 
-    Args:
-        start_tokenizer: a tokenizer of transformers with a WordPiece vocabulary.
-        kind: the input: query, passage or pair.
-        length: longest input in tokens, special tokens included.
-
-    Raises:
-        InputError: the vocabulary is not a WordPiece vocabulary, or lacks the unk, sep, pad or cls token.
+    ``length`` is the longest input in tokens, special tokens included. Raises :class:`InputError` if the vocabulary is
+    not a WordPiece vocabulary, or lacks the unk, sep, pad or cls token.
     """
     backend = getattr(start_tokenizer, "backend_tokenizer", None)
     if backend is None or not isinstance(backend.model, WordPiece):

@@ -52,10 +52,9 @@ def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache of folders. A folder is named by the hash of a key, which has everything that the folder depends on.
+    """A cache of folders in ``dureader_retrieval/NAME`` of ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
-    Attributes:
-        name: the cache's folder under ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``.
+    A folder is named by the hash of a key, which has everything that the folder depends on.
     """
 
     name: str

@@ -87,8 +87,7 @@ def run(args: argparse.Namespace) -> None:
             (query, zip(ids, own, strict=True)) for (query, (_, ids)), own in zip(groups.items(), scores, strict=True)
         )
         lines = write_run(args.out, hits, tag=reranker.kind)
-    given_run = {"file": args.run.name, "sha256": first}
-    found = record(model, {**asked_of(args, release, reranker.kind), "reranked": given_run})
-    write_manifest(args.out, found, reranker.kind, len(groups), lines)
+    asked = {**asked_of(args, release, reranker.kind), "reranked": {"file": args.run.name, "sha256": first}}
+    write_manifest(args.out, record(model, asked), reranker.kind, len(groups), lines)
     precision = model.get("computed_in", "unknown (endpoint)")
     log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(groups), precision)

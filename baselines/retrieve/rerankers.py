@@ -172,7 +172,6 @@ class Listwise(Reranker):
         return scores
 
     def _ranked(self, endpoint: Endpoint, query: str, passages: list[str]) -> list[int]:
-        """Return the indices of a query's passages in the model's order."""
         order, end = list(range(len(passages))), len(passages)
         while len(passages) > 1:
             begin = max(0, end - SHOWN)

@@ -22,10 +22,8 @@ _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch", "nu
 def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
     """Return everything that affects a run as JSON values, without paths and times.
 
-    Args:
-        model: the model's entry (:func:`.models.described`).
-        asked: the options (:func:`asked_of`, and further values of the verb).
-        packages: the libraries whose versions affect the run.
+    ``model`` is the entry of :func:`.models.described`. ``asked`` has the values of :func:`asked_of`, and further
+    values of the verb. ``packages`` are the libraries whose versions affect the run.
     """
     versions = {"dureader_retrieval": VERSION, **{name: metadata.version(name) for name in packages}}
     return {"name": NAME, "format": FORMAT, "model": model, **asked, "versions": versions}

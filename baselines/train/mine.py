@@ -170,7 +170,8 @@ class Limits:
 
     Attributes:
         margin: the least distance below the best positive's score (RocketQA, 2021, Section 3.3).
-        relative_margin: the same distance as a share of the best positive's score (NV-Retriever, 2024: TopK-PercPos).
+        relative_margin: this distance, given as a share of the best positive's score (NV-Retriever, 2024:
+        TopK-PercPos).
         max_score: the highest score, regardless of the positives.
     """
 
@@ -182,8 +183,8 @@ class Limits:
         """Return the highest score that a candidate may have, given the scores of the known positives."""
         found = [math.inf] if self.max_score is None else [self.max_score]
         if positives:
-            # Use the best positive. sentence-transformers uses the weakest positive, which may share only a few words
-            # with the answer in this data, so nearly every candidate would be excluded.
+            # Use the best positive. sentence-transformers uses the weakest positive. In this data the weakest may share
+            # few words with the query, so that nearly every candidate would be excluded.
             best = max(positives)
             if self.margin is not None:
                 found.append(best - self.margin)
@@ -193,7 +194,6 @@ class Limits:
 
 
 def _by_model(task: tuple[PairJob, bool, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
-    """Select negatives for a window of queries (text, candidates) by the scores of a model."""
     from baselines.retrieve.rerankers import score_groups, similarities
 
     job, dual, window, limits = task
@@ -217,7 +217,7 @@ def _by_run(given: Run, groups: Sequence[Group]) -> list[list[float]]:
 
 
 def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limits) -> list[Chosen]:
-    """Return the first ``asked`` candidates of each query within the limits. Candidates are scored only when needed."""
+    """Return each query's first candidates within the limits, at most ``asked``. Score candidates only when needed."""
     highest = [limits.limit(scores) for scores in score([(name, each.positives) for name, each in window])]
     taken: list[list[str]] = [[] for _ in window]
     looked_at = [0] * len(window)
@@ -235,7 +235,7 @@ def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limi
 
 
 def for_english(given: Run, release: Release, split: str) -> Run:
-    """Convert a run of the Chinese queries to one of the English queries, because they share their judgments."""
+    """Give English queries the hits of their Chinese originals, because both have the same judgments."""
     hits = dict(given.hits)
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
@@ -250,7 +250,7 @@ def hard_negatives(
     """Yield hard-negative candidates for every judged query: its ``top_k`` passages without positives, shuffled.
 
     A query gets ``negatives`` candidates for each positive, or all candidates if ``every`` is true (Sections 3.1, A.2).
-    A candidate's text is compared with the positives only when the candidate is drawn. (The library's
+    A candidate's text is compared with the positives only when the candidate is drawn. (sentence-transformers'
     mine_hard_negatives searches with a dual-encoder and needs all texts and vectors in memory. Here the run may come
     from BM25 and the collection may have 8 million passages.)
     """

@@ -70,7 +70,6 @@ def read_question_pairs(files: Iterable[PairFile]) -> list[QuestionPair]:
 
 
 def _table(file: PairFile) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
-    """Yield the line number, the column names and the values of every row."""
     table = open_table(Source(file.path, None, file.path.name))
     columns = file.columns or tuple(table.columns)
     if len(columns) != len(table.first):
@@ -87,7 +86,6 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]
 
 
 def _places(columns: Sequence[str], path: Path, line: int) -> list[int]:
-    """Return the positions of the two questions and of the label in ``columns``."""
     places = [[place for place, column in enumerate(columns) if column in names] for names in _NAMES.values()]
     if any(len(each) != 1 for each in places):
         wanted = ", ".join(f"{names[0]} (or {', '.join(names[1:])})" for names in _NAMES.values())

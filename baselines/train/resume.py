@@ -40,7 +40,7 @@ class _Seal(Struct):
 
 
 def is_done(out: Path, about: dict[str, Any], ask_commit: Callable[[], str | None]) -> bool:
-    """True if ``out`` is a finished checkpoint with the same ``about`` and the same commit of the starting checkpoint.
+    """True if ``out`` was completely trained with this ``about``, from the current commit of its starting checkpoint.
 
     If the hub cannot be reached, the recorded commit is trusted. Raises :class:`InputError` for a damaged checkpoint.
     """
@@ -76,7 +76,8 @@ def states_of(out: Path) -> Path:
 
 @contextlib.contextmanager
 def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[Path]:
-    """Yield the folder of states, and leave it in place after the block. An :class:`InputError` removes an empty one.
+    """Yield the folder of states, and leave it in place after the block. After an :class:`InputError`, a folder without
+    states is removed.
 
     If ``resume`` is false, the folder is emptied first. Raises :class:`InputError` if the folder has states of another
     training (recipe, data or starting checkpoint differ), or files that no training wrote.
@@ -117,9 +118,9 @@ def seal(state: Path, seconds: float, processes: int) -> None:
 
 
 def last_state(states: Path, processes: int) -> tuple[Path | None, float]:
-    """Return the newest intact state for this number of processes and its seconds of training, or (None, 0.0).
+    """Return the newest intact state saved by ``processes`` processes, and its training seconds; else (None, 0.0).
 
-    Newer states that are incomplete or damaged are removed, with a warning.
+    Newer states that cannot be used are removed, with a warning.
     """
     for path in reversed(_steps(states)):
         try:
@@ -140,6 +141,5 @@ def last_state(states: Path, processes: int) -> tuple[Path | None, float]:
 
 
 def _steps(states: Path) -> list[Path]:
-    """The folders of states, oldest first."""
     names = [path.name for path in states.glob(f"{_STATE}*") if path.name.removeprefix(_STATE).isdecimal()]
     return [states / name for name in sorted(names, key=lambda name: int(name.removeprefix(_STATE)))]

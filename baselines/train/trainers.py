@@ -297,8 +297,7 @@ def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batch
     The head is in fp32 even with bf16, so that different logits do not round to the same number.
     """
     widen_heads(model)
-    collator = functools.partial(_pair_tokens, model)
-    args = CrossEncoderTrainingArguments(**given)
+    collator, args = functools.partial(_pair_tokens, model), CrossEncoderTrainingArguments(**given)
     trainer = _made(_CrossTrainer, batches, model=model, args=args, train_dataset=rows, data_collator=collator)
     trainer.adversarial = recipe.train.adversarial
     trainer.embeddings_gradient = recipe.train.embeddings_gradient

@@ -2,9 +2,9 @@
 
 For every size, a config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and randomly
 drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs rank first for
-any query, then second, and so on. Random draws decide within the last rank, and fill the sample if the runs have too
-few passages. A smaller sample is part of a larger sample of its kind. Earlier samples of the release are replaced. The
-same seed and runs give the same samples, even if the passages have another order.
+any query, then second, and so on. Passages of the last rank are drawn at random, and so is the rest if the runs have
+too few passages. A smaller sample is part of a larger sample of its kind. Earlier samples of the release are replaced.
+The same seed and runs give the same samples, even if the passages have another order.
 
 --extract CONFIG writes a small release for all verbs and tools. It has the sample's passages with their texts, and the
 queries of the sample's splits. It has no training questions, because their positives are not in a sample. `bm25` and
@@ -41,7 +41,7 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 from builders.store.table3 import LengthCounter
 
-Levels = npt.NDArray[np.int64]  # level of each passage; a sample has lower levels first
+Levels = npt.NDArray[np.int64]  # level of each passage; a sample takes the lowest levels first
 
 _CORPUS = "corpus"
 _AT_ONCE = 1 << 16
@@ -129,7 +129,7 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
 
 
 def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
-    """Return each passage's level in ``known``. Other passages have the next higher level.
+    """Return every passage's level: its level in ``known``, or else 1 above the highest level.
 
     Raises :class:`InputError` if ``known`` has a passage that is not in the corpus.
     """

@@ -115,7 +115,7 @@ def in_order(
         raise WorkerDied from None
     except KeyboardInterrupt:
         if isinstance(pool, concurrent.futures.ProcessPoolExecutor):
-            running.clear()  # process_pool stops its workers, and Python would warn about cancelled tasks
+            running.clear()  # do not cancel: process_pool stops its workers, and Python would warn
         raise
     finally:
         for future in running:

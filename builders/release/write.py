@@ -1,4 +1,4 @@
-"""Write the Parquet files of a release from the selected rows (see :mod:`.select`), one task a file.
+"""Write the Parquet files of a release from the selected rows (see :mod:`.select`). Each file is one task.
 
 A task's result is a folder with the file and its manifest entry. The folder appears when both are complete.
 """
@@ -22,7 +22,7 @@ from builders.store.draft import ParquetFile
 from builders.store.layout import CORPUS, JOINED, PASSAGES, QRELS, QUERIES, schema_of
 
 _FILE, _ENTRY = "rows.parquet", "entry.json"
-_QUERIES_AT_A_TIME = 8_192  # of joined rows
+_QUERIES_AT_A_TIME = 8_192  # joined rows per batch
 _NONE = np.zeros(0, np.int64)
 
 

@@ -13,11 +13,7 @@ GROUPS = {
         "squad": "builders.add.squad",
         "add": "builders.add",
     },
-    "improve and check it": {
-        "similar": "builders.similar",
-        "annotate": "builders.annotate",
-        "check": "builders.check",
-    },
+    "improve and check it": {"similar": "builders.similar", "annotate": "builders.annotate", "check": "builders.check"},
     "export and publish it": {"export": "builders.export", "publish": "builders.publish"},
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}

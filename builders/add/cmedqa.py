@@ -82,7 +82,6 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
 
 
 def _read_candidates(table: Table, kind: str, judged: _Judged) -> None:
-    """Add a file's questions with their positive answers: label 1, or ``pos_ans_id`` in a file of kind ``pairs``."""
     columns = ("question_id", "pos_ans_id") if kind == "pairs" else ("question_id", "ans_id", "label")
     for line, (question, answer, *label) in progress(table.rows(columns), unit="pair", label=table.source.name):
         found = judged.setdefault(question, {})  # also for a question without a positive answer

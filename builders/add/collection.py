@@ -235,7 +235,6 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
 
 
 def _write_split(passages: dict[str, str], queries: Queries, draft: Draft, prefix: str, split: str) -> dict[str, Any]:
-    """Write the queries and judgments of one split. Return its column of Table 3."""
     judged = {text_id(text): dict.fromkeys(found, 1) for text, found in queries.items()}
     draft.write(f"{prefix}queries", split, [pa.table([[*judged], [*queries]], schema=QUERIES)])
     draft.write(f"{prefix}qrels", split, [qrels_table(judged)])

@@ -31,11 +31,6 @@ WARNING = (
 )
 
 
-def is_large(tests: int, trains: int) -> bool:
-    """True if there are too many test queries for ReSTrain; see ``_FEW``."""
-    return tests * _FEW > trains
-
-
 def _add_options(parser: argparse.ArgumentParser) -> None:
     text = "vectors of all training and test queries: directories of `baselines encode --queries`, or .parquet files"
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release directory to read")
@@ -93,7 +88,7 @@ def restrain(args: argparse.Namespace) -> None:
     tests = sorted({query for own in ids for query in own})
     vectors, build = _vectors_of(release, {"qrels/train": trains, "/".join(args.split): tests}, args)
     train_vectors, test_vectors = vectors[: len(trains)], vectors[len(trains) :]
-    if is_large(len(tests), len(trains)):
+    if len(tests) * _FEW > len(trains):
         log.warning(WARNING, f"{len(tests):,}", f"{len(trains):,}")
     sets = restrained(trains, train_vectors, test_vectors, args.size, args.exclude, args.seed)
     depth = next(chosen.ranks for chosen in sets if chosen.kind == "extrapolation")

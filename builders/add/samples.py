@@ -143,7 +143,6 @@ def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
 
 
 def _best_ranks(runs: Sequence[Path], queries: Container[str]) -> dict[str, int]:
-    """Return passage -> its best rank, from 1, in any run for any of the ``queries``."""
     best: dict[str, int] = {}
     for path in runs:
         hits = [ranked for query, ranked in read_run(path).hits.items() if query in queries]

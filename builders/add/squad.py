@@ -67,23 +67,16 @@ class File(msgspec.Struct, gc=False):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     for split in SPLITS:
         help_text = f"questions of {split}" + "; their paragraphs join the collection" * (split == "train")
-        parser.add_argument(f"--{split}", nargs="+", type=Path, default=[], metavar="FILE", help=help_text)
-    parser.add_argument(
-        "--passages", nargs="+", type=Path, default=[], metavar="FILE", help="distractors, one article a line"
-    )
-    parser.add_argument(
-        "--cut", choices=CUTS, default="head", help="an article's first passage, all, or uncut text (default: head)"
-    )
-    parser.add_argument(
-        "--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)"
-    )
-    parser.add_argument(
-        "--dev-size", type=whole_number(1), metavar="N", help="draw N dev questions at random (default: all)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
+        add(f"--{split}", nargs="+", type=Path, default=[], metavar="FILE", help=help_text)
+    add("--passages", nargs="+", type=Path, default=[], metavar="FILE", help="distractors, one article a line")
+    add("--cut", choices=CUTS, default="head", help="an article's first passage, all, or uncut text (default: head)")
+    add("--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)")
+    add("--dev-size", type=whole_number(1), metavar="N", help="draw N dev questions at random (default: all)")
+    add("--seed", type=int, default=0, help="seed of the draw (default: 0)")
+    add("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
     add_format(parser)
 
 

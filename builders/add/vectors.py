@@ -167,7 +167,6 @@ def fixed_point(vectors: npt.NDArray[Any]) -> Floats:
 
 
 def _products(tests: Floats, trains: Floats) -> Iterator[Floats]:
-    """Yield, for blocks of rows of ``tests``, the scalar products with all rows of ``trains``."""
     step = max(1, _AT_ONCE // len(trains))
     with progress(total=len(tests), unit="query", label="neighbours") as bar:
         for start in range(0, len(tests), step):

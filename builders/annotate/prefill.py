@@ -194,7 +194,6 @@ def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item
 
 
 def _show(round_: Path, found: Round, model: str) -> None:
-    """Write the tasks of all packages that are not accepted, with the model's judgments as predictions."""
     grades, is_grade = grades_by(round_, model), found.question == "relevance"
     for package in (each for each in found.packages if each.state != "accepted"):
         labels: dict[Pair, dict[str, int | None]] = {}

@@ -156,10 +156,7 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
         lowest, highest = int(self.question == "errors"), QUESTIONS[self.question].highest[self.kind == "model"]
         for is_right, problem in (
             (lowest <= self.label <= highest, f"label: expected {lowest} to {highest} in a judgment of {self.kind}"),
-            (
-                (self.model is not None) == (self.kind == "model"),
-                "model: expected if the kind is model, and only then",
-            ),
+            ((self.model is not None) == (self.kind == "model"), "model: expected if the kind is model, and only then"),
             (0 < len(self.annotator) <= 200, "annotator: expected a name of at most 200 characters"),
             (visible(self.annotator) == self.annotator, "annotator: expected a name without control characters"),
             (1970 < self.time.year < 3000, "time: expected a year from 1971 to 2999"),

@@ -297,8 +297,6 @@ class _Annotation(msgspec.Struct, frozen=True):
 
 
 class _Exported(msgspec.Struct, frozen=True):
-    """One task in Label Studio's JSON export."""
-
     data: Place
     annotations: list[_Annotation]
 

@@ -15,12 +15,7 @@ _COLOUR = "#2a6f97"
 
 
 def draw(lengths: dict[str, LengthCounter], positives: dict[str, LengthCounter]) -> dict[str, bytes]:
-    """Return the histograms as {file name: bytes of the PNG}.
-
-    Args:
-        lengths: characters per passage, by corpus config.
-        positives: positive passages per query, by column of Table 3.
-    """
+    """Return the histograms as {file name: bytes of the PNG}. The arguments are those of :class:`.count.Figures`."""
     drawn = {
         "passage-length.png": (lengths, "passages", _draw_lengths),
         "positives-per-query.png": (positives, "queries", _draw_positives),
@@ -29,7 +24,6 @@ def draw(lengths: dict[str, LengthCounter], positives: dict[str, LengthCounter])
 
 
 def _image(counters: dict[str, LengthCounter], unit: str, bars: Callable[[Any, LengthCounter], str]) -> bytes:
-    """Draw a panel for each counter. ``bars`` draws the bars of a panel and returns the label of its x-axis."""
     from matplotlib.figure import Figure  # pyplot would need global state
 
     figure = Figure(figsize=(5 * len(counters), 3.2), dpi=110, layout="constrained")
@@ -55,7 +49,6 @@ def _draw_lengths(panel: Any, counter: LengthCounter) -> str:
 
 
 def _draw_positives(panel: Any, counter: LengthCounter) -> str:
-    """Draw a bar for each number of positives. The last bar also counts the queries with more positives."""
     last = max(5, counter.quantile(_SHOWN))
     bars = [int(n) for n in np.pad(counter.counts, (0, last + 1))[1:last]]
     panel.bar(range(1, last + 1), [*bars, counter.count - sum(bars)], color=_COLOUR)

@@ -186,7 +186,6 @@ def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | Non
 
 
 def _apply(tables: Survey, rule: Rule, where: str, values: dict[str, str | None]) -> Iterator[Finding]:
-    """Apply a rule. Yield a finding if the rule's query returns rows, or if a required config was not read."""
     parts = {name: part for name, part in _PARTS.items() if name in rule.rows}
     for part in parts.keys() & _NEEDS.keys():
         config, split = values[_NEEDS[part]], values["query_split"] if part == "query_ids" else None

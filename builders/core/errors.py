@@ -9,12 +9,12 @@ from pathlib import Path
 log = logging.getLogger("dureader_retrieval")
 _LONGEST = 4_000  # characters of a message, which may quote a file
 # Line ends, control characters that a terminal obeys, and surrogates.
-_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
     """Return a foreign text as one line that is safe to print. Control characters become escapes."""
-    return _BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class InputError(Exception):

@@ -36,8 +36,10 @@ _BLOCK = 1 << 20
 # An OSError without errno comes from Arrow or gzip and means damaged content.
 _DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
 _STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
-
-
+_TEMPORARY = "dureader-"
+BOM = b"\xef\xbb\xbf"
+_SHOWN = 40  # bytes of a column that an error quotes
+_DIGITS = 18  # maximum digits of a number, so that it fits into 64 bits
 _copies: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
 
 
@@ -107,9 +109,6 @@ def link(file: Path, name: Path) -> None:
         os.link(os.path.realpath(file), name)  # the hub's cache contains symbolic links
     except OSError:
         shutil.copyfile(file, name)
-
-
-_TEMPORARY = "dureader-"
 
 
 @contextlib.contextmanager
@@ -304,11 +303,6 @@ def read_toml(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise InputError("expected TOML, found lists or tables nested too deep", path=path) from None
     return content
-
-
-BOM = b"\xef\xbb\xbf"
-_SHOWN = 40  # bytes of a column that an error quotes
-_DIGITS = 18  # maximum digits of a number, so that it fits into 64 bits
 
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:

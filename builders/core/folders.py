@@ -80,12 +80,10 @@ def remove_tree(path: Path) -> None:
 
 
 def _building(out: Path) -> Path:
-    """Return the folder that contains the work folders of ``out``. It survives a kill."""
     return out.with_name(f".{out.name}.building")
 
 
 def _old(out: Path) -> Path:
-    """Return the temporary name of the old ``out`` while a new directory replaces it."""
     return out.with_name(f".{out.name}.old")
 
 

@@ -145,8 +145,6 @@ class _Listed(msgspec.Struct):
 
 
 class _Listing(msgspec.Struct):
-    """The common fields of the manifests of releases and checkpoints."""
-
     name: str
     files: list[_Listed]
     results: list[_Listed] = []
@@ -191,22 +189,17 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
 
     ``kind`` is ``dataset`` or ``model``, and ``way`` is ``upload`` or ``download``.
     """
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        LocalTokenNotFoundError,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub import errors
 
     again = _AGAIN if way == "upload" else _AGAIN.replace("sent", "fetched")
 
     # The base class of the HTTP library, which differs between versions of huggingface_hub.
-    network = next(kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
+    network = next(kind for kind in errors.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
     try:
         yield
-    except HFValidationError:  # a ValueError for an invalid name, raised before any request
+    except errors.HFValidationError:  # a ValueError for an invalid name, raised before any request
         raise
-    except LocalTokenNotFoundError as error:
+    except errors.LocalTokenNotFoundError as error:
         raise InputError(f"no token: log in with `hf auth login`, or set HF_TOKEN{OTHER_HUB}") from error
     except Exception as error:
         if full_disk(error):
@@ -229,7 +222,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
         status = getattr(getattr(cause, "response", None), "status_code", None)
         passes = status is None or status in (412, 429) or status >= 500  # the same command may succeed
         reason = _last_line(cause)
-        if isinstance(cause, RepositoryNotFoundError) and status != 403:
+        if isinstance(cause, errors.RepositoryNotFoundError) and status != 403:
             message = f"{endpoint} has no {kind} {repo}, or the token may not read it"
             message += "; --create creates it" * (way == "upload")
         else:

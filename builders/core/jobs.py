@@ -26,6 +26,10 @@ from builders.core.files import temporary_folder
 Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+_SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # macOS has the shortest limit for a socket's path
+
+# The stack needs a reference besides the finalizer: a forked process drops finalizers, which would remove the folder.
+_held = contextlib.ExitStack()
 
 
 class WorkerDied(Unfinished):
@@ -47,12 +51,6 @@ def start_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-_SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # macOS has the shortest limit for a socket's path
-
-# The stack needs a reference besides the finalizer: a forked process drops finalizers, which would remove the folder.
-_held = contextlib.ExitStack()
 
 
 def can_start_processes() -> bool:

@@ -73,7 +73,9 @@ class RayEngine(Engine):
                     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
                     self._ray.init("local", num_cpus=workers, include_dashboard=False, **settings)
             else:
-                _try_address(address)
+                if address not in ("auto", "local"):  # tries the address first, because Ray would retry for minutes
+                    host, _, port = address.rpartition(":")
+                    socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
                 self._ray.init(address, **settings)
         except (OSError, RuntimeError, ValueError) as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -119,13 +121,6 @@ class _Running:
 
     def cancel(self) -> None:
         self._ray.cancel(self._ref)
-
-
-def _try_address(address: str) -> None:
-    """Raise OSError or ValueError if no server answers at ``address``, because Ray would retry for minutes."""
-    if address not in ("auto", "local"):
-        host, _, port = address.rpartition(":")
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _run(function: Callable[[Any], Any], task: Any, versions: dict[str, str]) -> Any:

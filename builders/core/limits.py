@@ -22,6 +22,12 @@ _A_CORE = 2 << 30  # bytes of address space for a core: one thread of every libr
 _ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 # Variables for the number of threads of OpenMP (torch, FAISS, Arrow), of BLAS, numba and Rust libraries.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
+_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# numpy, torch and DuckDB report a full disk in these words. They drop the system's errno and message.
+_WORDS = re.compile(
+    r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
+)
+_places: list[Path] = []  # the folders of the active `writing` blocks of this process
 
 
 def memory_limit() -> int | None:
@@ -55,14 +61,6 @@ def reserve_little() -> None:
         ctypes.CDLL(None).mallopt(_ARENAS, 1)  # MALLOC_ARENA_MAX only affects child processes
 
 
-_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# numpy, torch and DuckDB report a full disk in these words. They drop the system's errno and message.
-_WORDS = re.compile(
-    r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
-)
-_places: list[Path] = []  # the folders of the active `writing` blocks of this process
-
-
 class DiskFull(Unfinished):
     """A disk is full, or a quota or the maximum size of a file is reached.
 
@@ -90,7 +88,6 @@ def writing(place: Path) -> Iterator[None]:
 
 
 def _free(place: Path) -> int:
-    """Return the free bytes on the disk of ``place``, which need not exist yet."""
     place = place.absolute()
     return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
 

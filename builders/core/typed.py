@@ -13,14 +13,16 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-from builders.core.errors import InputError
-from builders.core.files import kind_of, raw_lines
+from builders.core.errors import UNSAFE, InputError
+from builders.core.files import BOM, kind_of, raw_lines
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 T = TypeVar("T")
 
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
+LONGEST = 1_000  # characters; the project's names have less than a tenth, and file systems allow less than 5,000
+_DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
@@ -60,7 +62,7 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
     try:
         if not content.isascii():
             content.decode()  # msgspec does not validate the UTF-8 of ignored fields
-        return msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=kind)
+        return msgspec.json.decode(content.removeprefix(BOM), type=kind)
     except msgspec.ValidationError as error:
         raise InputError(f"{_explained(str(error), kind)}{end}", path=path, line=line) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -141,11 +143,6 @@ def _known(kind: Any, keys: list[str]) -> str:
     return ", ".join(map(str, found.values)) if isinstance(found, inspect.LiteralType) else ""
 
 
-LONGEST = 1_000  # characters; the project's names have less than a tenth, and file systems allow less than 5,000
-_NEVER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # control characters, line ends, surrogates
-_DRIVE = re.compile(r"[A-Za-z]:")
-
-
 def problem_of(name: str) -> str:
     """Describe why ``name`` is not a safe relative file name; empty if it is safe.
 
@@ -156,7 +153,7 @@ def problem_of(name: str) -> str:
         problem = "is empty"
     elif len(name) > LONGEST:
         return f"a name of {len(name):,} characters; expected at most {LONGEST:,}"
-    elif found := _NEVER.search(name):
+    elif found := UNSAFE.search(name):
         problem = f"has the character {found[0]!r}"
     elif name[0] == "/" or _DRIVE.match(name):
         problem = "is absolute"

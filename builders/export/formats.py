@@ -141,7 +141,6 @@ def _official_json(batch: pa.RecordBatch) -> tuple[int, bytes]:
 
 
 def _dual(row: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield a row for each negative of a question, with the question's positives in turn."""
     for positive, negative in zip(itertools.cycle(row["positive_passages"]), row["negative_passages"], strict=False):
         yield [row["query"], "", positive["text"], "", negative["text"], "0"]
 

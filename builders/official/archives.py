@@ -74,12 +74,8 @@ class _Header(tarfile.TarInfo):
 def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
     """Return the official files of all archives, in the order of the archives. Files of an archive are sorted by name.
 
-    Args:
-        archives: directories, tar or tar.gz files (detected by their content), or single official files.
-        work: existing folder for the unpacked files.
-
-    Raises:
-        InputError: for a path that is missing or of another kind, and for a damaged archive or a refused member.
+    ``archives`` are directories, tar or tar.gz files (detected by their content), or single official files. Archives
+    are unpacked into ``work``. Raises :class:`InputError` for a missing path, a damaged archive, or a refused member.
     """
     members: list[OfficialFile] = []
     for archive in archives:

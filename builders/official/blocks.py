@@ -187,22 +187,12 @@ class Work:
     passages: Passages = field(default_factory=Passages)
 
     def parsed(
-        self,
-        file: OfficialFile,
-        parse: _Parser,
-        span: tuple[int, int] | None = None,
-        cut: re.Pattern[bytes] = LINE_CUT,
+        self, file: OfficialFile, parse: _Parser, span: tuple[int, int] | None = None, cut: re.Pattern[bytes] = LINE_CUT
     ) -> Iterator[tuple[Any, Lines]]:
         """Yield, for every block of a file, ``parse(bytes)`` and the numbers, from 1, of its good lines.
 
-        Args:
-            file: official file.
-            parse: function of :mod:`.formats`.
-            span: first byte and end of the part to read; None for the whole file.
-            cut: pattern after which a block may end.
-
-        Raises:
-            InputError: with file and line, if ``parse`` raises BadLine and bad lines are not skipped.
+        ``parse`` is a function of :mod:`.formats`. ``span`` is the part to read: its first byte and its end. A block
+        may end after a match of ``cut``. Raises :class:`InputError` if a line is bad and bad lines are not skipped.
         """
         low, high = span or (0, file.size)
         line = 1 + file.read(low).count(b"\n")
@@ -245,9 +235,5 @@ class Work:
 def open_work(out: Path, skips: bool = False) -> Iterator[Work]:
     """Start the release ``out``, which appears at the end of the block. For ``skips``, see :class:`Findings`."""
     out = check_release_output(out)
-    with (
-        work_beside(out) as folder,
-        draft_release(out, work=folder) as draft,
-        open(folder / "texts", "wb+") as file,
-    ):
+    with work_beside(out) as folder, draft_release(out, work=folder) as draft, open(folder / "texts", "wb+") as file:
         yield Work(folder, draft, NumberedTexts(file), Findings(skips))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from builders.core.errors import InputError, log
+from builders.core.files import BOM
 from builders.core.typed import problem_of
 from builders.official.archives import OfficialFile, find_members
 from builders.official.blocks import HEAD, Corpus, Lines, Work, open_work
@@ -36,7 +37,6 @@ _MAP = re.compile(rb'(\s*\{\s*)"\d+"(\s*:\s*)"\w*"')
 _MAP_END = re.compile(rb"\s*\}\s*\Z")
 _WRAP = re.compile(rb'\s*\{\s*"data"\s*:\s*\[\s*')
 _WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")
-_BOM = b"\xef\xbb\xbf"
 
 
 def build_official(archives: list[Path], out: Path, skip_bad_lines: bool = False) -> dict[str, Any]:
@@ -72,9 +72,8 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
     for file in [file for file in files if file.role in splits]:  # train.json, dev.json, test1.json ...
         read_questions(work, file, splits[file.role])
     for file in [*by_role["ids"], *by_role["queries"]]:  # q2qid.dev.json, dev.q.format
-        if not (
-            split := splits[str(split_of(file.name))]
-        ).by_id:  # skipped if dev.json or another list has the questions
+        split = splits[str(split_of(file.name))]
+        if not split.by_id:  # otherwise dev.json or another list has the questions
             read_question_list(work, file, split)
     if training := [*by_role["dual"], *by_role["cross"]]:  # dual.train.tsv, cross.train.tsv
         read_training(work, training, splits["train"])
@@ -102,7 +101,7 @@ def check_files(files: list[OfficialFile]) -> None:
         names.add(file.name)
         if not (head := file.read(HEAD)):
             raise file.error("is empty")
-        if head.startswith(_BOM):
+        if head.startswith(BOM):
             raise file.error("begins with a byte order mark; expected the unchanged official file")
         if file.role in TSV and head.split(b"\n", 1)[0].endswith(b"\r"):
             raise file.error("lines end in CR LF; expected LF, as in the official files", 1)
@@ -143,7 +142,6 @@ def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
     corpus = Corpus(work.draft)
 
     def write(file: OfficialFile, keys: Keys, block: Texts) -> None:
-        """Write the passages of a block that have new ids."""
         new = work.passages.add(keys, as_keys(block.digests), work.findings)
         file.rows = (file.rows or 0) + len(keys)
         corpus.write(keys[new], block.texts.filter(pa.array(new)))

@@ -126,12 +126,8 @@ class CopyFile(NamedTuple):
 def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
     """Build the release ``out`` from copies, and return the content of its ``stats.json``.
 
-    Args:
-        words: folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for some of its files.
-        out: release directory to write.
-
-    Raises:
-        InputError: for a wrong file or row, missing files, a refusal of the hub, or if ``out`` is not a release.
+    ``words`` are folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for some of its files.
+    Raises :class:`InputError` for a wrong file or row, missing files, a hub's refusal, or if ``out`` is not a release.
     """
     with open_work(out) as work:
         files = [found for word in words for found in _files(word)]
@@ -216,7 +212,6 @@ def _read_tables(
     queries: Iterable[CopyFile],
     qrels: Iterable[CopyFile],
 ) -> list[int]:
-    """Read judged queries and their judgments into the splits. Return the numbers of the passages."""
     passages, questions = _read_texts(work, "passages", corpus), _read_texts(work, "queries", queries)
     judged: dict[tuple[str, str], list[Pair]] = {}  # (split, query) -> positive passages
     for file in qrels:

@@ -76,13 +76,8 @@ def read_scores(path: Path) -> list[Scored]:
 def scores_table(release: Release, builds: Collection[Build], given: dict[str, Path]) -> str:
     """Return a Markdown table of scores. A release from the official archives also gets the paper's scores.
 
-    Args:
-        release: the release on which the runs were evaluated.
-        builds: the builds of its manifest.
-        given: part (``dev``, ``cmedqa_test``) -> file for :func:`read_scores`.
-
-    Raises:
-        InputError: the release lacks the part, or the scores belong to another number of queries.
+    ``given`` maps a part (``dev``, ``cmedqa_test``) to a file for :func:`read_scores`. Raises :class:`InputError` if
+    the release lacks the part, or if the scores belong to another number of queries.
     """
     rows = [row for part, path in given.items() for row in _measured(release, part, path)]
     if is_official(builds):
@@ -114,10 +109,7 @@ def _measured(release: Release, name: str, path: Path) -> Iterator[tuple[str, st
 def eval_yaml(configs: Configs, is_reading: bool, framework: str = "") -> str:
     """Return the content of ``eval.yaml``; empty for a release without a judged dev or test split.
 
-    Args:
-        configs: the configs of the release.
-        is_reading: the result of :func:`builders.store.card.is_reading`.
-        framework: a value of ``evaluation_framework`` that the hub knows; empty to omit the key.
+    ``framework`` is a value of ``evaluation_framework`` that the hub knows, or empty to omit the key.
     """
     parts = list(parts_of({(config, split) for config, found in configs.items() for split in found}))
     if not parts:

@@ -28,41 +28,34 @@ from builders.store.layout import SPLITS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--raw", nargs="+", default=[], metavar="PATH", help="raw rows; file names decide the split")
+    add = parser.add_argument
+    add("--raw", nargs="+", default=[], metavar="PATH", help="raw rows; file names decide the split")
     for split in SPLITS:
-        parser.add_argument(f"--{split}", nargs="+", default=[], metavar="PATH", help=f"raw rows of {split}")
-    parser.add_argument("--out", required=True, metavar="DIR", help="release directory to write")
-    parser.add_argument("--unit", choices=["word", "char"], default="word", help="unit of span-F1 (default: word)")
-    parser.add_argument(
+        add(f"--{split}", nargs="+", default=[], metavar="PATH", help=f"raw rows of {split}")
+    add("--out", required=True, metavar="DIR", help="release directory to write")
+    add("--unit", choices=["word", "char"], default="word", help="unit of span-F1 (default: word)")
+    add(
         "--segmenter",
         choices=SEGMENTERS,
         default=SEGMENTERS[0],
         help="segmenter for rows without words; rjieba gives the same words as jieba, faster (default: rjieba)",
     )
-    parser.add_argument("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")
-    parser.add_argument(
+    add("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")
+    add(
         "--match",
         choices=["threshold", "best"],
         default="threshold",
         help="every paragraph that reaches the threshold is positive, or each answer's best (default: threshold)",
     )
-    parser.add_argument(
-        "--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)"
-    )
-    parser.add_argument(
-        "--workers", type=whole_number(1), help="worker processes, or tasks in flight with ray (default: all cores)"
-    )
-    parser.add_argument(
-        "--engine", choices=["local", "ray"], default="local", help="this machine or a Ray cluster (default: local)"
-    )
-    parser.add_argument(
+    add("--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)")
+    add("--workers", type=whole_number(1), help="worker processes, or tasks in flight with ray (default: all cores)")
+    add("--engine", choices=["local", "ray"], default="local", help="this machine or a Ray cluster (default: local)")
+    add(
         "--ray-address",
         metavar="HOST:PORT",
         help="head of the cluster (default: RAY_ADDRESS, then a cluster on this machine, then a new cluster)",
     )
-    parser.add_argument(
-        "--resume", action=argparse.BooleanOptionalAction, default=True, help="resume a killed build (default: on)"
-    )
+    add("--resume", action=argparse.BooleanOptionalAction, default=True, help="resume a killed build (default: on)")
     add_format(parser)
 
 

@@ -174,9 +174,7 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
 
 def _split_selection(con: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
     from_queries = "FROM queries WHERE split = $split"
-    from_judgments = """
-        FROM judgments JOIN queries USING (split, query_id) WHERE split = $split
-    """
+    from_judgments = "FROM judgments JOIN queries USING (split, query_id) WHERE split = $split"
     in_order = "ORDER BY number, judgments.place"
     return SplitSelection(
         _column(con, f"SELECT place {from_queries} ORDER BY number", split=split),

@@ -169,11 +169,7 @@ def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
 class Tested(NamedTuple):
     """The development and test questions that others are compared with, and the options of the comparison.
 
-    Attributes:
-        release: release of the questions.
-        asked: split -> question's id -> text.
-        options: options of the comparison, for the manifest and the report.
-        scores: a model's scores; see :func:`read_scores`.
+    ``asked`` maps a split to the texts of its questions by id. ``options`` is for the manifest and the report.
     """
 
     release: Release

@@ -65,7 +65,6 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _similar(train: Mapping[str, str], tested: Tested, args: argparse.Namespace) -> Scores:
-    """Return similar training question -> its matches, in the order of the training split."""
     index = LikeTexts(tested.questions(), tested.options["by"], args.ngram, args.jaccard)
     ids, texts = list(train), list(train.values())
     starts = progress(range(0, len(ids), _BLOCK), unit="block", label="compare")
@@ -77,7 +76,6 @@ def _similar(train: Mapping[str, str], tested: Tested, args: argparse.Namespace)
 def _counts(
     earlier: Mapping[str, Any], tested: Tested, duplicated: Mapping[str, Collection[str]], found: Scores
 ) -> dict[str, Any]:
-    """Return the counts of Section 2.3, including earlier removals, and the paper's counts."""
     by = {how: earlier.get("by", {}).get(how, 0) for how in HOW}
     for likes in found.values():
         by[min((like.how for like in likes), key=HOW.index)] += 1
@@ -172,7 +170,6 @@ def _without(release: Release, config: str, ids: Collection[str]) -> Iterator[pa
 
 
 def _joined(release: Release, removed: Collection[str], judged: Mapping[str, Mapping[str, int]]) -> Iterator[pa.Table]:
-    """Yield the joined rows of the removed questions, from the config `train` or, without it, joined here."""
     if ("train", "train") in release.splits():
         yield from release.rows_with("train", "train", "query_id", removed)
         return

@@ -15,6 +15,8 @@ from typing import IO, Any
 from builders.core.errors import InputError
 from builders.core.files import reading
 
+_SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -81,9 +83,6 @@ def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
         # ctime detects an edit that restores the old mtime, because programs cannot set ctime.
         states.append((os.path.abspath(path), found.st_size, [found.st_ino, found.st_mtime_ns, found.st_ctime_ns]))
     return states
-
-
-_SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
 
 
 def split_of(name: str) -> str | None:

@@ -59,12 +59,9 @@ class Table:
     ) -> Iterator[tuple[int, list[str]]]:
         """Yield (line, fields) of every row after the header, or of every row if ``columns`` is None.
 
-        Args:
-            columns: names in the header; the fields are returned in this order.
-            rest_in_last: the last column of a TSV file extends to the end of the line and may contain tabs.
-
-        Raises:
-            InputError: with the line, for a wrong number of columns and for invalid quotes.
+        The fields are in the order of ``columns``. With ``rest_in_last``, the last column of a TSV file extends to the
+        end of the line and may contain tabs. Raises :class:`InputError` for invalid quotes, and for a wrong number of
+        columns.
         """
         records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
         if columns and (missing := [name for name in columns if name not in self.columns]):

@@ -100,7 +100,8 @@ def _templates() -> Any:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    found.filters |= {"cell": _cell, "code": as_code, "text": as_text, "percent": _percent, "size": _size}
+    found.filters |= {"cell": _cell, "code": as_code, "text": as_text, "size": _size}
+    found.filters["percent"] = lambda share: f"{share or 0:.2%}"  # None without judgments
     found.globals["rows_of"] = rows_of
     return found
 
@@ -109,17 +110,12 @@ def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _percent(share: float | None) -> str:
-    return f"{share or 0:.2%}"
-
-
 def _size(shards: list[FileEntry]) -> str:
     size = _bytes_of(shards)
     return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
 
 
 def _head(configs: Configs, reading: bool) -> str:
-    """Return the YAML head for the hub and `datasets`: every config with its files, features and rows."""
     import yaml
 
     mixed = any(found.own_terms for found in sets_of(configs))
@@ -181,7 +177,6 @@ def _feature(field: pa.Field) -> dict[str, Any]:
 
 
 def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return (name, type, first configs) of every column."""
     held: dict[str, tuple[pa.DataType, list[str]]] = {}
     for config in configs:
         for field in schema_of(config):

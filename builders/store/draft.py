@@ -105,7 +105,6 @@ class SplitWriter:
                 self._end_shard()
 
     def _shard(self) -> ParquetFile:
-        """Return the shard that is being written. It has a temporary name."""
         if self._file is None:
             path = self._folder / f"{self._split}-{len(self._done):05d}.parquet"
             self._file = ParquetFile(path, self._schema)

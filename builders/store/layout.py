@@ -115,9 +115,6 @@ SETS = {
 }
 
 
-# Configs, in the order of the card. A release may lack some of them.
-
-
 @dataclass(frozen=True)
 class Config:
     """A config: its name, its columns, its possible splits, its description on the card, and its set."""
@@ -149,7 +146,7 @@ _PARTS = (
     ("qrels", QRELS, SPLITS, "Relevance judgments"),
 )
 _OUT_OF_DOMAIN = {"cmedqa": "cMedQA (medical answers)", "ccovid": "cCOVID-News (news articles)"}
-CONFIGS = (
+CONFIGS = (  # in the order of the card; a release may lack some of them
     *(Config(part, columns, splits, f"{about} of the collection") for part, columns, splits, about in _PARTS),
     Config("train", JOINED, ("train",), "Training queries with their positive and negative passages"),
     Config("dev", JOINED, ("dev",), "Development queries with their positive passages"),
@@ -231,8 +228,6 @@ def base_set(name: str) -> str:
     """Return the set that owns the questions and passages: ``main`` for a drawn training set, else ``name``."""
     return "main" if name.startswith(DRAWN) else name
 
-
-# Sizes of files and row groups.
 
 ROWS_PER_GROUP = 16_384
 ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages, so that files are written and read in parallel

@@ -36,51 +36,45 @@ def table3_column(
 
 
 class LengthCounter:
-    """Count lengths. Mean and median of millions of passages need no list of their lengths."""
+    """Count lengths: ``counts[n]`` texts have length n. Millions of passages need no list of their lengths."""
 
     def __init__(self, lengths: npt.NDArray[Any] = np.zeros(0, np.int64)) -> None:  # noqa: B008
-        self._counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
+        self.counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
     def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
         """Count every length of ``lengths`` once, or as often as the same position of ``times`` gives."""
         counts = np.bincount(lengths, times).astype(np.int64)
-        if counts.size > self._counts.size:
-            self._counts = np.pad(self._counts, (0, counts.size - self._counts.size))
-        self._counts[: counts.size] += counts
+        if counts.size > self.counts.size:
+            self.counts = np.pad(self.counts, (0, counts.size - self.counts.size))
+        self.counts[: counts.size] += counts
 
     @property
     def count(self) -> int:
-        return int(self._counts.sum())
-
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """The array of counts: ``counts[n]`` is the number of texts with length n."""
-        return self._counts
+        return int(self.counts.sum())
 
     @property
     def mean(self) -> float | None:
-        return float(np.arange(self._counts.size) @ self._counts) / self.count if self.count else None
+        return float(np.arange(self.counts.size) @ self.counts) / self.count if self.count else None
 
     def histogram(self, edges: Sequence[int] = LENGTH_EDGES) -> list[dict[str, int | None]]:
         """Return bars ``{"from", "to", "count"}`` with inclusive limits, without empty bars at the two ends.
 
-        Args:
-            edges: lower limits of the bars, rising from 0. The last bar has no upper limit (``to`` is None).
+        ``edges`` are the bars' lower limits, rising from 0. The last bar has no upper limit (``to`` is None).
         """
         bars: list[dict[str, int | None]] = []
         for low, high in zip(edges, [*edges[1:], None], strict=True):
-            count = int(self._counts[low:high].sum())
+            count = int(self.counts[low:high].sum())
             bars.append({"from": low, "to": None if high is None else high - 1, "count": count})
         filled = [position for position, bar in enumerate(bars) if bar["count"]]
         return bars[filled[0] : filled[-1] + 1] if filled else []
 
     def quantile(self, share: float) -> int:
         """Return the smallest length L such that at least ``share`` of all lengths are at most L."""
-        return int(np.searchsorted(np.cumsum(self._counts), share * self.count))
+        return int(np.searchsorted(np.cumsum(self.counts), share * self.count))
 
     def summary(self) -> dict[str, Any]:
         """Return the number of passages and statistics of their characters (code points) for ``stats.json``."""
-        present = np.flatnonzero(self._counts)
+        present = np.flatnonzero(self.counts)
         return {
             "passages": self.count,
             "mean_chars": round_stat(self.mean),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import re
 import traceback
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
+# The library names files after a hub's ETags, which may be no file names.
+_BAD_NAMES = {errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
 _LONGEST = 300  # characters of a library's message, so that the advice after the message is not cut
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, and never reported as foreign files
 
@@ -214,7 +217,8 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
                     f"{endpoint}: the {way} failed ({_last_line(error)}); {again};"
                     f" set HF_HUB_DISABLE_XET=1 if that hub has no xet storage{OTHER_HUB}"
                 ) from error
-            if _in_the_library(error):
+            bad_name = way == "download" and isinstance(error, OSError) and error.errno in _BAD_NAMES
+            if bad_name or _in_the_library(error):
                 words = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
                 message = f"{endpoint} sent an unexpected answer ({words}); {again}{OTHER_HUB}"
                 raise Unfinished(message) from error

@@ -52,7 +52,7 @@ SCALES = ("sigmoid", "none")
 _DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # known positives are counted to these ranks
 
 Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-# Query -> passage -> rank in each run, from 1, or 0 if the run lacks the passage. Queries have the release's order.
+# Query -> passage -> rank in each run, from 1, or 0 if the run lacks the passage. Queries are in the release's order.
 Union = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
@@ -127,7 +127,7 @@ def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str) -> Union:
     """Return the union of the ``depth`` best passages of each run (Section 2.3: 50), in the order of ``queries``.
 
-    Raises :class:`InputError` if a run has another query.
+    Raises :class:`InputError` if a run has a query that is not in ``queries``.
     """
     found: dict[str, dict[str, list[int]]] = {query: {} for query in queries}
     for position, run in enumerate(runs):
@@ -235,8 +235,8 @@ def report(
 ) -> dict[str, Any]:
     """Return the figures of a pool, as JSON values.
 
-    ``union`` has all candidates of the runs, ``new`` only the candidates that are not in an earlier pool. ``selected``
-    is the pool, or None before it is selected.
+    ``union`` has all candidates of the runs. ``new`` has only the candidates that are not in an earlier pool.
+    ``selected`` is the pool, or None if it is not selected yet.
     """
     labels = {(query, passage): score for query, scores in judged.items() for passage, score in scores.items()}
     pairs = [((query, passage), ranks) for query, own in new.items() for passage, ranks in own.items()]

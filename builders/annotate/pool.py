@@ -49,7 +49,7 @@ from builders.store.table3 import round_stat
 
 DEPTH, TOP = 50, 5  # passages of each run, passages of each query (Section 2.3)
 SCALES = ("sigmoid", "none")
-_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # known positives are counted to these ranks
+_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # the report counts positives up to these ranks
 
 Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 # Query -> passage -> rank in each run, from 1, or 0 if the run lacks the passage. Queries are in the release's order.
@@ -60,7 +60,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
     """One pair of a pool.
 
     ``score`` is the mean of the re-rankers' scores. ``rank`` is the passage's rank for the query by this score.
-    ``runs`` has the rank in each run that contains the passage. ``judged`` is its score in the release's qrels or None.
+    ``runs`` has the rank in each run that contains the passage. ``judged`` is the pair's score in the qrels, or None.
     """
 
     rank: Rank

@@ -222,7 +222,7 @@ def families_of(name: str) -> set[str]:
 
 
 def warn_of_kin(judge: str, others: Iterable[str]) -> bool:
-    """Warn if a judge has the family or the name of a model whose ranking it judges. It may favour that model."""
+    """Warn if a judge has the name or family of a model whose ranking it judges. A judge may favour such a model."""
     kin = [name for name in others if name.lower() == judge.lower() or families_of(name) & families_of(judge)]
     if kin:
         log.warning("%s judges rankings of %s, a model of its own family, and may favour them", judge, ", ".join(kin))

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:
-    """Return the unjudged negatives of every training query, from the file ``path`` or, if None, the training rows."""
+    """Return each training query's unjudged negatives, from the file ``path`` or, if None, from the training rows."""
     rows: Iterable[tuple[str, list[str]]] = (
         (query, [each["docid"] for each in own])
         for batch in release.batches(SPLIT, SPLIT, ["query_id", "negative_passages.list.element.docid"])

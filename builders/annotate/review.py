@@ -225,7 +225,7 @@ def check(args: argparse.Namespace) -> None:
                 labels = {pair: {"label": standing.label(pair)} for pair in standing.pairs}
                 tasks = tasks_of(args.round, package, "annotation", labels)
                 write_package(args.round / PACKAGES, package.stem, tasks, args.round / STUDIO)
-        # Always written, even without a decision, to remove a killed process's temporary file.
+        # Always write round.json, because writing also removes a killed process's temporary file.
         write_round(args.round, replace(found, packages=[package for package, _ in decided]))
     votes = {(each.package.name, pair): each.votes(pair) for each in known for pair in each.pairs}
     rows = [_row(standing, *each) for standing, each in zip(known, decided, strict=True)]

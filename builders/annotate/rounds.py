@@ -59,7 +59,7 @@ def answer_of(cell: str) -> int | None:
 
 
 class Choice(NamedTuple):
-    """One answer: its label, which is also its key, its Chinese name, its meaning, and its English name."""
+    """One answer. Its label is also its keyboard key. ``means`` explains the answer."""
 
     label: int
     name: str
@@ -76,7 +76,7 @@ class Choice(NamedTuple):
 class Question:
     """A question of a round: its text, its choices, and a ``hint`` for people who submit no answer.
 
-    ``highest`` has the highest label of a person and of a model. A model's grades of relevance go to 3, as in UMBRELA.
+    ``highest`` has the highest label of a person and of a model. A model's grades go up to 3, as in UMBRELA.
     """
 
     name: Asked
@@ -231,7 +231,7 @@ class Rule(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Reviewed(msgspec.Struct, frozen=True):
-    """The decision on one version. ``reviews`` has each reviewer's number of agreeing and of all judged pairs."""
+    """The decision on one version. ``reviews`` has each reviewer's number of agreeing pairs and of judged pairs."""
 
     version: Version
     accepted: bool
@@ -338,7 +338,7 @@ class Standing:
 
     @property
     def disputed(self) -> list[Pair]:
-        """The pairs with different labels of annotators and reviewers that no adjudicator decided."""
+        """The pairs that no adjudicator decided and that got different labels from annotators or reviewers."""
         return [
             pair
             for pair in self.pairs
@@ -358,7 +358,7 @@ class Standing:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def votes(self, pair: Pair) -> dict[str, int]:
-        """Return annotator or reviewer -> label of a pair. For a person who was both, the review counts."""
+        """Return annotator or reviewer -> label of a pair. If a person annotated and reviewed it, the review counts."""
         return self.annotations.get(pair, {}) | self.reviews.get(pair, {})
 
     def annotated(self, pair: Pair) -> int | None:

@@ -93,7 +93,7 @@ class Task(Item, frozen=True, rename="kebab"):
 
 
 def tasks_of(round_: Path, package: Package, kind: Kind, pairs: Mapping[Pair, Mapping[str, Any]]) -> list[Task]:
-    """Return the tasks for some ``pairs`` of a package. The values of ``pairs`` are fields ``said`` or ``label``."""
+    """Return tasks for some ``pairs`` of a package. The values of ``pairs`` set the fields ``said`` or ``label``."""
     items = [item for item in items_of(round_, package) if item.pair in pairs]
     place = package.name, package.version, kind
     return [Task(*msgspec.structs.astuple(item), *place, **pairs[item.pair]) for item in items]  # type: ignore[call-arg]
@@ -162,7 +162,7 @@ def _write(path: Path, text: str) -> None:
 def write_tasks(path: Path, tasks: Sequence[Task], by: str = "") -> None:
     """Write tasks as the JSON list that Label Studio imports. A task's label becomes a prediction.
 
-    ``by`` names the model that gave the labels. If ``by`` is empty, the labels are of the package's previous version.
+    ``by`` names the model that gave the labels. If ``by`` is empty, the labels are from the package's previous version.
     """
     write_text(path, "[\n" + ",\n".join(msgspec.json.encode(_studio(task, by)).decode() for task in tasks) + "\n]\n")
 

@@ -10,8 +10,8 @@ import argparse
 
 from builders.core.command import add_steps
 
-# A set is a module with ``add_arguments(parser)`` and ``run(args)``, or MODULE:NAME, a function whose options come from
-# ``NAME_arguments``. The docstring of the module or function is the help.
+# Each value names a module with ``add_arguments(parser)`` and ``run(args)``, or a function as MODULE:NAME. The
+# function's options come from ``NAME_arguments``. The docstring of the module or function is the help.
 SETS = {
     **{name: f"builders.add.{name}" for name in ("cmedqa", "ccovid", "crosslingual")},
     **{name: f"builders.add.extrapolation:{name}" for name in ("restrain", "resttest")},

@@ -71,7 +71,7 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
             if text is not None:
                 documents.add(docid, text, source, line)
             if question is not None:
-                # The file's ids identify pairs of question and document, so the text identifies the question.
+                # The file's ids identify pairs of a question and a document, so only the text identifies a question.
                 questions.add(question, question, source, line)
                 if question.strip():
                     judged.setdefault(question, {})[docid] = None

@@ -84,7 +84,7 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
 def _read_candidates(table: Table, kind: str, judged: _Judged) -> None:
     columns = ("question_id", "pos_ans_id") if kind == "pairs" else ("question_id", "ans_id", "label")
     for line, (question, answer, *label) in progress(table.rows(columns), unit="pair", label=table.source.name):
-        found = judged.setdefault(question, {})  # also for a question without a positive answer
+        found = judged.setdefault(question, {})  # adds the question even without a positive answer
         if kind == "pairs" or label[0] == "1":
             found[answer] = None
         elif label[0] != "0":

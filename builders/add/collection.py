@@ -31,7 +31,7 @@ from builders.store.layout import CORPUS, QUERIES, text_id
 from builders.store.reader import Release, open_release
 from builders.store.table3 import LengthCounter, table3_column, table3_text
 
-# A question whose text is in several splits stays in the first of these. ``all`` has questions without a split.
+# A question whose text is in several splits stays only in the first of them. ``all`` has questions without a split.
 ORDER = ("all", "test", "dev", "train")
 
 # Split -> source's id of a question -> source's ids of its positive passages, in order.
@@ -107,9 +107,9 @@ def merge_equal_questions(
     taken: Container[str],
     counts: dict[str, int],
 ) -> Queries:
-    """Merge questions of equal text. Return the question's text -> MD5s of the passages of all these questions.
+    """Merge questions of equal text. Return each text -> MD5s of the passages of all questions with this text.
 
-    A text in ``taken``, of an earlier split, is skipped. The function increases ``counts``.
+    A text in ``taken`` is skipped, because an earlier split has it. The function increases ``counts``.
     """
     merged: Queries = {}
     for question, answers in judged.items():
@@ -129,7 +129,7 @@ def merge_equal_questions(
 
 
 def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
-    """Draw ``size`` test queries at random from ``all`` or, without it, from test. The rest is for training.
+    """Draw ``size`` test queries at random from ``all`` or, without ``all``, from test. The other queries become train.
 
     Section 2.4 draws 949 queries of cCOVID-News. The paper's second version uses the rest for training.
     """
@@ -204,7 +204,7 @@ def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
 
 
 def open_base(path: Path, verb: str) -> Release:
-    """Open the release to extend, without the manifest's record of an earlier ``verb``, which is replaced."""
+    """Open the release to extend. Its manifest's record of an earlier ``verb`` is dropped, because it is replaced."""
     base = open_release(path)
     builds = [build for build in base.manifest.builds if build.verb != verb]
     return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=builds))

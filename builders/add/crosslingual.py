@@ -132,7 +132,7 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
         for line, row in table.rows(names if has_header else None):
             fields = dict(zip(names, row, strict=True))
             key, chinese, english = (fields.get(name, "") for name in roles.values())
-            if not key:  # without a column of ids, the column of Chinese texts may have ids, too
+            if not key:  # without a column of ids, the column of Chinese texts may contain ids
                 key, chinese = chinese, ""
             # A spreadsheet may turn an id of only digits into a number. Its row must not be assigned to another query.
             if key and chinese and key != text_id(chinese) and (key in known or text_id(chinese) in known):
@@ -189,9 +189,9 @@ def build_crosslingual(
     sources: Sequence[Source],
     packages: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Write the release ``out``, which is ``base`` with the cross-lingual configs. Return the figures of the set.
+    """Write the release ``out``: a copy of ``base`` with the cross-lingual configs. Return the figures of the set.
 
-    ``packages`` has the figures of the packages of a translation by hand.
+    ``packages`` has the figures of the packages, if people translated the queries.
     """
     queries, counts = english_queries(pairs, splits)
     figures: dict[str, Any] = {}

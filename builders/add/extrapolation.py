@@ -114,8 +114,8 @@ def restrain(args: argparse.Namespace) -> None:
 class TrainingSet(NamedTuple):
     """One set of training queries: its kind (interpolation or extrapolation), size, and ascending rows.
 
-    ``ranks`` of an interpolation set is the largest rank of its queries among a test query's nearest. ``ranks`` of an
-    extrapolation set is K: the set has none of the K nearest of any test query.
+    For interpolation, ``ranks`` is the largest rank of any of its queries among a test query's nearest. For
+    extrapolation, ``ranks`` is K: the set has none of the K nearest queries of any test query.
     """
 
     kind: str
@@ -127,7 +127,7 @@ class TrainingSet(NamedTuple):
 def exclusion_depth(ranks: Ints) -> int:
     """Return the default of K: the least depth that allows the largest sets of both kinds.
 
-    K does not depend on a size, so that the sets of all sizes fit together. ``ranks`` (n,) is from :func:`best_ranks`.
+    K does not depend on a size, so the sets of all sizes fit together. ``ranks`` (n,) is from :func:`best_ranks`.
     """
     reached = np.searchsorted(np.sort(ranks), np.arange(1, len(ranks) + 1), side="right")
     return 1 + int(np.argmax(np.minimum(reached, len(ranks) - reached)))
@@ -169,7 +169,7 @@ def resttest_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def resttest(args: argparse.Namespace) -> None:
-    """Add training and test sets by k-means, with one bucket at a time excluded from training (ReSTTest).
+    """Add training and test sets by k-means, each with one bucket excluded from training (ReSTTest).
 
     The method is of Zhan et al. (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
     vectors, of any model. The config of bucket N has three splits. `train` has the training queries of the other
@@ -257,7 +257,7 @@ def _judgments_of(qrels: pa.Table, queries: Sequence[str], rows: Ints) -> pa.Tab
 
 
 def _drawn(ids: Sequence[str], seed: int) -> Ints:
-    """Shuffle the rows of ``ids`` by a hash of ``seed`` and id, which is the same in every version of numpy."""
+    """Shuffle the rows of ``ids`` by a hash of ``seed`` and id. Every version of numpy gives the same order."""
     keys = [hashlib.sha256(f"{seed}:{query}".encode()).digest() for query in ids]
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 

@@ -45,7 +45,7 @@ Levels = npt.NDArray[np.int64]  # level of each passage; a sample takes the lowe
 
 _CORPUS = "corpus"
 _AT_ONCE = 1 << 16
-_FIGURES = ("table3", "positives_per_query", "english")  # figures by split, which an extract copies
+_FIGURES = ("table3", "positives_per_query", "english")  # figures by split that an extract copies
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -129,7 +129,7 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
 
 
 def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
-    """Return every passage's level: its level in ``known``, or else 1 above the highest level.
+    """Return every passage's level: the level in ``known`` or, for other passages, 1 above the highest level.
 
     Raises :class:`InputError` if ``known`` has a passage that is not in the corpus.
     """
@@ -173,7 +173,7 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
         for config, split in release.splits():
             if split in splits and config in kept:
                 table = release.table(config, split)
-                if "corpus-id" in table.column_names:  # passages that were judged 0 may be missing in the sample
+                if "corpus-id" in table.column_names:  # the sample may lack passages that were judged 0
                     table = table.filter(pc.is_in(table["corpus-id"], pa.array(wanted)))
                 draft.write(config, split, [table])
     return {"passages": len(wanted), "splits": splits}

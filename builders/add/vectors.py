@@ -54,7 +54,7 @@ class _Chunk(msgspec.Struct):
 
 
 class _Encoded(msgspec.Struct):
-    """The part of the manifest of ``baselines encode`` that assigns rows to queries."""
+    """The part of the manifest of ``baselines encode`` that tells which row belongs to which query."""
 
     config: str
     split: str
@@ -176,7 +176,7 @@ def _products(tests: Floats, trains: Floats) -> Iterator[Floats]:
 
 
 def best_ranks(tests: Floats, trains: Floats) -> tuple[Ints, Ints]:
-    """Return how near every training query (n, d) is to the test queries (m, d), both from :func:`fixed_point`.
+    """Return the nearness of every training query (n, d) to the test queries (m, d), both from :func:`fixed_point`.
 
     The first array (n,) has the query's best rank, from 1, among the neighbours of any test query. The second array
     (n,) has the largest product at that rank.
@@ -185,13 +185,13 @@ def best_ranks(tests: Floats, trains: Floats) -> tuple[Ints, Ints]:
     ranks = np.arange(1, len(trains) + 1) << 32
     for products in _products(tests, trains):
         order = np.sort((-products.astype(np.int64) << 32) + np.arange(len(trains)), axis=1)
-        # The minimum of (rank, -product) wins. One integer encodes both; an offset makes the product positive.
+        # The minimum of (rank, -product) wins. One integer encodes both values. An offset makes the product positive.
         np.minimum.at(best, order & 0xFFFFFFFF, ranks + (order >> 32) + (1 << 25))
     return best >> 32, (1 << 25) - (best & 0xFFFFFFFF)
 
 
 def nearest(tests: Floats, trains: Floats, rows: Ints) -> npt.NDArray[np.float64]:
-    """Return every test query's largest cosine with the training queries ``rows``, or -1 without rows."""
+    """Return every test query's largest cosine with the training queries ``rows``, or -1 if ``rows`` is empty."""
     if not len(rows):
         return np.full(len(tests), -1.0)
     products = np.concatenate([found.max(axis=1) for found in _products(tests, trains[rows])])

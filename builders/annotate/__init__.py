@@ -39,8 +39,8 @@ from pathlib import Path
 
 from builders.core.command import add_steps
 
-# A step is a module with ``add_arguments(parser)`` and ``run(args)``, or MODULE:NAME, a function of a module. A
-# function's options come from ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.
+# Each value names a module with ``add_arguments(parser)`` and ``run(args)``, or a function as MODULE:NAME. A function's
+# options come from ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.
 ROUND_STEPS = {
     "export": "builders.annotate.tasks:export",
     "import": "builders.annotate.tasks:take_in",

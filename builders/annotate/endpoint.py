@@ -41,7 +41,7 @@ class Endpoint:
     """A model behind the endpoint in OPENAI_BASE_URL."""
 
     def __init__(self, model: str, otherwise: str = ", or --scores RUN") -> None:
-        """Raises :class:`InputError` if OPENAI_BASE_URL has no address. ``otherwise`` is added to the message."""
+        """Raises :class:`InputError` if OPENAI_BASE_URL has no address. ``otherwise`` is added to the error message."""
         from openai import OpenAI
 
         self.url, self.model = os.environ.get("OPENAI_BASE_URL", "").strip(), model
@@ -51,7 +51,7 @@ class Endpoint:
         self._client = OpenAI(base_url=self.url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES)
 
     def answer(self, prompt: str) -> str:
-        """Return the model's answer. The library retries if the server is busy or fails.
+        """Return the model's answer. OpenAI's library retries if the server is busy or fails.
 
         Raises :class:`InputError` for a rejected request, and :class:`Unfinished` if a later request may succeed.
         """

@@ -49,10 +49,10 @@ from builders.store.table3 import round_stat
 
 DEPTH, TOP = 50, 5  # passages of each run, passages of each query (Section 2.3)
 SCALES = ("sigmoid", "none")
-_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # known positives are counted to these ranks
+_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # the report counts positives up to these ranks
 
 Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-# Query -> passage -> rank in each run, from 1, or 0 if the run lacks the passage. Queries have the release's order.
+# Query -> passage -> rank in each run, from 1, or 0 if the run lacks the passage. Queries are in the release's order.
 Union = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
@@ -60,7 +60,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
     """One pair of a pool.
 
     ``score`` is the mean of the re-rankers' scores. ``rank`` is the passage's rank for the query by this score.
-    ``runs`` has the rank in each run that contains the passage. ``judged`` is its score in the release's qrels or None.
+    ``runs`` has the rank in each run that contains the passage. ``judged`` is the pair's score in the qrels, or None.
     """
 
     rank: Rank
@@ -127,7 +127,7 @@ def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str) -> Union:
     """Return the union of the ``depth`` best passages of each run (Section 2.3: 50), in the order of ``queries``.
 
-    Raises :class:`InputError` if a run has another query.
+    Raises :class:`InputError` if a run has a query that is not in ``queries``.
     """
     found: dict[str, dict[str, list[int]]] = {query: {} for query in queries}
     for position, run in enumerate(runs):
@@ -235,8 +235,8 @@ def report(
 ) -> dict[str, Any]:
     """Return the figures of a pool, as JSON values.
 
-    ``union`` has all candidates of the runs, ``new`` only the candidates that are not in an earlier pool. ``selected``
-    is the pool, or None before it is selected.
+    ``union`` has all candidates of the runs. ``new`` has only the candidates that are not in an earlier pool.
+    ``selected`` is the pool, or None if it is not selected yet.
     """
     labels = {(query, passage): score for query, scores in judged.items() for passage, score in scores.items()}
     pairs = [((query, passage), ranks) for query, own in new.items() for passage, ranks in own.items()]

@@ -78,7 +78,7 @@ _PROMPT = """\
 
 不要解释。只输出一行，格式为：
 最终得分：分数"""
-# The question about an error's category (Section 3.5) has the same words for models and people.
+# Models and people read the same question about an error's category (Section 3.5).
 _CATEGORY_PROMPT = f"""\
 一个检索系统把下面的段落排在用户查询的前几名，但它没有被标为相关。{ERRORS.text}请选择最主要的一类：
 
@@ -98,7 +98,7 @@ _CATEGORY_PROMPT = f"""\
 最终类别：数字"""
 _GRADE = re.compile(r"最终得分\W{0,8}([0-3])(?![\d.])|\A\s*([0-3])\s*\Z")
 _CATEGORY = re.compile(r"最终类别\W{0,8}([1-8])(?![\d.])|\A\s*([1-8])\s*\Z")
-# Words of model families. A word of a name matches if it equals one of these, or begins with one of 3 or more letters.
+# Words of model families. A word of a name must equal a listed word, or begin with a listed word of 3 or more letters.
 _FAMILIES = (
     *("baichuan", "bert roberta macbert xlm electra", "bge baai", "claude", "deepseek", "doubao seed", "e5"),
     *("ernie wenxin", "gemini gemma", "glm chatglm", "gpt chatgpt o1 o3 o4", "gte", "hunyuan", "internlm", "jina"),
@@ -152,7 +152,7 @@ def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package
     with progress(total=len(waiting), unit="pair", label="prefill") as bar:
         pool = ThreadPoolExecutor(args.parallel)
         try:
-            # In the order of completion, because one slow answer would otherwise delay saving all later answers.
+            # Answers are saved in the order of completion, so that one slow answer does not delay the others.
             for answer in as_completed([pool.submit(ask, package, item) for package, item in waiting]):
                 answer.result()
                 bar.update(1)
@@ -165,7 +165,7 @@ def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package
 
 
 def label_in(answer: str, question: str) -> int | None:
-    """Return the last grade (0 to 3) or category of an error (1 to 8) in an answer, or None."""
+    """Return the last grade (0 to 3) or error category (1 to 8) in an answer, or None if the answer has neither."""
     found = (_CATEGORY if question == "errors" else _GRADE).findall(answer)
     return int("".join(found[-1])) if found else None
 
@@ -178,7 +178,7 @@ def _judgment(model: str, package: Package, item: Item, label: int, **more: Any)
 def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item]]) -> int:
     """Turn a model's scores into grades, add them to the round, and return their number.
 
-    By our own rule, each grade covers a quarter of the probabilities, so probabilities from 0.5 count as relevant.
+    Each grade covers a quarter of the probabilities, so probabilities from 0.5 count as relevant. This rule is our own.
     """
     pairs = [item.pair for _, item in waiting]
     (scores,) = scores_of(pairs, [read_run(args.scores)], args.scale, "pool candidates")
@@ -222,7 +222,7 @@ def families_of(name: str) -> set[str]:
 
 
 def warn_of_kin(judge: str, others: Iterable[str]) -> bool:
-    """Warn if a judge has the family or the name of a model whose ranking it judges. It may favour that model."""
+    """Warn if a judge has the name or family of a model whose ranking it judges. A judge may favour such a model."""
     kin = [name for name in others if name.lower() == judge.lower() or families_of(name) & families_of(judge)]
     if kin:
         log.warning("%s judges rankings of %s, a model of its own family, and may favour them", judge, ", ".join(kin))
@@ -238,11 +238,11 @@ def compare_arguments(parser: argparse.ArgumentParser) -> None:
 def compare(args: argparse.Namespace) -> None:
     """Compare a model's judgments (`annotate prefill`) with people's.
 
-    Only pairs that people and the model judged are compared. People's label is the adjudicator's, otherwise the label
-    of most annotators. The command prints how often people found the pairs of each grade relevant, and Cohen's kappa,
-    where grades 2 and 3 count as relevant. With --runs, it also prints MRR@10 of each run under people's judgments and
-    under the model's. Kendall's tau compares the two rankings of the runs, and 1 means equal rankings. A warning
-    appears if a run's name shows that the run is of the model's family.
+    Only pairs that both people and the model judged are compared. The people's label is the adjudicator's label or,
+    without an adjudicator, the label of most annotators. For each grade, the command prints how often people found its
+    pairs relevant. It also prints Cohen's kappa, where grades 2 and 3 count as relevant. With --runs, it prints MRR@10
+    of each run by people's and by the model's judgments. Kendall's tau compares these two rankings of the runs; 1 means
+    equal rankings. A warning appears if a run's name shows that the run is of the model's family.
     """
     grades = grades_by(args.round, args.model)
     known = standings(args.round, open_round(args.round, "relevance"))

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:
-    """Return the unjudged negatives of every training query, from the file ``path`` or, if None, the training rows."""
+    """Return each training query's unjudged negatives, from the file ``path`` or, if None, from the training rows."""
     rows: Iterable[tuple[str, list[str]]] = (
         (query, [each["docid"] for each in own])
         for batch in release.batches(SPLIT, SPLIT, ["query_id", "negative_passages.list.element.docid"])
@@ -96,7 +96,7 @@ def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[st
     found: dict[str, list[str]] = {}
     known = set(release.table("queries", SPLIT, ["_id"])["_id"].to_pylist())
     for query, ids in rows:
-        # Known positives are not negatives. No model overrides a person's judgment of 0.
+        # Judged passages are skipped. A positive is no negative, and no model overrides a person's judgment of 0.
         own = [each for each in ids if each not in judged.get(query, {})]
         if own and query in known:
             found[query] = list(dict.fromkeys([*found.get(query, []), *own]))
@@ -109,7 +109,7 @@ def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[st
 
 
 def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives: dict[str, list[str]]) -> None:
-    """Write a release in which the negatives that the re-rankers score as positive are training positives."""
+    """Write a release whose training positives include the negatives that the re-rankers score as positive."""
     runs, names = open_runs(args.scores)
     pairs = [(query, each) for query, ids in negatives.items() for each in ids]
     scores = scores_of(pairs, runs, args.scale, "relabel candidates")
@@ -127,7 +127,7 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
         "options": {"threshold": args.threshold, "agree": args.agree, "scale": args.scale, "moved": len(moved)},
         "sources": describe_files(sources),
     }
-    # The list continues the list of an earlier relabelling.
+    # The new list continues the list of an earlier relabelling.
     earlier = [release.named(LIST).read_text("utf-8") for entry in release.manifest.files if entry.path == LIST]
     with draft_release(args.out, build, release) as draft:
         rejudge(draft, release, SPLIT, new)
@@ -169,14 +169,14 @@ def merge_arguments(parser: argparse.ArgumentParser) -> None:
 def merge(args: argparse.Namespace) -> None:
     """Write a release with new qrels from a round's accepted packages.
 
-    A pair that was judged 1 is a positive of the new release. A pair that was judged 0 is not. Unjudged pairs and ties
-    between annotators stay unchanged. Packages that are not accepted are skipped, as are models' judgments. A pair
-    judged 0 has the score 0 in qrels and is a negative passage of its joined row, so the next pool knows that it was
-    judged. Joined rows (dev, test, crosslingual) and statistics follow the new qrels.
+    A pair that was judged 1 becomes a positive. A pair that was judged 0 gets the score 0 in qrels and becomes a
+    negative passage of its joined row, so the next pool knows that the pair was judged. Unjudged pairs, and ties
+    between annotators, stay unchanged. Packages that are not accepted are skipped, and so are models' judgments. Joined
+    rows (dev, test, crosslingual) and statistics follow the new qrels.
 
     The config qrels-before has the judgments from before the first merge, for comparison (Figure 2). The command prints
     the figures of Section 2.3 for this release and for the paper: positives a query before and after, and the share of
-    queries with a false negative. `check` recounts them from the rows.
+    queries with a false negative. `check` recounts these figures from the rows.
 
     example:
       python -m builders annotate merge --round build/round --release build/sample --out build/relabelled
@@ -245,7 +245,7 @@ def settled_labels(round_: Path, found: Round) -> tuple[dict[Pair, int], list[Pa
 
 
 def corrected(judged: Judged, labels: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
-    """Return the judgments corrected by ``labels``. Label 1 makes a pair positive, label 0 sets its score to 0.
+    """Return the judgments corrected by ``labels``. Label 1 makes a pair positive. Label 0 sets its score to 0.
 
     The order stays the same. New pairs follow the old pairs of their query.
     """

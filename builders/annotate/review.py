@@ -57,8 +57,8 @@ _NEEDED = {"export": (), "review": ("source",), "import": ("source", "reviews")}
 class Verdict:
     """The outcome of the reviews of one package.
 
-    ``reviews`` has each reviewer's number of right and of judged items, without ties. ``refusal`` is the reason for not
-    accepting the package, or empty. ``reviewed`` is True if enough reviewers judged enough items.
+    ``reviews`` has each reviewer's number of right items and number of judged items, without ties. ``refusal`` is the
+    reason for not accepting the package, or empty. ``reviewed`` is True if enough reviewers judged enough items.
     """
 
     reviews: Mapping[str, tuple[int, int]]
@@ -137,7 +137,7 @@ def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, floa
 def fleiss_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, float | int | None]:
     """Return Fleiss' kappa of the pairs that several people judged.
 
-    Fleiss' kappa needs the same number of people for every pair, so only the pairs with the most frequent number count.
+    Fleiss' kappa needs the same number of people for every pair, so only pairs with the most frequent number count.
     """
     numbers = Counter(len(labels) for labels in votes.values() if len(labels) > 1)
     if not numbers:
@@ -154,8 +154,8 @@ def review_arguments(parser: argparse.ArgumentParser) -> None:
 def review(args: argparse.Namespace) -> None:
     """Draw random pairs of each finished package for each reviewer (A.3).
 
-    Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) of every package that is fully
-    judged and not accepted. Each file has 100 pairs. The draw depends on the reviewer's name, so `import` must use the
+    Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) for every package that is fully
+    judged but not accepted. Each file has 100 pairs. The draw depends on the reviewer's name, so `import` must use the
     same name. Label Studio's exports name reviewers user-1, user-2 and so on. Reviewers do not see annotators' labels.
     """
     found = open_round(args.round)
@@ -175,7 +175,7 @@ def review(args: argparse.Namespace) -> None:
 
 
 def drawn_pairs(standing: Standing, reviewer: str, rule: Rule) -> set[Pair]:
-    """Draw the pairs of a package's version for a reviewer. A small package is drawn whole."""
+    """Draw the pairs that a reviewer judges in a package's present version. A small package is drawn whole."""
     pairs = {"\n".join(pair): pair for pair in standing.pairs}
     return {pairs[each] for each in draw(pairs, rule.review_pairs, f"{rule.seed} {reviewer} {standing.package.stem}")}
 
@@ -208,13 +208,13 @@ def check(args: argparse.Namespace) -> None:
     """Accept packages or send them back, and print the agreement between people.
 
     A fully judged package is accepted if the reviewers' mean accuracy is at least 93 % (A.3). It needs at least two
-    reviewers with 100 pairs each. A package with a lower accuracy is sent back: its next version is written to
-    packages/ and label-studio/ with its present labels, for a revision and a new review. round.json has all decisions.
+    reviewers with 100 pairs each. A package with a lower accuracy is sent back. Its next version, with the present
+    labels, is written to packages/ and label-studio/ for a revision and a new review. round.json has all decisions.
 
     A tie is a pair whose two labels have the same number of annotators. Ties do not count for or against a package
     until an adjudicator decides them. `annotate adjudicate` collects ties before and after the review.
 
-    Cohen's kappa compares two people. Fleiss' kappa covers the pairs with the most frequent number of people.
+    Cohen's kappa compares two people. Fleiss' kappa covers only pairs with the most frequent number of people.
     """
     with alone(args.round / ROUND, args.round, wait=True):
         found = open_round(args.round)
@@ -225,7 +225,7 @@ def check(args: argparse.Namespace) -> None:
                 labels = {pair: {"label": standing.label(pair)} for pair in standing.pairs}
                 tasks = tasks_of(args.round, package, "annotation", labels)
                 write_package(args.round / PACKAGES, package.stem, tasks, args.round / STUDIO)
-        # Always written, even without a decision, to remove a killed process's temporary file.
+        # Always write round.json, because writing also removes a killed process's temporary file.
         write_round(args.round, replace(found, packages=[package for package, _ in decided]))
     votes = {(each.package.name, pair): each.votes(pair) for each in known for pair in each.pairs}
     rows = [_row(standing, *each) for standing, each in zip(known, decided, strict=True)]

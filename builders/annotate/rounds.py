@@ -54,12 +54,12 @@ _ANSWERS = {
 
 
 def answer_of(cell: str) -> int | None:
-    """Return the answer in a cell of a sheet, 1 or 0. Words such as yes count, too. Return None for any other text."""
+    """Return the answer in a cell of a sheet: 1 or 0, or None for any other text. Words such as yes count, too."""
     return _ANSWERS.get(cell.strip().lower())
 
 
 class Choice(NamedTuple):
-    """One answer: its label, which is also its key, its Chinese name, its meaning, and its English name."""
+    """One answer. Its label is also its keyboard key. ``means`` explains the answer."""
 
     label: int
     name: str
@@ -76,7 +76,7 @@ class Choice(NamedTuple):
 class Question:
     """A question of a round: its text, its choices, and a ``hint`` for people who submit no answer.
 
-    ``highest`` has the highest label of a person and of a model. A model's grades of relevance go to 3, as in UMBRELA.
+    ``highest`` has the highest label of a person and of a model. A model's grades go up to 3, as in UMBRELA.
     """
 
     name: Asked
@@ -91,7 +91,7 @@ class Question:
         return "1 or 0" if self.name == "relevance" else f"1 to {len(self.choices)}"
 
     def label_of(self, text: str) -> int | None:
-        """Return the label that a number or a name in ``text`` stands for, or None if it is not a choice."""
+        """Return the label of the choice whose number or name is ``text``, or None if no choice fits."""
         if self.name == "relevance":
             return answer_of(text)
         answer = text.strip().lower().replace("_", " ").replace("-", " ")
@@ -166,7 +166,7 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
 
     @property
     def place(self) -> tuple[str, int, str, str, Pair]:
-        """The key under which only a person's latest judgment counts."""
+        """The key of a judgment. If several judgments have the same key, only the latest judgment counts."""
         return self.package, self.version, self.kind, self.annotator, self.pair
 
 
@@ -231,7 +231,7 @@ class Rule(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Reviewed(msgspec.Struct, frozen=True):
-    """The decision on one version. ``reviews`` has each reviewer's number of agreeing and of all judged pairs."""
+    """The decision on one version. ``reviews`` has each reviewer's number of agreeing pairs and of judged pairs."""
 
     version: Version
     accepted: bool
@@ -292,7 +292,7 @@ def fingerprint_of(release: Release, split: str) -> str:
 
 
 def open_round(path: Path, question: Asked | None = None) -> Round:
-    """Return the round in ``path``. Raises :class:`InputError` without a round, or if it asks another ``question``."""
+    """Return the round in ``path``. Raises :class:`InputError` if there is none, or if it asks another ``question``."""
     try:
         found = read_json(path / ROUND, Round)
     except (FileNotFoundError, NotADirectoryError):
@@ -338,7 +338,7 @@ class Standing:
 
     @property
     def disputed(self) -> list[Pair]:
-        """The pairs with different labels of annotators and reviewers that no adjudicator decided."""
+        """The pairs that no adjudicator decided and that got different labels from annotators or reviewers."""
         return [
             pair
             for pair in self.pairs
@@ -358,7 +358,7 @@ class Standing:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def votes(self, pair: Pair) -> dict[str, int]:
-        """Return annotator or reviewer -> label of a pair. For a person who was both, the review counts."""
+        """Return annotator or reviewer -> label of a pair. If a person annotated and reviewed it, the review counts."""
         return self.annotations.get(pair, {}) | self.reviews.get(pair, {})
 
     def annotated(self, pair: Pair) -> int | None:
@@ -369,7 +369,7 @@ class Standing:
     def reviewed(self, pair: Pair) -> int | None:
         """Return the label that reviews are compared with: the label of most annotators, or a tie's adjudicated label.
 
-        The adjudicator corrects only some pairs. If all these labels counted, the package would look better than it is.
+        An adjudicator corrects only some pairs. If all adjudicated labels counted, the accuracy would look too high.
         """
         label = self.annotated(pair)
         return self.adjudications.get(pair) if label is None else label

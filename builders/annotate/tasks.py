@@ -58,7 +58,7 @@ _FORMULA = tuple("=+-@\t\r")  # first characters of a formula in spreadsheets
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
 # Question words are not highlighted, because they tell nothing about a passage.
 ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为什么", "为何", "多少", "哪里", "哪些", "哪个", "是否"}
-# Each choice has a key: 1 or 0 judges a pair, and Label Studio's Ctrl+Enter submits it. Exports contain the alias.
+# A key such as 1 or 0 selects a choice. Label Studio's Ctrl+Enter submits the choice. Exports contain its alias.
 _CONFIG = """\
 <View>
   <Style>
@@ -93,7 +93,7 @@ class Task(Item, frozen=True, rename="kebab"):
 
 
 def tasks_of(round_: Path, package: Package, kind: Kind, pairs: Mapping[Pair, Mapping[str, Any]]) -> list[Task]:
-    """Return the tasks for some ``pairs`` of a package. The values of ``pairs`` are fields ``said`` or ``label``."""
+    """Return tasks for some ``pairs`` of a package. The values of ``pairs`` set the fields ``said`` or ``label``."""
     items = [item for item in items_of(round_, package) if item.pair in pairs]
     place = package.name, package.version, kind
     return [Task(*msgspec.structs.astuple(item), *place, **pairs[item.pair]) for item in items]  # type: ignore[call-arg]
@@ -127,7 +127,7 @@ def config_of(question: Question) -> str:
 
 
 def write_package(folder: Path, stem: str, tasks: Sequence[Task], studio: Path | None = None) -> None:
-    """Write ``STEM.csv``, ``.jsonl`` and ``.json`` to ``folder``. The ``.json`` goes to ``studio`` if that is given."""
+    """Write ``STEM.csv``, ``.jsonl`` and ``.json`` to ``folder``. If ``studio`` is given, the ``.json`` goes there."""
     write_sheet(folder / f"{stem}.csv", tasks)
     write_lines(folder / f"{stem}.jsonl", tasks)
     write_tasks((studio or folder) / f"{stem}.json", tasks)
@@ -150,7 +150,7 @@ def write_lines(path: Path, tasks: Sequence[Task]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that people fill in. An existing file with another text, perhaps filled in, becomes ``NAME.1``."""
+    """Write a file that people fill in. If a file with another text exists, that file is renamed to ``NAME.1``."""
     if path.exists() and path.read_bytes() != text.encode():
         names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
         backup = next(name for name in names if not name.exists())
@@ -162,7 +162,7 @@ def _write(path: Path, text: str) -> None:
 def write_tasks(path: Path, tasks: Sequence[Task], by: str = "") -> None:
     """Write tasks as the JSON list that Label Studio imports. A task's label becomes a prediction.
 
-    ``by`` names the model that gave the labels. If ``by`` is empty, the labels are of the package's previous version.
+    ``by`` names the model that gave the labels. If ``by`` is empty, the labels are from the package's previous version.
     """
     write_text(path, "[\n" + ",\n".join(msgspec.json.encode(_studio(task, by)).decode() for task in tasks) + "\n]\n")
 
@@ -232,7 +232,7 @@ def make_round(
 ) -> int:
     """Write the round ``path``, which must not exist, and return the number of its packages.
 
-    ``pairs`` must be in the order of the packages, with the pairs of a query together. ``source`` is the file of the
+    ``pairs`` must be in the order of the packages, with the pairs of a query together. ``source`` is the file with the
     pairs. Raises :class:`InputError` for a pair that is not in the release.
     """
     expect_new(path)

@@ -64,7 +64,7 @@ def _threshold(text: str) -> Fraction:
         value = Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise argparse.ArgumentTypeError(f"expected a number such as 0.5 or 1/2, found {text}") from None
-    # A denominator of six digits keeps every product of the integer comparison within 64 bits.
+    # Denominators up to 10**6 keep every product of the integer comparison within 64 bits.
     if not 0 < value <= 1 or value.denominator > 10**6:
         raise argparse.ArgumentTypeError(
             f"expected a number above 0 and at most 1, with a denominator of at most 1,000,000, found {text}"
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
-    if not os.path.exists("builders/sample"):  # the installed package has the embedded sample
+    if not os.path.exists("builders/sample"):  # not in a checkout, so use the package's sample
         texts = [str(Path(__file__).parents[1] / "sample") if text == "builders/sample" else text for text in texts]
-    # The machines of a cluster may have other working directories.
+    # Machines of a cluster may have different working directories, so they need absolute paths.
     return [Path(os.path.abspath(text) if args.engine == "ray" else text) for text in texts]

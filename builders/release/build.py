@@ -29,7 +29,7 @@ from builders.sources.lines import read_blocks
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
-_SMALL = 32 << 20  # for fewer bytes of input, starting worker processes takes longer than they save
+_SMALL = 32 << 20  # bytes; with less input, worker processes cost more time than they save
 
 
 def build_release(
@@ -43,7 +43,7 @@ def build_release(
 ) -> dict[str, Any]:
     """Build the release directory ``out`` from ``sources``, and return the content of its ``stats.json``.
 
-    The same sources and options give the same bytes, for any number of workers, and also after a resumed build.
+    The release's bytes depend only on the sources and options, not on the number of workers or on a resumed build.
     ``engine`` runs the tasks. Without an engine, ``workers`` processes of this machine run the tasks. Raises
     :class:`InputError` for wrong input, or if ``out`` exists and is not a release.
     """
@@ -120,7 +120,7 @@ def _figures(selection: Selection) -> dict[str, Any]:
 
 
 def _key(states: list[tuple[str, int, list[int]]], sources: list[Source], options: Options) -> str:
-    """Return a hash of all that finished work depends on: the input, the options, and the code of ``builders``."""
+    """Return a hash of the input, the options and the code. Finished work is reused only if the hash is unchanged."""
     code = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     names = [(str(source.path), source.member, source.split) for source in sources]
     return key_of([states, names, options.as_json(), code])

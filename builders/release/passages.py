@@ -43,12 +43,12 @@ class Passages:
 
 
 def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars: int = MIN_CHARS) -> Passages:
-    """Cut documents into passages. ``documents`` has the paragraphs, ``positive`` one label for each paragraph."""
+    """Cut documents into passages. ``documents`` has the paragraphs. ``positive`` has one label for each paragraph."""
     paragraphs = list(chain.from_iterable(documents))
     encoded = [paragraph.encode() for paragraph in paragraphs]
     chars, sizes, counts = (np.fromiter(map(len, each), np.int64) for each in (paragraphs, encoded, documents))
     document, lengths, labels, ends = join_paragraphs(chars, sizes, counts, positive, min_chars)
-    # Joining neither drops nor adds a byte, so the passages are consecutive slices of the UTF-8 of all paragraphs.
+    # Joining paragraphs changes no byte, so the passages are consecutive slices of the UTF-8 of all paragraphs.
     text = memoryview(b"".join(encoded))
     offsets = [0, *ends.tolist()]
     ids = [text_id(text[start:end]) for start, end in pairwise(offsets)]

@@ -87,7 +87,7 @@ def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, 
 
 
 def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
-    """Decode one line as a row, with its words if ``segmented``. Raises ValueError for a wrong row."""
+    """Decode one line as a row, including words if ``segmented`` is true. Raises ValueError for a wrong row."""
     try:
         row: Row[Any] = (_SEGMENTED_ROW if segmented else _ROW).decode(line)
     except msgspec.ValidationError as error:

@@ -22,7 +22,7 @@ from builders.store.layout import SPLITS
 from builders.store.table3 import LengthCounter
 
 _MEMORY = 512  # MB
-# The columns of each table that the database reads, besides the row's place.
+# The columns that the database reads from each table, in addition to ``place``.
 _COLUMNS = {
     "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages", "segmented"],
     "passages": ["docid", "chars"],
@@ -82,10 +82,10 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
 
 
 def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
-    """Create the table ``new``: for each value of ``keys``, the row of ``table`` with the lowest ``place``.
+    """Create the table ``new``. For each value of ``keys``, it has the row of ``table`` with the lowest ``place``.
 
-    Ids are MD5s of texts, so equal texts become one passage (Section 2.2.2). DuckDB reads no text. ``others`` names
-    further columns to copy from this row.
+    Ids are MD5s of texts, so equal texts become one passage (Section 2.2.2). DuckDB does not read the texts. ``others``
+    names further columns to copy from the row.
     """
     wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
     con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
@@ -97,15 +97,15 @@ def select_passages(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def select_judgments(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the judgments: a question's positive passages from all its rows, each text once."""
+    """Create the judgments. A question's positive passages come from all its rows, each text once."""
     keep_firsts(con, "positives", "split, query_id, docid", "judgments", "passage", "chars")
 
 
 def select_queries(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the queries: each question once in its split. A labelled question without a positive passage is skipped.
+    """Create the queries, with each question once per split. A labelled question without a positive passage is skipped.
 
-    Such a question is useless for training and evaluation. The official train set also has only questions with
-    positives (Section 2.2.2). A split is labelled if any of its rows has an answer. Other splits keep all questions.
+    Such a question is useless for training and evaluation. In the official train set, too, every question has a
+    positive (Section 2.2.2). A split is labelled if any of its rows has an answer. Other splits keep all questions.
     """
     keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
     con.execute("""

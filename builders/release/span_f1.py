@@ -85,8 +85,8 @@ def label_questions(
 ) -> npt.NDArray[np.bool_]:
     """Return one label for each paragraph of all questions: True for a positive paragraph.
 
-    With ``match="threshold"`` (Algorithm 1), any span of the paragraph must reach the threshold with any answer. With
-    ``match="best"`` (v2 of the paper), the paragraph must also have the answer's largest F1. All ties are positive.
+    With ``match="threshold"`` (Algorithm 1), a span of the paragraph must reach the threshold with an answer. With
+    ``match="best"`` (v2 of the paper), no paragraph may have a larger F1 with this answer. All ties are positive.
     """
     table = np.zeros(1 + max(int(ids.max(initial=0)) for ids in (questions.ids, questions.answers)), np.int32)
     if match == "best":

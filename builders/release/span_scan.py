@@ -16,7 +16,7 @@ _STEP = 8  # tokens
 
 @compiled
 def _enter(answer, table):  # type: ignore[no-untyped-def]
-    """Number the distinct tokens of an answer in ``table``, from 1, and return the count of each in the answer."""
+    """Number an answer's distinct tokens from 1 in ``table``. Return how often each token occurs in the answer."""
     counts = np.zeros(answer.size, np.int64)
     kinds = 0
     for token in answer:
@@ -42,7 +42,7 @@ def _matches(paragraph, table):  # type: ignore[no-untyped-def]
 
 @compiled
 def best_f1(paragraph, answer, table):  # type: ignore[no-untyped-def]
-    """Return the largest F1 (numerator, denominator) of any span. ``table`` is as for :func:`any_reaches`."""
+    """Return the largest F1 (numerator, denominator) of any span. ``table`` is the array of :func:`any_reaches`."""
     counts = _enter(answer, table)
     positions, kinds = _matches(paragraph, table)
     for token in answer:
@@ -63,7 +63,7 @@ def best_f1(paragraph, answer, table):  # type: ignore[no-untyped-def]
 
 @compiled
 def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
-    """True if a span of these matches reaches p/q."""
+    """True if the F1 of a span of these matches reaches p/q."""
     need, size = p * m, positions.size
     # reach[k]: overlap of the span from match k to the end. rises[k]: the most that a longer span gains after match k.
     reach, rises = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)
@@ -77,7 +77,7 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
         return True
     start = positions[0]
     for first in range(size):
-        if (2 * q - p) * reach[first] < need:  # because a span is at least as long as its overlap
+        if (2 * q - p) * reach[first] < need:  # a span is at least as long as its overlap, so no later span reaches p/q
             break
         if positions[first] < start or 2 * q - p + rises[first] < need:
             continue
@@ -102,10 +102,10 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
 
 @compiled
 def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
-    """False only if no span reaches p/q. A bound on the score of every span rejects most such paragraphs.
+    """False only if no span reaches p/q. A bound on every span's score rejects most paragraphs without such a span.
 
-    The bound is Kadane's sum over groups of eight tokens. It counts every token that occurs in the answer, even if the
-    answer has it less often. In the first and last group of a span, the matching tokens count as if they were adjacent.
+    The bound is Kadane's sum over groups of eight tokens. The sum counts every token that occurs in the answer, even if
+    the answer has it less often. In the first and last group of a span, matching tokens count as if they were adjacent.
     """
     need, size = p * m, paragraph.size
     if (2 * q - p) * size < need:  # too short, even if every token matched
@@ -130,8 +130,8 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
     """True if a span of the paragraph reaches p/q.
 
     Kadane's sum bounds the score of every span. It counts every token that occurs in the answer, even if the answer has
-    the token less often. No span gets worse if it starts after the sum last fell to zero. So a span that reaches p/q
-    lies in a run of positive sums, before the last sum that reaches p/q. Only these runs are scanned exactly.
+    the token less often. A span never gets worse by starting after the last zero of the sum. So only the runs of
+    positive sums are scanned exactly, each run up to its last sum that reaches p/q.
     """
     if not _may_reach(paragraph, m, table, p, q):
         return False
@@ -154,7 +154,7 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
 def any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, table, p, q):  # type: ignore[no-untyped-def]
     """Run Algorithm 1: return True for each paragraph that reaches p/q with an answer of its own question.
 
-    ``table`` is a scratch array with one entry for each distinct token. It contains zeros before and after the call.
+    ``table`` is a scratch array with one entry for each distinct token. All entries are zero before and after the call.
     """
     positive = np.zeros(ends.size, np.bool_)
     first, first_answer = 0, 0

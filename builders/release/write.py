@@ -30,8 +30,8 @@ _NONE = np.zeros(0, np.int64)
 class NewFile:
     """A Parquet file to write, with the places of its queries and passages.
 
-    A file of ``corpus`` has only passages, a file of ``queries`` only queries. Row i of ``qrels`` has ``queries[i]``
-    and ``passages[i]``. Joined row i has ``queries[i]`` and ``passages[ends[i - 1] : ends[i]]``.
+    Files of ``corpus`` have only passages. Files of ``queries`` have only queries. Row i of ``qrels`` has
+    ``queries[i]`` and ``passages[i]``. Joined row i has ``queries[i]`` and ``passages[ends[i - 1] : ends[i]]``.
     """
 
     config: str
@@ -67,7 +67,7 @@ def files_of(selection: Selection) -> Iterator[NewFile]:
 def _shards(
     config: str, split: str, queries: Places, passages: Places = _NONE, ends: Places = _NONE
 ) -> Iterator[NewFile]:
-    """Divide the rows of one split into files. The layout gives the number of rows of a file."""
+    """Divide the rows of one split into files. The layout sets the number of rows per file."""
     size = layout.rows_per_shard(schema_of(config))
     for number, start in enumerate(range(0, queries.size or passages.size, size)):
         rows = slice(start, start + size)

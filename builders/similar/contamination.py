@@ -26,7 +26,7 @@ from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import QUERIES, text_id
 
-_SMALL = 64 << 20  # for fewer bytes of pairs, starting worker processes takes longer than comparing
+_SMALL = 64 << 20  # with fewer bytes of pairs, worker processes cost more time than they save
 _ROWS = 1_024  # rows of a block
 _EXAMPLES = 3  # examples of each kind and way, for a file
 _SHOWN = 60  # characters of an example

@@ -29,9 +29,9 @@ HOW = ("exact", "normalised", "n-gram", "model")
 TESTED = ("dev", "test")
 NGRAM, SHARE = 2, 0.8
 THRESHOLD = 0.5  # threshold of a model's score (Section 2.3)
-_VALUES, _SEED = 128, 42  # values and seed of a MinHash
+_VALUES, _SEED = 128, 42  # number of values of a MinHash, and its seed
 _BLOCK = 1_024  # texts whose n-grams are in memory together
-_RECALL = 0.999  # share of pairs found, among pairs just at the threshold
+_RECALL = 0.999  # share of the pairs exactly at the threshold that is found
 
 
 class Like(NamedTuple):
@@ -92,7 +92,7 @@ class LikeTexts:
         for each, text in texts.items():
             self._exact[text].append(each)
             self._normalised[normalised(text)].append(each)
-        self._normalised.pop("", None)  # texts of only punctuation do not match each other
+        self._normalised.pop("", None)  # texts of only punctuation must not match each other
         self._distinct = list(self._normalised)
         if "n-gram" in by:
             from rensa import RMinHashLSH
@@ -161,13 +161,13 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
 
 
 def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
-    """Return the matches of a question: matches of its letters first, then matches that only a model finds."""
+    """Return the matches of a question: matches of its letters first, then the matches that only a model finds."""
     known = {like.id for like in likes}
     return [*likes, *(like for like in scored if like.id not in known)]
 
 
 class Tested(NamedTuple):
-    """The development and test questions that others are compared with, and the options of the comparison.
+    """The development and test questions for a comparison with other questions, and the options of the comparison.
 
     ``asked`` maps a split to the texts of its questions by id. ``options`` is for the manifest and the report.
     """

@@ -58,7 +58,7 @@ class Names(NamedTuple):
 
 
 def names_of(question: Sequence[str] | None, positive: Sequence[str] | None) -> Names:
-    """Return the user's names, or the usual names if the user gives no names."""
+    """Return the names that the user gives or, if there are none, the usual names."""
     return Names(question or (), positive or (), ()) if question or positive else Names()
 
 

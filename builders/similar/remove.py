@@ -25,7 +25,7 @@ from builders.store.rejudge import count_judged
 from builders.store.table3 import round_stat
 
 _BLOCK = 4_096
-# The configs with a train split that loses rows, and the column with the question's id.
+# Every config whose train split loses rows, and its column with the question's id.
 _BY_QUERY = {
     **{"queries": "_id", "qrels": "query-id", BEFORE: "query-id", "train": "query_id"},
     **{"crosslingual-queries": "zh_id", "crosslingual": "query_id"},
@@ -55,7 +55,7 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
     for split, members in duplicated.items():
         if (TOLD_APART[0], split) in release.splits():  # questions of earlier removals
             members.update(release.texts(TOLD_APART[0], split))
-    if args.list:  # written first, because --out may replace --release, and a second run would not find the pairs
+    if args.list:  # before the release, because --out may replace --release, and a second run would not find the pairs
         _write_list(args.list, train, tested, found)
     build = {"verb": "similar", "options": tested.options, "sources": sources}
     with draft_release(args.out, build, release) as draft:

@@ -40,7 +40,7 @@ class _Model(Struct):
 
 
 class _Recipe(Struct):
-    """The fields used of ``recipe.json``. Later versions of the project may write further fields."""
+    """The fields that are read from ``recipe.json``. Later versions of the project may write further fields."""
 
     model: _Model
     data: dict[str, Any] = {}
@@ -59,7 +59,7 @@ class _Converted(Struct):
 
 
 class _Training(Struct):
-    """The fields used of ``training.json``."""
+    """The fields that are read from ``training.json``."""
 
     about: _About | UnsetType = UNSET
     converted: _Converted | UnsetType = UNSET
@@ -72,7 +72,7 @@ class _Training(Struct):
 
 
 class _Settings(Struct):
-    """The fields used of the libraries' files."""
+    """The fields that are read from the libraries' files."""
 
     prompts: dict[str, str | None] = {}
     id2label: dict[str, str] = field(default_factory=lambda: {"0": "", "1": ""})  # transformers' default
@@ -98,15 +98,15 @@ class Checkpoint:
     """A checkpoint directory with the contents of its ``recipe.json`` and ``training.json``, and facts for its card.
 
     Attributes:
-        kind: dual, cross, mlm or encoder (written by `convert`, as a starting checkpoint).
+        kind: dual, cross, mlm or encoder. `convert` writes an encoder as a starting checkpoint.
         start: the starting checkpoint: a hub name, the name of a folder, ``scratch`` or ``words``.
         hub_start: name and recorded commit of a starting checkpoint on the hub. None for other starting checkpoints.
-        converted: the source of a model that `convert` wrote: its folder and SHA-256s. Empty for other models.
-        towers: number of encoders of a dual-encoder: 1, or 2 with a separate encoder of queries.
+        converted: folder and SHA-256s of the files from which `convert` wrote this checkpoint. Empty for a trained one.
+        towers: number of encoders of a dual-encoder: 1, or 2 if queries have a separate encoder.
         is_static: True for a static model, which has one vector per token and never truncates texts.
-        needs: the lowest version of sentence-transformers with the same results of a dual-encoder, and the reason.
-        prompts: the non-empty prompts by the library's names.
-        plain_length: tokens at which a plain ``encode()`` truncates texts. None if it equals the length of passages.
+        needs: the lowest version of sentence-transformers that reproduces a dual-encoder's results, and the reason.
+        prompts: the non-empty prompts, by their names in the library.
+        plain_length: tokens at which a plain ``encode()`` truncates texts. None if passages are truncated there too.
         outputs: number of outputs of a cross-encoder. ``config.json`` omits transformers' default of two.
         transformers: the lowest tested version of transformers that reads the tokenizer.
         reads_officially: True if the tokenizers produce the official code's inputs.
@@ -129,7 +129,7 @@ class Checkpoint:
     reads_officially: bool
 
     def files(self) -> tuple[list[str], list[str]]:
-        """Return (files to push, other files) as sorted paths in the directory, without the card, which push writes.
+        """Return (files to push, other files) as sorted relative paths. The card is omitted, because push writes it.
 
         Raises :class:`InputError` for a link, because its target may be outside the checkpoint.
         """
@@ -143,13 +143,13 @@ class Checkpoint:
 
 
 def files_sha256(folder: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
-    """Return the SHA-256 of the ``wanted`` files in ``folder``, by sorted relative path."""
+    """Return the SHA-256 of each ``wanted`` file in ``folder``, by sorted relative path."""
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: sha256_of(path) for name, path in found.items() if wanted(name)}
 
 
 def weights_sha256(folder: Path) -> str | None:
-    """Return the SHA-256 of a model's file of weights, or of the paths and SHA-256s of several files."""
+    """Return the SHA-256 of a model's weights. Several files have one hash over their paths and SHA-256s."""
     found = files_sha256(
         folder, lambda name: name.endswith((".safetensors", ".bin")) and not name.endswith("training_args.bin")
     )
@@ -171,8 +171,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def write_needs(folder: Path) -> None:
     """Write the required version of sentence-transformers into a dual-encoder's configuration.
 
-    The library checks this entry since 6.0.0 before it opens a model. So an older environment raises an error instead
-    of computing other numbers. A model without a transformer has no lengths and needs no entry.
+    From 6.0.0 on, the library checks this entry before it opens a model. It raises an error if its version is too low,
+    instead of computing other numbers. A model without a transformer has no lengths and needs no entry.
     """
     checkpoint, path = open_checkpoint(folder), folder / SETTINGS
     if checkpoint.kind == "dual" and (checkpoint.towers == 2 or (folder / "sentence_bert_config.json").is_file()):
@@ -205,7 +205,7 @@ def check_hashes(folder: Path) -> None:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Open a checkpoint directory. Raises :class:`InputError` for another directory, or missing or damaged files."""
+    """Open a checkpoint directory. Raises :class:`InputError` if it is none, or its files are missing or damaged."""
     recipe, training = _read(path, RECIPE, _Recipe), _read(path, TRAINING, _Training)
     check_hashes(path)
     weights = any(belongs(found.relative_to(path).as_posix()) for found in path.rglob("*.safetensors"))
@@ -249,7 +249,7 @@ def _settings(path: Path, name: str) -> _Settings:
 
 
 def _read(path: Path, name: str, kind: type[Struct]) -> dict[str, Any]:
-    """Return all of a checkpoint's JSON file, and check the types of the fields of ``kind``."""
+    """Return all fields of a checkpoint's JSON file. The fields of ``kind`` are checked for their types."""
     try:
         return read_object(path / name, kind)
     except (FileNotFoundError, NotADirectoryError):

@@ -38,7 +38,7 @@ from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
-LABELS = "abcdefghijklmnoprstuvwxyz"  # one per system, without q, whose superscript few fonts have
+LABELS = "abcdefghijklmnoprstuvwxyz"  # one per system; q is omitted, because few fonts have a superscript q
 MEASURES = tuple(PAPER.values())
 
 
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
-    """Return a run's values by query, with the columns of ``holes`` if one of the measures is among these columns."""
+    """Return a run's values by query. The columns of ``holes`` are added if ``measures`` names one of them."""
     retrieved = read_run(path)
     result, table = evaluate(retrieved, qrels)
     if {*measures} <= {*measured(table)}:
@@ -105,7 +105,7 @@ def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
 def compare(
     args: argparse.Namespace, names: Sequence[str], tables: Sequence[pa.Table], measures: Sequence[str]
 ) -> dict[str, Any]:
-    """Compare systems by their tables of :func:`baselines.measure.evaluate.evaluate`, all on the same queries.
+    """Compare systems by their tables from :func:`baselines.measure.evaluate.evaluate`, with the same queries.
 
     Holm's correction is over all pairs of systems under one measure. The difference of a pair is significant if the
     corrected p-value of ``--test`` is at most ``--alpha``. docs/compare.md describes the result. All figures are
@@ -162,7 +162,7 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
     queries, levels = len(values[ordered[0]]), {"alone": args.alpha, "corrected": args.alpha / len(rows)}
     for row in rows:
         row["told_apart"] = row[args.test]["corrected"] <= args.alpha
-        # Two systems that never differ have no deviation to estimate a detectable difference from.
+        # If two systems never differ, there is no deviation, so no detectable difference can be estimated.
         row["detectable"] = {
             name: detectable(row["deviation"], queries, alpha=alpha, power=args.power) if row["deviation"] else None
             for name, alpha in levels.items()

@@ -31,8 +31,8 @@ _LATEX = {
 def shown(result: dict[str, Any], form: str) -> str:
     """Format the comparison in percent and percentage points.
 
-    ``form`` is text, markdown or latex. LaTeX has only the table of systems. Names and queries are escaped, so that
-    they are never read as markup.
+    ``form`` is text, markdown or latex. LaTeX output has only the table of systems. Names and queries are escaped,
+    so that no program reads them as markup.
     """
     if form == "latex":
         return _latex(result)

@@ -63,7 +63,7 @@ def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, sha
 def _follow(
     query: str, texts: Mapping[str, str], grades: Mapping[str, int], length: int, share: float, found: Found
 ) -> None:
-    """Find the leaders of one query's passages. An earlier one of ``texts`` may lead a later one."""
+    """Find the leaders of one query's passages. A leader precedes its copies in ``texts``."""
     likes = LikeTexts(texts, _BY, length, share).find(list(texts.values()))
     leaders = found.leaders[query] = {}
     for each, like in zip(texts, likes, strict=True):
@@ -79,8 +79,8 @@ def _follow(
 def fair(rankings: Rankings, qrels: Qrels, found: Found, way: str) -> tuple[dict[str, list[str]], Qrels]:
     """Return the lists and the reference with every passage replaced by its leader.
 
-    The way ``removed`` removes later copies from a list, as if the collection had no copies. ``kept`` replaces a later
-    copy with a miss, so that lower passages stay at their ranks.
+    If ``way`` is ``removed``, later copies are removed from a list, as if the collection had no copies. If ``way`` is
+    ``kept``, a later copy becomes a miss, so that lower passages stay at their ranks.
     """
     lists = {query: _led(query, rankings[query], found, way) for query in qrels.positives if query in rankings}
     reference = Qrels(qrels.name)
@@ -107,9 +107,9 @@ def _led(query: str, ranking: Sequence[str], found: Found, way: str) -> list[str
 
 
 def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Measure one run with near-duplicates as one passage. Returns (figures, values by query).
+    """Measure one run, counting near-duplicates as one passage. Returns (figures, values by query).
 
-    The figures are ``repeated@10`` and ``repeated@50`` (mean share of the places with a later copy),
+    The figures are ``repeated@10`` and ``repeated@50`` (mean share of ranks that have a later copy),
     ``repeated_queries`` (share of queries with a later copy in the first 10), ``copies`` (unjudged near-duplicates of
     positives in the lists), ``contradicted`` (number of pairs), ``positives`` (number of distinct positives), and the
     measures under ``official`` and ``ir_measures``. The values by query are ``fair RR@10``, ``fair AP`` and so on.
@@ -137,7 +137,7 @@ def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str
 
 
 def pairs(run: Run, qrels: Qrels, found: Found) -> Iterator[dict[str, Any]]:
-    """Yield every follower with its leader, and every contradicted pair, for inspection.
+    """Yield every passage that has another leader, and every contradicted pair, for inspection.
 
     The keys are ``run``, ``query-id``, ``corpus-id``, ``like`` (id of the other passage) and ``labels`` (the grades of
     the two passages, None if unjudged).

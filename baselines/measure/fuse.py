@@ -40,7 +40,7 @@ from builders.core.typed import json_of
 from builders.store.reader import open_release
 from builders.store.runs import Hit, Run, read_run, write_run
 
-Scores = dict[str, dict[str, float]]  # by query, by passage
+Scores = dict[str, dict[str, float]]  # by query, then by passage
 
 
 class _Weights(msgspec.Struct):
@@ -149,7 +149,7 @@ def reciprocal_ranks(run: Run) -> Scores:
 
 
 def normalised(run: Run) -> Scores:
-    """Scale every query's scores to 0 ... 1. A repeated passage has its first, higher score."""
+    """Scale every query's scores to 0 ... 1. A repeated passage gets its first score, which is its highest."""
     found: Scores = {}
     for query, hits in run.hits.items():
         scores = dict(reversed(hits))
@@ -171,7 +171,7 @@ def fused(systems: Sequence[Scores], weights: Sequence[float], top_k: int) -> It
 
 
 def mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:
-    """Return every vector of ``runs`` weights, multiples of ``step`` that add up to 1, shape (mixtures, runs)."""
+    """Return every vector of ``runs`` weights that are multiples of ``step`` and sum to 1, shape (mixtures, runs)."""
     whole = round(1 / step)
     cuts = itertools.combinations(range(whole + runs - 1), runs - 1)
     found = [np.diff([-1, *each, whole + runs - 1]) - 1 for each in cuts]
@@ -188,8 +188,8 @@ def tune(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[flo
         if not good.any():
             continue
         columns = np.array([[system.get(query, {}).get(corpus, 0.0) for system in systems] for corpus in ids])
-        scores = (columns @ every.T).round(12)  # ignores differences in the last bits
-        # Best positive by falling score, then by id, because ids are sorted and argmax returns the first maximum.
+        scores = (columns @ every.T).round(12)  # rounded, so that differences in the last bits make no order
+        # The row of the best positive. Ids are sorted and argmax returns the first maximum, so the lowest id wins ties.
         best = np.where(good[:, None], scores, -1.0).argmax(0)
         value = scores[best, np.arange(len(every))]
         above = (scores > value).sum(0) + ((scores == value) & (np.arange(len(ids))[:, None] < best)).sum(0)

@@ -53,8 +53,8 @@ def condensed(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict
 def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any], ByQuery]:
     """Measure the holes of one run. Returns (means, values by query).
 
-    ``plain`` is the means of :func:`baselines.measure.evaluate.evaluate`. The returned means are ``Judged@10``,
-    ``Bpref``, and under each of ``condensed``, ``best`` and ``residual`` the measures ``official`` and ``ir_measures``.
+    ``plain`` has the means of :func:`baselines.measure.evaluate.evaluate`. The returned means have ``Judged@10``,
+    ``Bpref``, ``condensed``, ``best`` and ``residual``. Each of the last three has ``official`` and ``ir_measures``.
     The values by query are ``Judged@10``, ``Bpref``, condensed measures under ir-measures' names, and ``best RR@10``,
     ``best AP`` and so on.
     """
@@ -75,7 +75,7 @@ def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any
     means: dict[str, Any] = {name: mean(found[name]) for name in SHOWN}
     means["condensed"] = _means(lists, qrels, {name: found[each] for each, name in names.items()})
     means["best"] = _means(rankings, hopeful, best)
-    means["residual"] = {  # two libraries' sums differ by 1e-16
+    means["residual"] = {  # at least 0: sums of two libraries can differ by 1e-16
         kind: {name: max(0.0, value - plain[kind][name]) for name, value in values.items()}
         for kind, values in means["best"].items()
     }
@@ -101,8 +101,8 @@ def _reciprocal(rankings: Rankings, qrels: Qrels) -> list[float]:
 def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Collection[str]) -> dict[str, float]:
     """Return the highest value of each of ``IR_MEASURES`` under any labels of a ranking's unjudged passages.
 
-    For a given number of positives among the unjudged passages, a measure is highest if these are the upper passages.
-    So each number is one case, and the best value is the maximum over all cases. More positives are not always better,
+    If n unjudged passages are positives, a measure is highest when these are the n highest in the ranking. So each n
+    from 0 on is one case, and the best value is the maximum over all cases. More positives are not always better,
     because a positive at a low rank can lower AP or nDCG.
     """
     gains = np.array([positives.get(passage, 0) for passage in ranking], np.float64)

@@ -40,7 +40,7 @@ def reciprocal_rank(rank: int | None) -> float:
 def first_ranks(rankings: Rankings, qrels: Qrels) -> list[int | None]:
     """Return the rank (from 1) of the first positive passage of every reference query, in the reference's order.
 
-    A repeated passage takes a rank each time.
+    A repeated passage occupies a rank each time.
     """
     return [
         next((rank for rank, passage in enumerate(rankings.get(query, ()), 1) if passage in positives), None)

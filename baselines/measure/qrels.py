@@ -17,7 +17,7 @@ from builders.core.typed import json_lines, json_of
 from builders.store.layout import BEFORE, JOINED, REMOVED, SETS, TOLD_APART, Set, schema_of, set_of
 from builders.store.reader import Release, open_release
 
-QUERIES = (*TOLD_APART, REMOVED)  # configs with a part of main's questions
+QUERIES = (*TOLD_APART, REMOVED)  # each of these configs has a part of the questions of the set main
 _HIGHEST = 1_000_000  # ir-measures allocates memory for every grade up to the highest
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
 
@@ -26,9 +26,9 @@ Judged = dict[str, dict[str, int]]  # scores by query and passage
 
 @dataclass
 class Qrels:
-    """The reference: ``positives`` maps a query's id to its positive passages and their grades (>= 1).
+    """The reference judgments. ``positives`` maps a query's id to the grades (>= 1) of its positive passages.
 
-    Queries without a positive are excluded, because every measure is 0 on them. ``without`` counts these queries.
+    Queries without a positive are excluded, because every measure would be 0. ``without`` is their number.
     ``negatives`` has the judged passages with a score of 0 or less. Most benchmarks publish no negatives.
     """
 
@@ -71,7 +71,7 @@ def add_set(parser: argparse.ArgumentParser) -> None:
 
 
 def add_queries(parser: argparse.ArgumentParser) -> None:
-    """Add ``--queries``, for verbs that can read only a part of main's questions (Section 2.3)."""
+    """Add ``--queries``, for verbs that can be limited to a part of the questions of main (Section 2.3)."""
     parser.add_argument(
         "--queries",
         choices=QUERIES,
@@ -81,7 +81,7 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
 
 
 def expect_main(args: argparse.Namespace, option: str, value: str | None) -> str:
-    """Return the option's value or "". Raises :class:`InputError` if it is given with a set other than main."""
+    """Return the option's value or "". Raises :class:`InputError` for a value with a set other than main."""
     if value and args.set != "main":
         raise InputError(f"{option} {value} belongs to the set main; remove it or --set {args.set}")
     return value or ""
@@ -101,7 +101,7 @@ def reference_qrels(args: argparse.Namespace) -> Qrels:
 def release_qrels(release: Release, split: str, name: str = "main", queries: str = "", qrels: str = "") -> Qrels:
     """Read the judgments of one split of a release's set. Raises :class:`InputError` if the split has no positive.
 
-    ``queries`` and ``qrels`` replace the set's configs, as in :func:`read_judgments`.
+    ``queries`` and ``qrels`` are used instead of the set's configs, as in :func:`read_judgments`.
     """
     shown = f"{release.path} {split}" + f" of {name}" * (name != "main") + f" of {queries}" * bool(queries)
     shown += f" by {qrels}" * bool(qrels)
@@ -126,8 +126,8 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
 
     Args:
         release, configs, split: the release, the configs of the set, and the split.
-        queries: one of ``QUERIES`` to use instead of the set's queries. The removed training questions (Section 2.3)
-            are in no qrels, so their judgments are read from the positive passages of their rows.
+        queries: one of ``QUERIES`` to use instead of the set's queries. No qrels has the removed training questions
+            (Section 2.3), so their judgments are the positive passages in their own rows.
         qrels: a config to use instead of the set's qrels.
 
     Raises:
@@ -146,7 +146,7 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
 
 def _judgments(release: Release, configs: Set, split: str, qrels: str) -> Judged:
     every: Judged = {}
-    judged: dict[str, list[str]] = {}  # query of the qrels -> itself, or its translations
+    judged: dict[str, list[str]] = {}  # query id in the qrels -> ids of this query or of its translations
     if (configs.queries, split) in release.splits():
         rows = release.table(configs.queries, split).to_pylist()
         _expect_once(release, configs.queries, split, [row["_id"] for row in rows])
@@ -159,7 +159,7 @@ def _judgments(release: Release, configs: Set, split: str, qrels: str) -> Judged
     batches = release.batches(qrels, split)
     pairs = (pair for batch in batches for pair in zip(*(batch[name].to_pylist() for name in names), strict=True))
     for row, (query, corpus, score) in enumerate(pairs):
-        # The cross-lingual set lacks queries without a translation.
+        # A query without a translation is not in the cross-lingual set.
         for target in judged.get(query, []) if configs.translated else [query]:
             scores = every.setdefault(target, {})
             if corpus in scores:
@@ -183,7 +183,7 @@ def _expect_once(release: Release, config: str, split: str, ids: list[str]) -> N
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Read a qrels file, whose format is detected from its first line. Raises :class:`InputError` with the line.
+    """Read a qrels file. The format is detected from the first line. Errors are :class:`InputError` with the line.
 
     TREC: ``query-id 0 corpus-id score``. BEIR: a header line, then ``query-id corpus-id score``. Official: JSON lines
     ``{question_id, question, answer_paragraphs: [{paragraph_id, paragraph_text}]}`` or ``{"data": [...]}`` with a list
@@ -243,7 +243,7 @@ class _Paragraph(msgspec.Struct):
 
 
 class _Question(msgspec.Struct):
-    """The fields used of a row of the official train.json and dev.json."""
+    """The fields that are read from a row of the official train.json and dev.json."""
 
     question_id: str
     answer_paragraphs: list[_Paragraph]

@@ -72,9 +72,9 @@ def paired(
         level: confidence level of the interval, for example 0.95.
 
     Returns:
-        ``difference``: of the means; ``interval``: of the difference by Student's t, not corrected; ``deviation``:
-        standard deviation of the differences by query; ``wins``, ``ties``, ``losses``: numbers of queries on which the
-        first system is better, equal or worse; for each of ``TESTS`` ``p``: the two-sided p-value, not corrected.
+        ``difference`` of the means, and its ``interval`` by Student's t (not corrected). ``deviation``: standard
+        deviation of the differences by query. ``wins``, ``ties``, ``losses``: numbers of queries on which the first
+        system is better, equal or worse. Each of ``TESTS`` has ``p``, the two-sided p-value (not corrected).
     """
     differences = first - second
     p_value = randomisation(differences, resamples=resamples, seed=seed)
@@ -162,7 +162,7 @@ def _errors(queries: int, alpha: float, power: float) -> float:
     from scipy.stats import chi2, norm, t
 
     freedom = queries - 1
-    # A noncentral t is a normal variable over the root of a chi-squared variable, whose quantiles are used here.
+    # A noncentral t is a normal variable over the root of a chi-squared variable. This uses the latter's quantiles.
     # scipy's nct returns NaN far out in the tails.
     limits = t.isf(alpha / 2, freedom) * np.sqrt(chi2.ppf(_QUANTILES, freedom) / freedom)
 

@@ -51,8 +51,8 @@ _GROUP = 32
 class Engine(abc.ABC):
     """Find the best passages of every query, block by block.
 
-    The best passages so far are merged on the device, so that the device never waits for the CPU. The choice among
-    equal scores is undefined.
+    The best passages of each block are merged into the best passages so far. The choice among equal scores is
+    undefined.
     """
 
     def __init__(self, queries: int, count: int, device: str) -> None:
@@ -61,14 +61,14 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, block: Halves) -> Any:
-        """Convert a 16-bit block for ``add``. Another thread calls this while the engine searches a block."""
+        """Convert a 16-bit block for ``add``. Another thread calls this while the engine searches an earlier block."""
 
     @abc.abstractmethod
     def add(self, start: int, block: Any) -> None:
         """Search a prepared block, whose first passage is row ``start``."""
 
     def best(self) -> tuple[Floats, Rows]:
-        """Return (scores, rows) so far, best first, shape (queries, count). Missing passages have -inf and -1."""
+        """Return (scores, rows) so far, best first, shape (queries, count). A missing passage has -inf and -1."""
         return self._scores.cpu().numpy(), self._rows.cpu().numpy()
 
     def _merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
@@ -79,7 +79,7 @@ class Engine(abc.ABC):
 
 
 class FaissEngine(Engine):
-    """FAISS's exhaustive search in 32 bits on a CPU, or on a GPU with FAISS's GPU build (group ``gpu``)."""
+    """FAISS's exhaustive search in 32 bits. A GPU needs FAISS's GPU build (dependency group ``gpu``)."""
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
         import faiss
@@ -109,8 +109,8 @@ class FaissEngine(Engine):
 class TorchEngine(Engine):
     """Matrix products and top-k by PyTorch, in 32 bits.
 
-    A GPU multiplies the 16-bit numbers and adds the products in 32 bits, fifteen times as fast as products of 32-bit
-    numbers. The product of two 16-bit numbers fits into 32 bits, so only the sums are rounded.
+    A GPU multiplies 16-bit numbers and adds the products in 32 bits. This is fifteen times as fast as to multiply
+    32-bit numbers. The product of two 16-bit numbers fits into 32 bits, so only the sums are rounded.
     """
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
@@ -154,8 +154,8 @@ def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 def candidates(vectors: Index, engines: Sequence[Engine], count: int) -> tuple[Floats, Rows]:
     """Return (scores, rows) of the ``count`` best rows of each query by the engines' scores, best first.
 
-    The shape is (queries, count), with fewer columns if the index has fewer passages. Each engine has a thread and gets
-    every n-th block for n engines. Threads suffice because devices and libraries do the work outside Python.
+    The shape is (queries, count), with fewer columns if the index has fewer passages. Each of the n engines has a
+    thread and gets every n-th block. Threads suffice, because devices and libraries do the work outside Python.
     """
     stopped = threading.Event()
 
@@ -193,7 +193,7 @@ def exact_scores(queries: Halves, vectors: Index, rows: Rows) -> Floats:
 
 
 def pair_scores(left: Halves, right: Halves) -> Floats:
-    """Return the exact score of each pair of embeddings, shape (pairs,). Each step fits into a CPU's cache."""
+    """Return the exact score of each pair of embeddings, shape (pairs,). A CPU's cache can hold one step."""
     sums, step = np.empty(len(left), np.float64), max(1, (1 << 17) // left.shape[1])
     for low in range(0, len(left), step):
         some = slice(low, low + step)
@@ -207,8 +207,8 @@ def search(
 ) -> Iterator[tuple[Rows, Floats]]:
     """Yield (rows, scores) of the best passages of each query, unsorted. The result is exact for engines of 32 bits.
 
-    Each query has ``top_k`` passages (fewer in a small collection), and all that tie with the last, because their ids
-    decide later.
+    Each query has ``top_k`` passages (fewer in a small collection). Passages that tie with the last one may follow,
+    because the caller breaks ties by id.
 
     Args:
         engines: new engines for these queries and ``count``. They cannot be used again.
@@ -220,7 +220,7 @@ def search(
     k = min(top_k, scores.shape[1])
     last = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
     wide = widened(queries)
-    # Twice the bound on the error of a 32-bit sum of products, for safety.
+    # The error bound of a 32-bit sum of products, doubled for safety.
     slack = vectors.dim * 2.0**-22 * np.sqrt(np.einsum("ij,ij->i", wide, wide)) * vectors.longest
     open_ = np.flatnonzero((loose[:, -1] + slack >= last) & (rows.shape[1] != vectors.rows))
     settled = _second_pass(vectors, queries[open_], (last - slack)[open_], top_k, ranks) if len(open_) else []
@@ -236,7 +236,7 @@ def search(
 def _second_pass(
     vectors: Index, queries: Halves, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
 ) -> list[tuple[Rows, Floats]]:
-    """Return each query's ``top_k`` best (by score, then id) of all passages with a 32-bit score >= its limit."""
+    """Return each query's ``top_k`` best passages (by score, then id) whose 32-bit score reaches the query's limit."""
     best = [(np.array([], np.int64), np.array([], np.float32))] * len(queries)
     wide, order = widened(queries), ranks()
     for start, block in vectors.blocks(BLOCK):
@@ -259,9 +259,9 @@ def _second_pass(
 def nearest(
     vectors: Index, queries: Halves, passages: Passages, devices: Sequence[str], top_k: int, engine: str = ""
 ) -> Iterator[tuple[Rows, Floats]]:
-    """Yield exact (rows, scores) of the ``top_k`` best of each query by inner product, and of all ties with the last.
+    """Yield (rows, exact scores) of each query's best passages by inner product: ``top_k``, and ties with the last.
 
-    ``vectors`` are the embeddings of ``passages``, or some of them (``chosen``). ``queries`` has the shape (queries,
+    ``vectors`` has the embeddings of all ``passages`` or of ``chosen`` rows. ``queries`` has the shape (queries,
     dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default: FAISS on a CPU
     if it is installed, else torch).
     """
@@ -278,12 +278,12 @@ def nearest(
 
 
 def encoding_model(name: str, vectors: Index, device: str, dtype: str, revision: str = "") -> SentenceTransformer:
-    """Open a dual-encoder for queries on a device, in the precision ``--dtype``.
+    """Open a dual-encoder on a device to encode queries, in the precision that ``--dtype`` selects.
 
-    Raises :class:`InputError` if another model encoded the passages ``vectors``.
+    Raises :class:`InputError` if another model encoded the passages in ``vectors``.
     """
     wanted, precision = vectors.manifest["model"], dtype_of(dtype, device)
-    # The same lengths and prompts as for the passages.
+    # Use the lengths and prompts that the passages were encoded with.
     given = {"max_length": wanted.get("max_length"), **(wanted.get("settings") or {})}
     model = open_encoder(ModelSettings(name, revision=revision, **given))
     expect_model(vectors, name, fingerprint(model), precision)
@@ -292,7 +292,7 @@ def encoding_model(name: str, vectors: Index, device: str, dtype: str, revision:
 
 
 def expect_model(vectors: Index, path: Path | str, queries_by: str, precision: str) -> None:
-    """Refuse queries whose model differs from the passages' model by fingerprint. Warn if the precision differs."""
+    """Raise :class:`InputError` if another model (by fingerprint) encoded the passages. Warn if precisions differ."""
     wanted = vectors.manifest["model"]
     if queries_by != wanted["fingerprint"]:
         raise InputError(
@@ -303,7 +303,7 @@ def expect_model(vectors: Index, path: Path | str, queries_by: str, precision: s
 
 
 class Dense(Retriever):
-    """A dual-encoder. Its index is a directory of embeddings as `encode` writes and `search` reads it."""
+    """A dual-encoder. Its index is a directory of embeddings, the format that `encode` writes and `search` reads."""
 
     kind, side = "dense", Encoder
 
@@ -324,7 +324,7 @@ class Dense(Retriever):
 
 
 class Static(Dense):
-    """Static embeddings. They need no padding and little work, so batches and files are large on a CPU, too."""
+    """Static embeddings. They need no padding and little computation, so batches and chunks are large even on a CPU."""
 
     kind = "static"
 
@@ -338,10 +338,10 @@ class Static(Dense):
 
 
 def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, dims: int) -> torch.Tensor:
-    """Call the first of a model's methods ``names``, or the model, on ``size`` inputs at a time; return rows in fp32.
+    """Call a model's first method of ``names``, or the model itself, on ``size`` inputs at a time. Returns fp32 rows.
 
-    Raises TypeError for an object that cannot be called, :class:`InputError` unless each call returns an array of
-    ``dims`` dimensions with a row of finite numbers for each input.
+    Raises TypeError for an object that cannot be called. Raises :class:`InputError` unless each call returns an array
+    of ``dims`` dimensions with a row of finite numbers for each input.
     """
     name = getattr(model, "__name__", type(model).__name__)
     call = next(filter(callable, [*(getattr(model, each, None) for each in names), model]), None)
@@ -362,7 +362,7 @@ def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, d
 class Own(Dense):
     """An encoder that is a Python object.
 
-    A SentenceTransformer runs in this project's batches, so its scores equal those of the same model from a folder.
+    A SentenceTransformer runs in this project's batches, so its scores equal those of a model opened from a folder.
     """
 
     model: Any
@@ -373,7 +373,7 @@ class Own(Dense):
     def about(self) -> dict[str, Any]:
         if isinstance(self.model, SentenceTransformer):
             return super().about
-        # An API repeats a vector only roughly. So the fingerprint is the dimension in which two texts differ most.
+        # An API's vectors vary slightly between calls. So the fingerprint is the dimension where two texts differ most.
         query, passage = (self._vectors(task, [SENTENCE, "水"]).astype(np.float32) for task in ("query", "document"))
         if query.shape != passage.shape:
             raise InputError(f"queries have {query.shape[1]} dimensions, but passages have {passage.shape[1]}")

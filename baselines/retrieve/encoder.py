@@ -42,11 +42,11 @@ class Prefetcher:
     """Tokenise batches of texts, or of (query, passage) pairs, while the model computes earlier batches.
 
     Args:
-        model: the SentenceTransformer or CrossEncoder whose ``preprocess`` is called. Processes get it without weights.
+        model: the SentenceTransformer or CrossEncoder whose ``preprocess`` is called. Processes get no weights.
         given: further arguments of ``preprocess``: the prompt and the task.
         processes: number of processes for calls with at least :data:`MANY` texts. Other calls use a thread. The
             processes are started once and end with this object.
-        pin: pin the tensors' memory, so that a GPU copies it while it computes.
+        pin: pin the tensors' memory, so that a GPU can compute while it copies them.
     """
 
     def __init__(self, model: Any, given: dict[str, Any], processes: int = 0, *, pin: bool = False) -> None:
@@ -84,9 +84,9 @@ class Prefetcher:
 def preprocess(model: Any, texts: Sequence[Any], **given: Any) -> dict[str, Any]:
     """Tokenise texts as ``model.preprocess(texts, **given)`` of sentence-transformers does, but faster.
 
-    transformers visits every number in Python before it makes a tensor, which takes a third of the time. So it returns
-    lists (by the library's ``processing_kwargs``), and NumPy makes the tensors. Late-interaction models, and
-    cross-encoders that are language models, get the library's tensors, because their ``preprocess`` modifies tensors.
+    To make a tensor, transformers visits every number in Python, which takes a third of the time. So transformers
+    returns lists (by ``processing_kwargs``), and NumPy makes the tensors. Late-interaction models, and language models
+    used as cross-encoders, get the library's tensors, because their ``preprocess`` modifies tensors.
     """
     if isinstance(model, MultiVectorEncoder) or any(isinstance(module, LogitScore) for module in model):
         found: dict[str, Any] = model.preprocess(list(texts), **given)
@@ -100,7 +100,7 @@ def _is_rows(value: Any) -> bool:
 
 
 def without_weights(model: torch.nn.Module) -> Any:
-    """Return a copy of a model with its tokenizer and settings, and with meta tensors in place of the weights."""
+    """Copy a model with its tokenizer and settings. Meta tensors replace the weights."""
     weights = chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor.detach().to("meta") for tensor in weights})
 
@@ -115,19 +115,19 @@ def _start(model: Any, given: dict[str, Any]) -> None:
 
 
 def _arrays(texts: list[Any]) -> dict[str, Any]:
-    """Return arrays from ``preprocess``, because a tensor's shared memory would end with its process."""
+    """Call ``preprocess`` and return arrays, because the shared memory of tensors would end with this process."""
     found = preprocess(texts=texts, **_own)
     return {name: each.numpy() if torch.is_tensor(each) else each for name, each in found.items()}
 
 
 class Side:
-    """A model that computes batches of texts: an encoder of queries or passages, or a cross-encoder.
+    """A model that runs on batches of texts: an encoder of queries or passages, or a cross-encoder.
 
     Args:
         model: a model of sentence-transformers on its device.
         task: query or document. Empty for a cross-encoder.
         tokens: tokens per batch, padding included. None: the device's default.
-        tokenizers: processes that tokenise many texts. 0: a thread.
+        tokenizers: number of processes that tokenise many texts. 0: use a thread.
     """
 
     problem = "the model's embeddings have numbers that are too large for 16 bits"
@@ -137,13 +137,13 @@ class Side:
         self._tokens = tokens or batch_tokens(self.device.type)
         given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
         self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
-        # The length of a text that exceeds the limit. This call also sets up the tokenizer, which is unsafe in threads.
+        # The model's limit in tokens. This call also sets up the tokenizer, which would be unsafe in several threads.
         self._longest = int(self._prefetcher.tokens([_LONG if task else ("的", _LONG)])["input_ids"].shape[-1])
 
     def batches(
         self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
-        """Yield (indices of the batch's texts, ``compute`` of the batch's tokens) for every batch."""
+        """For every batch, yield (indices of its texts, result of ``compute`` for its tokens)."""
         places = list(batches(np.array([_size(text) for text in texts], np.int64), self._longest, self._tokens))
         tokenised = self._prefetcher(([texts[number] for number in batch] for batch in places), len(texts))
         with torch.inference_mode():
@@ -155,7 +155,7 @@ class Side:
                 yield batch, compute(moved)
 
     def computed(self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
-        """Return ``compute`` of all texts in the texts' order. All batches are queued before the device is awaited.
+        """Return the results of ``compute``, in the texts' order. All batches are queued before the device is awaited.
 
         Raises :class:`InputError` if a number is not finite.
         """
@@ -171,7 +171,7 @@ class Side:
         return found
 
     def expect_finite(self, *found: npt.NDArray[Any]) -> None:
-        """Refuse numbers that are not finite, because they exceed the range of the model's precision or of 16 bits."""
+        """Raise :class:`InputError` for a number that is not finite: it exceeds the model's precision or 16 bits."""
         if not all(np.isfinite(array).all() for array in found):
             raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
 
@@ -182,8 +182,8 @@ class Encoder(Side):
     def encode(self, texts: Sequence[str]) -> Halves:
         """Return embeddings of shape (texts, dimensions), in the texts' order.
 
-        They have unit length if the model compares by cosine. Raises :class:`InputError` if a number is too large for
-        16 bits.
+        Embeddings have unit length if the model's similarity is cosine. Raises :class:`InputError` if a number is too
+        large for 16 bits.
         """
         return self.computed(texts, self._embed)
 
@@ -198,9 +198,9 @@ class Encoder(Side):
 
 
 class CrossScorer(Side):
-    """Score (query, passage) pairs by a cross-encoder's logits. Unlike sigmoids, logits do not tie at 1.
+    """Score (query, passage) pairs by a cross-encoder's logits. Sigmoids of high logits would tie at 1.
 
-    The score of a model with two outputs is their difference, which ranks like the probability of the second output.
+    A model with two outputs is scored by their difference, which ranks like the probability of the second output.
     """
 
     problem = "the cross-encoder returns scores that are not finite"
@@ -219,12 +219,12 @@ class CrossScorer(Side):
 
 
 def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the indices of each batch's texts: texts of similar sizes (bytes of UTF-8), the longest first.
+    """Yield the indices of each batch's texts, which have similar ``sizes`` (bytes of UTF-8). The longest come first.
 
-    A batch has at most ``tokens`` tokens, padding included, estimated from bytes. The same sizes give the same batches.
+    A batch has at most ``tokens`` tokens, padding included, estimated from bytes. Equal sizes give equal batches.
     """
     order = np.argsort(-sizes, kind="stable")
-    # A token has three bytes: a Chinese character in UTF-8, and about an English WordPiece.
+    # The estimate is three bytes per token. A Chinese character has three bytes, an English WordPiece about three.
     expected = np.minimum(sizes[order] // 3 + 2, longest)
     start = 0
     while start < len(order):

@@ -43,7 +43,7 @@ from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit
 
-# A chunk takes 200 MB at 768 dimensions, or a few minutes on a CPU. An interruption loses at most one chunk per device.
+# Rows per chunk: 200 MB at 768 dimensions, or a few minutes on a CPU. An interruption loses up to a chunk per device.
 ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
 NAME, MANIFEST = "dureader_retrieval embeddings", "manifest.json"
 _REMEDY = "encode it again"
@@ -53,7 +53,7 @@ Scores = npt.NDArray[np.float64]
 
 
 class File(FileEntry, frozen=True):
-    """A file of an index. ``longest`` is the largest norm of 16-bit vectors, rounded up, and 0 for other arrays."""
+    """A file of an index. ``longest`` is the largest norm of its 16-bit vectors, rounded up, or 0 for other arrays."""
 
     longest: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
@@ -80,7 +80,7 @@ class _Manifest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Index:
-    """An open index. ``chosen`` limits it to some rows (ascending), which are then numbered from 0."""
+    """An open index. ``chosen`` selects rows (ascending). The selected rows are numbered from 0."""
 
     path: Path
     manifest: dict[str, Any]
@@ -89,7 +89,7 @@ class Index:
 
     @classmethod
     def read(cls, path: Path) -> Index:
-        """Read the manifest of a directory. Raises :class:`InputError` if it is missing or damaged."""
+        """Read the manifest of a directory. Raises :class:`InputError` if the manifest is missing or damaged."""
         try:
             files = read_json(path / MANIFEST, _Manifest, _REMEDY).shards
         except (FileNotFoundError, NotADirectoryError):
@@ -130,7 +130,7 @@ class Index:
         return str(self.manifest["model"].get("computed_in", "unknown"))
 
     def arrays(self, chunk: str, *names: str) -> list[npt.NDArray[Any]]:
-        """Return memory-mapped arrays of a chunk, copy-on-write because PyTorch expects writable arrays."""
+        """Memory-map arrays of a chunk. They are copy-on-write, because PyTorch expects writable arrays."""
         return [np.asarray(_mapped(self.path / f"{chunk}{name}.npy")) for name in names]
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
@@ -154,7 +154,7 @@ class Index:
             start += len(whole)
 
     def all(self) -> Halves:
-        """Load all embeddings into memory, for queries."""
+        """Load all embeddings into memory. Use this only for queries."""
         return np.concatenate([np.asarray(block) for _, block in self.blocks()])
 
     def fault(self) -> str:
@@ -169,7 +169,7 @@ class Index:
         return next((f"{file.path} {fault}" for file, fault in zip(self.files, bar, strict=True) if fault), "")
 
     def check(self, of: str, release: Release, config: str, split: str) -> None:
-        """Raise :class:`InputError` unless the index has the passages or queries (``of``) of this split."""
+        """Raise :class:`InputError` if the index was not made from this split. ``of`` is passages or queries."""
         have = [self.manifest[key] for key in ("of", "config", "split")]
         if have != [of, config, split]:
             raise InputError(
@@ -185,7 +185,7 @@ class Index:
 
 
 def chunk_name(of: str, number: int, chunks: int) -> str:
-    """Return the file name of a chunk. ``of`` is passages or queries, and ``chunks`` the number of chunks."""
+    """Return the file name of a chunk. ``of`` is passages or queries. ``chunks`` is the number of chunks."""
     return f"{of}-{number:05d}-of-{chunks:05d}"
 
 
@@ -195,7 +195,7 @@ def _mapped(path: Path) -> npt.NDArray[Any]:
 
 
 def _wrong_array(path: Path, file: File) -> str:
-    """Describe how an array differs from its entry, or that its numbers are not finite. Empty if it is right."""
+    """Describe how an array differs from its entry, or return "". A number that is not finite is a difference."""
     try:
         found = _mapped(path)
     except Exception as error:  # NumPy raises many types for damaged files
@@ -225,14 +225,14 @@ def open_vectors(path: Path) -> Index:
 
 @dataclass(frozen=True)
 class Retriever(abc.ABC):
-    """Find the best passages of queries. Each kind of model is a subclass.
+    """Find the best passages of queries. Each kind of model has a subclass.
 
-    The revision of the settings is the commit of a model on the hub, else empty.
+    ``settings.revision`` is the commit of a model on the hub. It is empty for a model in a folder.
     """
 
     settings: ModelSettings
     work: Work
-    kind: ClassVar[str]  # includes the version of the arrays
+    kind: ClassVar[str]  # includes the version of the arrays' format
     side: ClassVar[type[Side]]
 
     @abc.abstractmethod
@@ -247,9 +247,9 @@ class Retriever(abc.ABC):
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
-        """Yield (rows, scores) of each query's best passages in any order: ``top_k``, and all ties with the last.
+        """Yield (rows, scores) of each query's best passages, unsorted: ``top_k``, and passages that tie with the last.
 
-        A query may have no passages. Scores are later rounded to 32 bits.
+        A query may have no passages. The caller rounds scores to 32 bits.
         """
 
     def size(self, model: Any) -> dict[str, Any]:
@@ -258,7 +258,7 @@ class Retriever(abc.ABC):
 
     @functools.cached_property
     def about(self) -> dict[str, Any]:
-        """Everything that affects the results as JSON values: the model's name, fingerprint, precision, settings."""
+        """Everything that affects the results, as JSON values: the model's name, fingerprint, precision, settings."""
         model = self.open_model()
         about = {**described(self.settings, model, self.work.dtype), "similarity": model.similarity_fn_name}
         return {**about, **self.size(model), "used": settings_in_use(model)}
@@ -281,7 +281,7 @@ class Retriever(abc.ABC):
     def index(
         self, release: Release, config: str, out: Path, split: str = "corpus", chunk_rows: int | None = None
     ) -> Index:
-        """Build the index of a split in the directory ``out``: passages of the split ``corpus``, queries of others.
+        """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, others have queries.
 
         An existing index from the same release, model and settings is reused. An interrupted build resumes. Raises
         :class:`InputError` if ``out`` has other files.
@@ -332,7 +332,7 @@ class Retriever(abc.ABC):
     def search(
         self, release: Release, config: str, index: Index, queries: Sequence[str], top_k: int
     ) -> Iterator[list[Hit]]:
-        """Yield the ``top_k`` best passages of each query, in the queries' order: scores falling, ties by corpus id.
+        """Yield each query's ``top_k`` best passages, by falling score, then by corpus id. Queries keep their order.
 
         ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``queries`` are texts without a prompt.
         """
@@ -342,7 +342,7 @@ class Retriever(abc.ABC):
     def hits(
         self, release: Release, config: str, folder: Path, queries: Sequence[tuple[str, str]], top_k: int
     ) -> Iterator[tuple[str, list[Hit]]]:
-        """Build or reuse the index in ``folder``. Returns (query id, best passages) for each (query id, text)."""
+        """Return (query id, best passages) for each (query id, text). The index in ``folder`` is built or reused."""
         texts = [text for _, text in queries]
         found = self.search(release, config, self.index(release, config, folder), texts, top_k)
         bar = progress(found, total=len(queries), unit="query", label="search")
@@ -359,7 +359,7 @@ RETRIEVERS = {
 
 
 def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
-    """Return the retriever of a model. An empty ``kind`` is detected from the files. Raises :class:`InputError`."""
+    """Return the retriever of a model. If ``kind`` is empty, the files determine it. Raises :class:`InputError`."""
     kind = kind or kind_of_model(settings)
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
@@ -414,10 +414,10 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
 
 
 def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
-    """Return the result of a task from the file ``note`` of an interrupted job, or run the task and write its result.
+    """Return a task's result. An interrupted job may have saved it in the file ``note``. Otherwise the task is run.
 
     ``note`` is a JSON file with a result of type ``kind``. It is written after all other files of the task.
-    ``is_right`` is False for a result of another task, or if files of the task are missing or damaged.
+    ``is_right`` returns False for a result of another task, or if files of the task are missing or damaged.
     """
     with contextlib.suppress(FileNotFoundError, InputError):
         found = read_json(note, kind)
@@ -429,7 +429,7 @@ def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callab
 
 
 class Best:
-    """The best passages of each query over several parts: ``top_k``, and all within ``slack`` of the last score."""
+    """The best passages of each query, added in parts: ``top_k``, and all within ``slack`` of the last one's score."""
 
     def __init__(self, queries: int, top_k: int, slack: npt.NDArray[Any] | None = None) -> None:
         self._top_k, self._slack = top_k, np.zeros(queries) if slack is None else slack
@@ -448,9 +448,9 @@ class Best:
 
 
 def named(found: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
-    """Yield the ``top_k`` best of each query's (rows, scores) as hits: scores falling, ties by corpus id."""
+    """Convert each query's (rows, scores) to its ``top_k`` best hits, by falling score, then by corpus id."""
     for rows, scores in found:
-        # The shortest digits that identify a 32-bit number.
+        # Use the shortest digits that identify a 32-bit number.
         digits = (float(str(score)) for score in scores.astype(np.float32))
         hits = zip(passages.ids(rows.tolist()), digits, strict=True)
         yield sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]

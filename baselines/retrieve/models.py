@@ -41,7 +41,7 @@ from builders.core.typed import read_json, typed
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 _STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
-# Kinds by the `model_type` that sentence-transformers and PyLate save.
+# The kind of model for each `model_type` that sentence-transformers and PyLate save.
 _BY_TYPE = {
     "SentenceTransformer": "dense",
     "SparseEncoder": "sparse",
@@ -52,7 +52,7 @@ _BY_TYPE = {
 
 
 class _Config(Struct):
-    """The fields used of :data:`SETTINGS` and ``config.json``."""
+    """The fields that are read from :data:`SETTINGS` and ``config.json``."""
 
     model_type: str | None = None
     architectures: list[str] | None = None
@@ -65,7 +65,7 @@ class _Module(Struct):
 
 
 def kind_of_model(settings: ModelSettings) -> str:
-    """Detect dense, static, sparse, multi-vector or cross from a model's files. A plain encoder is dense."""
+    """Return a model's kind by its files: dense, static, sparse, multi-vector or cross. A plain encoder is dense."""
     kind = _BY_TYPE.get(_config(settings, SETTINGS).model_type or "", "dense")
     modules = model_file(settings, "modules.json")
     first = read_json(modules, list[_Module])[:1] if kind == "dense" and modules else []
@@ -79,7 +79,7 @@ def kind_of_reranker(settings: ModelSettings) -> str:
 
 
 def model_file(settings: ModelSettings, name: str) -> Path | None:
-    """Return the path of a model's file, from its folder, the hub or the libraries' cache. None if it is missing."""
+    """Return the path of one file of a model, fetched if the model is on the hub. None if the model lacks the file."""
     commit = commit_of(settings.name, settings.revision) or None
     with opening(f"{settings.name}: {name} cannot be read"):
         found = load_file_path(settings.name, name, revision=commit)
@@ -95,14 +95,14 @@ def _config(settings: ModelSettings, name: str) -> _Config:
 def opening(
     failed: str, may_lack: Callable[[PreTrainedModel, str], bool] = lambda *_: True, name: str = ""
 ) -> Iterator[None]:
-    """Convert every error of the libraries inside the block to one :class:`InputError`.
+    """Convert any error that a library raises inside the block to an :class:`InputError`.
 
-    A weight that the files lack is an error too, because the libraries only log it and use random numbers.
+    A weight that the files lack is an error too. The libraries would only log it and use random numbers.
 
     Args:
-        failed: the beginning of the message: ``DIR: cannot be opened as a CrossEncoder``.
-        may_lack: called with a model and the name of a missing weight. True if the weight is not needed.
-        name: the model. If it is a checkpoint of this project, its files are verified against their hashes.
+        failed: the beginning of the error message, for example ``DIR: cannot be opened as a CrossEncoder``.
+        may_lack: a function of a model and the name of a missing weight. Returns True if the weight is not needed.
+        name: the model's name. If the model is a checkpoint of this project, its files are checked by their hashes.
     """
     if name:
         check_hashes(Path(name))
@@ -122,7 +122,7 @@ def opening(
     except (InputError, MemoryError):
         raise
     except BaseException as error:  # the libraries raise many types of errors for foreign files
-        # Rust libraries, for example tokenizers, raise an error that is not a subclass of Exception.
+        # A panic in a Rust library, for example tokenizers, is not a subclass of Exception.
         if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
         said, kind = " ".join(str(error).split())[:300], type(error).__name__
@@ -136,12 +136,12 @@ def opening(
 
 
 def unused_pooler(model: PreTrainedModel, key: str) -> bool:
-    """True for an encoder's pooler: dual-encoders do not use it."""
+    """True for a weight of an encoder's pooler, which dual-encoders do not use."""
     return "pooler" in key.split(".") and not hasattr(model, model.base_model_prefix)
 
 
 def new_head(model: PreTrainedModel, key: str) -> bool:
-    """True for an :func:`unused_pooler`, and for weights of a head that the starting checkpoint's class lacks."""
+    """True for a weight of an :func:`unused_pooler`, or of a head that the starting checkpoint's class lacks."""
     if unused_pooler(model, key):
         return True
     named = type(model).__name__ in classes(model.config)
@@ -161,7 +161,7 @@ def check_tokenizers(model: Any, name: str) -> None:
     for module in model.modules():
         if isinstance(module, Transformer):
             check_tokenizer(module.tokenizer, module.auto_model.get_input_embeddings().weight, name)
-        elif isinstance(module, StaticEmbedding):  # its tokenizer is of the Rust library
+        elif isinstance(module, StaticEmbedding):  # its tokenizer is an object of the Rust library
             wrapped = PreTrainedTokenizerFast(tokenizer_object=module.tokenizer)  # type: ignore[no-untyped-call]
             check_tokenizer(wrapped, module.embedding.weight, name)
         elif isinstance(module, SparseStaticEmbedding):
@@ -171,8 +171,8 @@ def check_tokenizers(model: Any, name: str) -> None:
 def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
     """Raise :class:`InputError` if a tokenizer belongs to another model or is empty.
 
-    transformers returns an empty tokenizer for a folder without the tokenizer's files. Added tokens may lack an
-    embedding, because only texts that contain such a token need it.
+    transformers returns an empty tokenizer for a folder without the tokenizer's files. An added token may lack an
+    embedding, because the embedding is needed only for texts that contain this token.
 
     ``embeddings`` has one row per token.
     """
@@ -185,7 +185,7 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
             "expected the tokenizer of this model",
             path=name,
         )
-    # All unknown words are one token, so a tokenizer that reads Chinese returns different tokens.
+    # Every unknown word becomes the same token. A tokenizer that reads Chinese returns at least two different tokens.
     if len({token.strip("▁Ġ ") for token in tokenizer.tokenize(SENTENCE)} - {""}) < 2:
         raise InputError(
             "its tokenizer returns only special or unknown tokens of a Chinese sentence; are its files "
@@ -197,8 +197,8 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
 def check_reading(model: Any, settings: ModelSettings) -> None:
     """Raise :class:`InputError` if a sentence-transformers model on the CPU does not return finite numbers for texts.
 
-    The libraries use many settings of a model's files only when they read a text. Quantised models and models with
-    remote code are not tried, because they may need a GPU.
+    The libraries apply many settings of a model's files only when they read a text. Quantised models and models with
+    remote code are not checked, because they may need a GPU.
     """
     quantised = any(getattr(getattr(each, "auto_model", None), "is_quantized", False) for each in model.modules())
     if settings.trust_remote_code or quantised:
@@ -224,10 +224,10 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
 
 
 def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
-    """Raise :class:`InputError` if a length is too short for a text, or longer than the model's positions.
+    """Raise :class:`InputError` if a length is too short for a text, or exceeds the number of the model's positions.
 
-    The length includes special tokens. ``given`` is the source of the length, for the error. An input has one text, or
-    two ``texts`` for a cross-encoder.
+    ``length`` includes special tokens. ``given`` names the source of the length in the error. ``texts`` is the number
+    of texts in an input: 1, or 2 for a cross-encoder.
     """
     special = tokenizer.num_special_tokens_to_add(texts == 2)
     if length < special + texts:
@@ -237,7 +237,7 @@ def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: 
 
 
 def positions(model: torch.nn.Module) -> int | None:
-    """Return the largest number of tokens that a model can read, or None if its positions are relative or computed."""
+    """Return the largest number of tokens that a model can read. None if its positions are relative or computed."""
     found = [
         module.num_embeddings
         - (0 if module.padding_idx is None else module.padding_idx + 1)  # RoBERTa's first position is padding_idx + 1
@@ -276,7 +276,7 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
 
 def finished(model: Any, settings: ModelSettings) -> Any:
     """Apply the similarity and the length of ``settings`` to an encoder, and check that it reads texts."""
-    # Encoders normalise embeddings for cosine, so the inner product of these embeddings is their cosine.
+    # With "cosine", Encoder scales embeddings to unit length, so the inner product of two embeddings is their cosine.
     if settings.normalize:
         model.similarity_fn_name = "cosine"
     elif settings.normalize is False or settings.similarity is not None:
@@ -291,8 +291,8 @@ def finished(model: Any, settings: ModelSettings) -> Any:
 def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> CrossEncoder:
     """Open a cross-encoder with one output, or with two outputs (no, yes). Raises :class:`InputError`.
 
-    ``settings.max_length`` limits the tokens of query and passage together. ``settings.query_prompt`` is put before
-    every query.
+    ``settings.max_length`` is the largest number of tokens of query and passage together. ``settings.query_prompt`` is
+    put before every query.
     """
     name, max_length = settings.name, settings.max_length
     model = open_as(CrossEncoder, settings)
@@ -316,12 +316,12 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
     saved = Path(name, SETTINGS)
-    # The library would convert another class's checkpoint: it adds a random classifier or drops the classifier.
+    # The library would convert a checkpoint of another class: it would add a random classifier or drop the classifier.
     if saved.is_file() and (other := read_json(saved, _Config).model_type or kind.__name__) != kind.__name__:
         raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
     may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
     with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack, name), torch.random.fork_rng(devices=[]):
-        # The fingerprint covers all weights. So missing weights need the same random numbers every time, and all
+        # The fingerprint covers all weights. So the seed is fixed, because missing weights get random numbers, and all
         # weights are loaded in fp32.
         torch.manual_seed(0)
         model = kind(
@@ -338,20 +338,20 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
 
 
 def expect_no(settings: ModelSettings, what: str, *names: str) -> None:
-    """Refuse settings that this kind of model does not have."""
+    """Raise :class:`InputError` if one of the settings ``names`` is set. ``what`` is the kind of model in the error."""
     for name in names:
         if getattr(settings, name) != getattr(ModelSettings(""), name):
             raise InputError(f"{what} has no setting {name}; remove the option", path=settings.name)
 
 
 def prompt_of(model: Any, task: str = "") -> str | None:
-    """Return the prompt of a ``task`` (query, document or ""), the same in training, encoding and search."""
+    """Return the prompt of a ``task`` (query, document or ""). Training, encoding and search all use this function."""
     name = next((name for name in _PROMPTS.get(task, ()) if name in model.prompts), model.default_prompt_name)
     return None if name is None else model.prompts.get(name)
 
 
 def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Set the prompts of queries and passages. Raises :class:`InputError` for an unknown name of a prompt."""
+    """Set the prompts of queries and passages. Raises :class:`InputError` for an unknown prompt name."""
     query, passage = settings.query_prompt, settings.passage_prompt
     if query is None and settings.prompt_name:
         if settings.prompt_name not in model.prompts:
@@ -382,7 +382,7 @@ def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
 
 
 def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
-    """Truncate texts at ``max_length`` tokens and at the model's positions, in every tower."""
+    """Make every tower truncate texts at ``max_length`` tokens, or at the model's positions if they are fewer."""
     limits = [limit for limit in (settings.max_length, positions(model)) if limit is not None]
     with opening(f"{settings.name}: its lengths cannot be used"):
         for module in model.modules() if limits else ():
@@ -399,7 +399,7 @@ def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
 def settings_in_use(model: Any) -> dict[str, Any]:
     """Return the prompts, lengths, pooling and similarity of an open encoder as JSON values, for a run's manifest.
 
-    None means that this kind of model lacks the setting or has no limit. Different poolings of two towers are joined.
+    None means that the model lacks the setting or has no limit. Different poolings of two towers are joined by a comma.
     """
     poolings = [module.pooling_mode for module in model.modules() if isinstance(module, Pooling)]
     named = ["+".join([each] if isinstance(each, str) else each) for each in poolings]
@@ -423,7 +423,7 @@ def settings_in_use(model: Any) -> dict[str, Any]:
 
 
 def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:
-    """Return everything that affects the output of an open model (in fp32), for a manifest, without local paths."""
+    """Return everything that affects the output of an open fp32 model, for a manifest. Local paths are omitted."""
     about: dict[str, Any] = {"name": shown_name(settings.name), "fingerprint": fingerprint(model)}
     about["computed_in"] = dtype
     given = {"max_length": settings.max_length, "commit": settings.revision, "settings": settings.overrides()}
@@ -437,7 +437,7 @@ def shown_name(name: str) -> str:
 
 
 def fingerprint(model: Any) -> str:
-    """Return the SHA-256 of weights (in fp32), vocabulary, settings and prompts, which determine a model's output."""
+    """Return the SHA-256 of all that determines a model's output: fp32 weights, vocabulary, settings and prompts."""
     settings = {
         "modules": [module.get_config_dict() for module in model if hasattr(module, "get_config_dict")],
         "prompts": model.prompts,
@@ -466,6 +466,6 @@ def _routes(router: Router) -> dict[str, list[Any]]:
         backend: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
         if hasattr(backend, "to_str"):
             length = getattr(modules[0], "max_seq_length", None)
-            # The tokenizer stores truncation and padding of its last call, so both are replaced.
+            # The tokenizer stores the truncation and padding of its last call. These two entries are replaced.
             found[route].append({**json.loads(backend.to_str()), "truncation": length, "padding": None})
     return found

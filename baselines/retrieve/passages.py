@@ -38,7 +38,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class _Manifest(msgspec.Struct):
-    """The manifest of a folder, which is written last: the folder's key and files."""
+    """The key and the files of a folder. The manifest is written after these files."""
 
     key: dict[str, Any]
     files: list[FileEntry]
@@ -54,7 +54,7 @@ def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
 class Cache:
     """A cache of folders in ``dureader_retrieval/NAME`` of ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
-    A folder is named by the hash of a key, which has everything that the folder depends on.
+    A folder's name is the hash of its key. The key has everything that the folder's content depends on.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Cache:
         return caches() / self.name
 
     def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:
-        """Return (folder of ``key`` in ``keep``, True if it was built now). Missing or damaged folders are built.
+        """Return (folder of ``key`` in ``keep``, True if this call built it). A missing or damaged folder is built.
 
         ``build`` writes the files into a temporary folder, which is renamed when all files are complete. A second
         process that needs the same folder waits. Raises :class:`InputError` if ``keep`` is not writable.
@@ -98,7 +98,7 @@ TEXTS = Cache("texts")
 
 
 class Strings:
-    """Strings in one memory-mapped file, and their ends in another file. Threads can share an object."""
+    """Strings in one memory-mapped file, and the offsets of their ends in another. Threads can share an object."""
 
     def __init__(self, path: Path) -> None:
         with open(path, "rb") as file:
@@ -109,7 +109,7 @@ class Strings:
         return len(self._ends) - 1
 
     def at(self, rows: npt.NDArray[np.integer[Any]]) -> list[str]:
-        """Return the strings of existing rows."""
+        """Return the strings of ``rows``, which must exist."""
         limits = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
         return [self._bytes[begin:end].decode() for begin, end in limits]
 
@@ -136,12 +136,12 @@ def write_strings(path: Path, arrays: Iterable[pa.Array]) -> None:
 
 
 class Passages:
-    """An open collection. A pickle has only the folder's path, so another process opens the same files."""
+    """An open collection. A pickled object has only the folder's path, so another process opens the same files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._texts, self._ids = Strings(folder / "texts"), Strings(folder / "ids")
-        # Sorted hashes of ids, and the row of each: 12 bytes a passage, also memory-mapped.
+        # Sorted hashes of the ids, and the row of each hash. Both files are memory-mapped, 12 bytes a passage.
         self._hashes = np.memmap(folder / "hashes", np.uint64, "r")
         self._by_hash = np.memmap(folder / "rows", np.uint32, "r")
 
@@ -160,7 +160,7 @@ class Passages:
         return self._ids.at(self._there(rows))
 
     def rows(self, ids: Sequence[str]) -> Rows:
-        """Return the row of every corpus id, shape (ids,), or -1 if the collection lacks the passage."""
+        """Return the row of every corpus id, or -1 if the collection lacks the passage. The shape is (ids,)."""
         wanted = _hashes(ids)
         places = np.minimum(np.searchsorted(self._hashes, wanted), len(self) - 1)
         rows = self._by_hash[places]
@@ -197,7 +197,7 @@ def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
 def open_passages(
     release: Release, config: str = "corpus", keep: Path | None = None, split: str = "corpus"
 ) -> Passages:
-    """Open the passages of a corpus config. They are unpacked into the cache ``keep`` on first use.
+    """Open the passages of a corpus config. The first call unpacks the passages into the cache ``keep``.
 
     Other configs with ``_id`` and ``text`` work too, for example to search queries as if they were passages. A second
     process that needs the folder, for example another rank of a training, waits until the folder is complete. Raises
@@ -229,10 +229,10 @@ def open_passages(
 
 
 def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt.NDArray[np.uint64]:
-    """Return the hashes of a config's ids. Raises :class:`InputError` for a repeated id. It needs 16 bytes a row.
+    """Return the hashes of a config's ids. Raises :class:`InputError` for a repeated id. Memory: 16 bytes a row.
 
-    Ids with the same 64-bit hash count as equal. In a collection of 8 million ids, different ids collide with a
-    probability of 1 in 600,000.
+    Ids with equal 64-bit hashes count as equal. The probability that two different ids among 8 million have equal
+    hashes is 1 in 600,000.
     """
     batches = release.batches(config, split, ["_id"])
     hashes = np.concatenate([_hashes([]), *(_hashes(batch.column("_id").to_pylist()) for batch in batches)])
@@ -257,7 +257,7 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
 def sample_rows(release: Release, corpus: str, sample: str) -> Rows:
     """Return the corpus rows that a sample (a config ``sample-*``) lists, in ascending order.
 
-    Raises :class:`InputError` if the corpus is not the main set's, if the release lacks the sample, or if the sample
+    Raises :class:`InputError` if ``corpus`` is not the set main's, if the release lacks the sample, or if the sample
     lists passages that the corpus lacks.
     """
     if corpus != _CORPUS:
@@ -274,7 +274,7 @@ def sample_rows(release: Release, corpus: str, sample: str) -> Rows:
 
 
 def taken(batches: Iterable[pa.RecordBatch], rows: Rows | None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a corpus, reduced to ``rows`` (ascending) unless ``rows`` is None."""
+    """Yield the batches of a corpus, with only the given ``rows`` (ascending). None means all rows."""
     start = 0
     for batch in batches:
         if rows is None:

@@ -49,7 +49,7 @@ _SYSTEM = (
 )
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 _FORM = '"<Instruct>: " ~ instruct ~ "\\n<Query>: " ~ query ~ "\\n<Document>: " ~ document'
-SHOWN, STEP = 20, 10  # passages per window, and the step of the window
+SHOWN, STEP = 20, 10  # passages per window, and passages by which the window moves
 _ORDER = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
 
 
@@ -63,18 +63,18 @@ class Reranker(abc.ABC):
 
     @abc.abstractmethod
     def about(self) -> dict[str, Any]:
-        """Return everything that affects the scores as JSON values. A local model is opened for this."""
+        """Return everything that affects the scores, as JSON values. This opens a local model."""
 
     @abc.abstractmethod
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
-        """Return a finite score of every (query, passage), in the pairs' order. Scores are comparable within a query.
+        """Return a finite score of every (query, passage), in the pairs' order. Compare scores only within a query.
 
         The pairs of a query must be adjacent, in the order of the run.
         """
 
 
 class Cross(Reranker):
-    """A cross-encoder. Its scores are logits, in the order of ``CrossEncoder.predict``."""
+    """A cross-encoder. Its scores are logits, which rank passages as ``CrossEncoder.predict`` does."""
 
     kind = "cross"
 
@@ -129,7 +129,7 @@ class LanguageModel(Cross):
 def asking(template: str, with_system: bool = True) -> str:
     """Convert a chat template with the usual roles to a template with the roles query and document.
 
-    ``with_system``: put the general instruction into a system message, else at the beginning of the user's message.
+    If ``with_system`` is true, a system message has the general instruction. Else the user's message begins with it.
     """
     of = '(messages | selectattr("role", "equalto", "{}") | map(attribute="content") | list + [{}]) | first'.format
     frame = json.dumps(_SYSTEM, ensure_ascii=False)
@@ -146,7 +146,7 @@ def asking(template: str, with_system: bool = True) -> str:
 
 
 class Listwise(Reranker):
-    """A model behind an endpoint, which sorts the passages of a query."""
+    """A model behind an endpoint. The model sorts the passages of a query."""
 
     kind = "listwise"
 
@@ -206,19 +206,19 @@ def order_in(answer: str, count: int) -> list[int]:
 
 
 Group = tuple[str, list[str]]  # text of a query, ids of its passages
-WINDOW = 256  # queries per window
-ASKED = 16  # queries per window of an endpoint, fewer because an interruption loses paid answers
+WINDOW = 256  # queries per window of score_windows
+ASKED = 16  # queries per window with an endpoint: few, because an interruption loses the window's paid answers
 
 
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
-    """Return the re-ranker of a model. The default kind is detected from its files. Raises :class:`InputError`."""
+    """Return the re-ranker of a model. An empty ``kind`` is read from its files. Raises :class:`InputError`."""
     kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
     return kinds[kind or kind_of_reranker(settings)](settings, work)
 
 
 @dataclass(frozen=True)
 class PairJob:
-    """A re-ranker and the passages that it scores, the texts of ``corpus``/``split``. Processes receive this object."""
+    """A re-ranker and the split of passages (``corpus``/``split``) that it scores. Worker processes receive it."""
 
     release: Path
     corpus: str
@@ -227,7 +227,7 @@ class PairJob:
 
 
 def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str, split: str = "corpus") -> PairJob:
-    """Return the job of the options :data:`.settings.PAIRS`, :data:`.settings.DEVICE` and ``--kind``."""
+    """Return the job that the options :data:`.settings.PAIRS`, :data:`.settings.DEVICE` and ``--kind`` describe."""
     kind = getattr(args, "kind", None) or ""
     listwise = kind == "listwise"  # uses no device of this machine
     settings = ModelSettings(
@@ -247,7 +247,7 @@ def _passages(path: Path, corpus: str, split: str) -> Passages:
 
 
 def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
-    """Score each query's passages, in their order. Raises :class:`InputError` if the collection lacks a passage."""
+    """Return the scores of each query's passages, in order. Raises :class:`InputError` if a passage is missing."""
     passages = _passages(job.release, job.corpus, job.split)
     wanted = [corpus for _, ids in groups for corpus in ids]
     rows = passages.rows(wanted)
@@ -263,9 +263,9 @@ def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[lis
 def score_windows(
     job: PairJob, groups: Sequence[Group], work: Path, label: str, window: int | None = None
 ) -> list[list[float]]:
-    """Call :func:`score_groups` for windows of ``window`` queries on all devices of the job.
+    """Call :func:`score_groups` on all devices of the job, for ``window`` queries at a time.
 
-    Finished windows are saved in the folder ``work``. The folder must not be used for other groups, jobs or windows.
+    Finished windows are saved in the folder ``work``. Use this folder only for these groups, this job and ``window``.
     """
     window = window or WINDOW
     starts = enumerate(range(0, len(groups), window))
@@ -282,7 +282,7 @@ def score_windows(
 
 
 def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
-    """Return the scores of a window's passages by query, from the window's file if an earlier process wrote it."""
+    """Return the scores of a window's passages by query. They are read from the window's file if it exists."""
     job, path, groups = task
 
     def is_right(scores: list[list[float]]) -> bool:
@@ -298,13 +298,13 @@ def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> l
 
 @functools.lru_cache(maxsize=1)
 def _encoders(reranker: Reranker, device: str) -> list[Encoder]:
-    """Return a dual-encoder's encoders of queries and passages. The model is opened once per process."""
+    """Return the query encoder and the passage encoder of a dual-encoder. A process opens the model once."""
     model, work = open_encoder(reranker.settings, device, reranker.work.dtype), reranker.work
     return [Encoder(model, task, work.batch_tokens, work.tokenizers) for task in ("query", "document")]
 
 
 def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
-    """Return a dual-encoder's similarities (cosine or dot product) of each query to its passages, in their order.
+    """Return the similarity (cosine or dot product) of each query to each of its passages, by a dual-encoder.
 
     The collection must have every passage. A passage of several queries is encoded once.
     """

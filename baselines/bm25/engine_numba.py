@@ -267,8 +267,8 @@ def _raise(best, score):  # type: ignore[no-untyped-def]
 def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores):  # type: ignore[no-untyped-def]
     """Write the ``top_k`` best passages of one query, and all ties with the last, into ``rows`` and ``scores``.
 
-    Returns the number of passages, which are unsorted. ``weights`` are ascending. ``lists`` has the first list and the
-    end of the lists of each term. ``sums`` is zero before and after the call. ``sums`` and ``touched`` have ``size``
+    Returns the number of passages, which are unsorted. ``weights`` are ascending. ``lists`` has for each term its first
+    list and the end of its lists. ``sums`` is zero before and after the call. ``sums`` and ``touched`` have ``size``
     elements, the rows of a chunk. ``size`` is an argument because the cache of compiled code ignores changed constants.
     """
     terms = len(weights)

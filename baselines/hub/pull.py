@@ -99,7 +99,7 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
         except (EntryNotFoundError, InputError) as error:
             why = error if isinstance(error, InputError) else f"no {MANIFEST}"
             raise InputError(f"{repo} is no checkpoint that `push` made ({why}); {other}") from None
-        names = [glob.escape(each.path) for each in files]  # names, not patterns, so that no other file is fetched
+        names = [glob.escape(each.path) for each in files]  # escaped, so that no name matches other files as a pattern
         snapshot_download(repo, revision=commit, allow_patterns=names, local_dir=folder)
     for each in files:
         if not (folder / each.path).is_file():

@@ -33,7 +33,7 @@ def tally(ranking: Sequence[str], positive: set[str] | None) -> str:
 def excerpt_of(text: str, query: str) -> tuple[str, str]:
     """Return (excerpt, whole passage) as HTML, with ``<mark>`` around the terms of the query.
 
-    The excerpt has at most ``CHARS`` characters, where the passage has most terms of the query. The second string is
+    The excerpt is the part of at most ``CHARS`` characters that has the most terms of the query. The second string is
     empty if the excerpt is the whole passage.
     """
     line = visible(" ".join(text[:_WHOLE].split())) + "…" * (len(text) > _WHOLE)
@@ -55,7 +55,7 @@ def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
     """
     starts = [0, *accumulate(len(word) for word, _ in text)]
     ends = [max(first + 1, bisect_right(starts, start + chars) - 1) for first, start in enumerate(starts[:-1])]
-    del ends[bisect_left(ends, len(text)) + 1 :]  # a part that begins later is a part of the last one
+    del ends[bisect_left(ends, len(text)) + 1 :]  # parts that begin later lie within the last of these parts
     values = []
     for first, end in enumerate(ends):
         found = [word.lower() for word, common in text[first:end] if common]

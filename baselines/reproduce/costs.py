@@ -44,7 +44,7 @@ class Architecture(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """All parameters, of the layers and of the embeddings."""
+        """All parameters of the layers and the embeddings."""
         return self.in_layers + (self.vocabulary + self.positions + 2) * self.hidden
 
 
@@ -56,7 +56,7 @@ KNOWN = {
 
 
 class StepCost(NamedTuple):
-    """The cost of one step. A number is None if it is unknown, or if the step runs no model."""
+    """The cost of one step. A value is None if it is unknown, or if the step runs no model."""
 
     rows: int
     tokens: int | None = None
@@ -65,7 +65,7 @@ class StepCost(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The sizes of ``release``. If it is None, those of the paper's tables, or KeyError if the tables lack a set."""
+    """The sizes of a release, or if None, of the paper's tables. Raises KeyError for a set that the tables lack."""
 
     release: Release | None = None
 
@@ -89,9 +89,9 @@ class Sizes(NamedTuple):
 
 
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
-    """The architecture that a recipe's first start has; None where it is not known.
+    """Return the architecture of a recipe's starting checkpoint, or None if it is unknown.
 
-    ``recipes``: by name, those with values of their own; a start that is another recipe's is looked up in them.
+    If another recipe makes this checkpoint, that recipe is looked up in ``recipes``, by name, or else read.
     """
     while recipe.model.start.startswith(FROM_RECIPE):
         name = recipe.model.start.removeprefix(FROM_RECIPE)

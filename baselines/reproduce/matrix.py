@@ -51,8 +51,8 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         like: a row whose published scores are compared with ours if they are on our split.
         official_negatives: True if the steps read the hard negatives of the official data.
         queries, qrels: see :class:`Reference`.
-        needs: further configs that the row needs.
-        series: the group of the bar, such as before or after; only rows of a figure have it.
+        needs: further configs that the release must have.
+        series: the series of the bar, such as before or after. Only rows of a figure have a series.
     """
 
     table: Annotated[int, Meta(ge=1)] | None = None
@@ -135,7 +135,7 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         return found
 
     def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = _AS_THEY_ARE) -> dict[str, Step]:
-        """Return every step that the rows need, once, after the steps that it needs.
+        """Return the steps that the rows need, each once and after the steps whose output it reads.
 
         Args:
             rows: the rows to measure.

@@ -43,12 +43,12 @@ def excerpt_of(text: str, query: str) -> tuple[str, str]:
 
 
 def marked(text: str, terms: set[str]) -> list[Word]:
-    """Split a text into words, with single spaces between them. A word has True if it is one of the ``terms``."""
+    """Split a text into words, with single spaces between them. The flag is True if the word is in ``terms``."""
     return [(word, word.lower() in terms) for word in words(visible(" ".join(text.split())))]
 
 
 def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
-    """Return the part of a text, of at most ``chars`` characters, that has most characters of different terms.
+    """Return the part of at most ``chars`` characters whose different terms have the most characters in total.
 
     Among equally good parts the middle one is chosen, so that the terms have words on both sides. Without terms, the
     excerpt is the beginning. Omitted text is shown as "…".

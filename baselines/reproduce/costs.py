@@ -91,7 +91,7 @@ class Sizes(NamedTuple):
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
     """Return the architecture of a recipe's starting checkpoint, or None if it is unknown.
 
-    If another recipe makes this checkpoint, that recipe is looked up in ``recipes``, by name, or else read.
+    If another recipe trains this checkpoint, its architecture is returned. ``recipes``: recipes with changed values.
     """
     while recipe.model.start.startswith(FROM_RECIPE):
         name = recipe.model.start.removeprefix(FROM_RECIPE)

@@ -76,7 +76,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Figure(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One published score, in percent.
 
-    ``file`` is its table or path in the source. ``trained`` is yes if the model declares training on data of DuReader.
+    ``file`` is a table or path in the source. ``trained`` is yes if the model declares training on data of DuReader.
     """
 
     model: _Text

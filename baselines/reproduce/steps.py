@@ -225,7 +225,7 @@ def _start(recipe: Recipe) -> str | None:
 
 
 def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
-    """Return by step a hash of the step's code and the code of the steps that it needs."""
+    """Return for each step a hash of its code, including the code of the steps that it needs."""
     found: dict[str, str] = {}
     for name, step in plan.items():
         own = [code_of(verbs(step.command[0])[step.command[1]]), *(found[other] for other in step.needs)]
@@ -271,7 +271,7 @@ def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
     """Write the stamp of a step that begins.
 
     Saved states of an earlier training with this name are removed first. An output of another version of the code is
-    removed, too. Otherwise the command would skip it as finished. A finished model is not removed but renamed.
+    removed, too. Otherwise the command would skip it as finished. A model is renamed to NAME.before instead.
     """
     path, output = _stamp(step.output), step.output
     earlier = _read(path)

@@ -60,8 +60,8 @@ def positives(
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
     """Return the query texts of a split and the rows of their positives, by query id.
 
-    Queries without a positive are skipped. With ``similar``, questions removed as similar follow, with their own
-    judgments. Raises :class:`InputError` if the release lacks the split, or the collection lacks a judged passage.
+    Queries without a positive are skipped. ``similar``: also return the questions removed as similar, with their
+    own judgments. Raises :class:`InputError` if the release lacks the split, or the collection lacks a judged passage.
     """
     configs = set_of(set_name)
     for config in (configs.queries, configs.qrels):
@@ -138,7 +138,7 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
 def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
     """Read a file that `mine` wrote, and return the rows of the negatives by query id.
 
-    ``queries``: rows of the positives by query id. Other queries and all positives are skipped. Raises
+    ``queries``: rows of the positives by query id. Other queries are skipped, and so are positives. Raises
     :class:`InputError` for a malformed line, and for a passage that is not in the collection.
     """
     found = read_negative_ids(path)
@@ -270,8 +270,8 @@ class Batches(Sampler[list[int]]):
     ``rank`` of ``world`` gets an equal, contiguous share of every batch, so all processes together see the batches
     that a single process would see.
 
-    In epoch e, row r has the index e * rows + r. A resumed or distributed training must see the batches of an
-    uninterrupted one. The library's batch samplers do not ensure this, because they carry state across epochs.
+    In epoch e, row r has the index e * rows + r. A training must see the same batches if it is resumed or
+    distributed. The library's batch samplers carry state from epoch to epoch, and serve one process only.
     """
 
     def __init__(

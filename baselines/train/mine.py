@@ -235,7 +235,7 @@ def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limi
 
 
 def for_english(given: Run, release: Release, split: str) -> Run:
-    """Give English queries the hits of their Chinese originals, because both have the same judgments."""
+    """Copy the hits of Chinese queries to their English translations without hits. Both have the same judgments."""
     hits = dict(given.hits)
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):

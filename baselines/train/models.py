@@ -82,7 +82,7 @@ class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
 def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> SentenceTransformer:
     """Open the dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
 
-    A SentenceTransformer keeps its pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks for a
+    A SentenceTransformer keeps pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks for a
     different pooling or similarity, or for cosine similarity with ``train.scale`` <= 1.
     """
     wanted, data = recipe.model, recipe.data
@@ -155,7 +155,7 @@ def halves(model: SentenceTransformer, shortest: int) -> list[int]:
 
 
 def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
-    """Return the model with separate encoders for queries and passages, which are copies unless it has two already."""
+    """Return the model with one encoder for queries and a copy for passages. A model with two is returned as it is."""
     if any(isinstance(module, Router) for module in model):
         return model
     passages = list(model.children())
@@ -171,7 +171,7 @@ def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
 
 
 def _towers(model: SentenceTransformer, wanted: int, start: str) -> dict[str, Any]:
-    """Return the transformers of a model by route: query and document, or only document if both share one."""
+    """Return the transformers of a model by route: ``query`` and ``document``, or only a shared ``document``."""
     router = next((module for module in model if isinstance(module, Router)), None)
     routes: dict[str, Any] = {"document": model} if router is None else dict(router.sub_modules.items())
     if len(routes) != wanted:
@@ -413,8 +413,8 @@ def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
 def start_vectors(words: list[str], counts: Counts, sizes: Words, seed: int) -> npt.NDArray[np.float32]:
     """Return the initial vectors of the words, shape (words, dimensions).
 
-    A word or character has a random unit vector times its inverse document frequency. The vectors of a word's
-    characters, times ``sizes.characters``, are added to the word's, so that words with shared characters are similar.
+    Words and characters have random unit vectors, scaled by inverse document frequency. A word's initial vector also
+    includes its characters' vectors, times ``sizes.characters``, so that words with shared characters are similar.
     """
     generator = np.random.default_rng(seed)
 

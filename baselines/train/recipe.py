@@ -56,8 +56,8 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
 
     - ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (one vector per
       word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME`` (its checkpoint).
-    - ``revision``: a commit, tag or branch of a start on the hub. Default: the main branch.
-    - ``pooling``, ``similarity`` (dual-encoder): default: the start's own settings if the start is a
+    - ``revision``: a commit, tag or branch of a ``start`` on the hub. Default: the main branch.
+    - ``pooling``, ``similarity`` (dual-encoder): default: the settings of ``start`` if ``start`` is a
       SentenceTransformer, else ``mean`` and ``dot``.
     - ``towers`` (dual-encoder): 1 encoder for queries and passages together, or 2 encoders with equal initial weights.
     - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is their difference).
@@ -263,7 +263,7 @@ class Recipe(Sections, frozen=True, kw_only=True):
         for start in MADE:
             if self.model.start != start:
                 del content[start]
-        # Omit newer settings with their neutral value, so that trainings of earlier versions count as finished.
+        # Omit a newer setting with its neutral value. Otherwise finished trainings of earlier versions would run again.
         for key, neutral in (("mini_batch_tokens", 0), ("shortest", 0), ("embeddings_gradient", 1)):
             if getattr(self.train, key) == neutral:
                 del content["train"][key]

@@ -54,7 +54,7 @@ from builders.core.folders import check_output, replace_directory, work_beside
 from builders.core.jobs import loading
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 
-if TYPE_CHECKING:  # loads PyTorch, which takes seconds; input errors should appear earlier
+if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input errors should appear earlier
     from baselines.train.data import Batches
     from baselines.train.question_pairs import PairFile
     from baselines.train.trainers import Evaluate
@@ -199,7 +199,7 @@ class Job:
         }
 
     def _data(self) -> dict[str, str]:
-        """Return the fingerprint of each split used, and the SHA-256 of each file of pairs, by number and name."""
+        """Return the fingerprint of each split that the training reads, or the SHA-256 of each file of pairs."""
         found = {}
         for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs)):
             for number, file in enumerate(files, 1):
@@ -416,7 +416,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
 
 
 def _forget_lengths(trainer: Any) -> None:
-    """Reset the truncation and padding that each tokenizer has from the last batch that it read.
+    """Reset the tokenizers' truncation and padding, which the last batch has set.
 
     Otherwise a resumed training could save other bytes. Loaded models take their lengths from the modules' settings.
     """

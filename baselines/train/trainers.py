@@ -131,7 +131,7 @@ class _OurBatches:
             pin_memory=self.args.device.type == "cuda",
             # A separate generator, so that creating the iterator does not draw from the model's random numbers.
             generator=torch.Generator().manual_seed(self.args.seed),
-            # fork, because the collator refers to the model: a spawned process would receive a copy of the model.
+            # fork: the collator refers to the model, so a spawned process would receive a copy of the model.
             multiprocessing_context="fork" if workers else None,
         )
 
@@ -255,10 +255,10 @@ def tokens_at_once(recipe: Recipe, device: torch.device) -> int:
 
 
 def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """Create the dual-encoder's trainer, which scores each query against all passages of the batch, of all processes.
+    """Create the dual-encoder's trainer, which scores each query against the passages of all rows, in all processes.
 
-    In one process these are in-batch negatives. Under torchrun they are cross-batch negatives (RocketQA; Section 3.1,
-    A.2). The loss is the same. Gradients are cached, so that a batch of any size needs only the memory of
+    Passages of other rows are in-batch negatives, or under torchrun, cross-batch negatives (RocketQA; Section 3.1,
+    A.2). Both give the same loss. Gradients are cached, so that a batch of any size needs only the memory of
     ``train.mini_batch`` rows. A static model needs little memory and reads the batch at once.
     """
     from sentence_transformers.util import dot_score
@@ -337,8 +337,8 @@ def _pair_tokens(model: CrossEncoder, rows: list[dict[str, Any]]) -> dict[str, A
 def pair_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
     """Return the mean loss of a tokenized batch: binary cross entropy for one logit, softmax cross entropy for two.
 
-    Equals sentence-transformers' BinaryCrossEntropyLoss and CrossEntropyLoss, but for tokenized pairs. The batch's
-    ``label`` has the shape (rows,), with 1.0 for a positive and 0.0 for a negative.
+    The loss equals that of sentence-transformers' BinaryCrossEntropyLoss and CrossEntropyLoss, which take texts instead
+    of tokens. The batch's ``label`` has the shape (rows,), with 1.0 for a positive and 0.0 for a negative.
     """
     labels = batch["label"]
     logits = model({name: value for name, value in batch.items() if name != "label"})["scores"].float()

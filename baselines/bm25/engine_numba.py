@@ -268,7 +268,7 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
     """Write the ``top_k`` best passages of one query, and all that tie with the last, into ``rows`` and ``scores``.
 
     Returns the number of passages, which are unsorted. ``weights`` are ascending. ``lists`` has for each term its first
-    list and the end of its lists. ``sums`` is zero before and after the call. ``sums`` and ``touched`` have ``size``
+    list and the end of its lists. ``sums`` has zeros before and after. ``sums`` and ``touched`` have ``size``
     elements, the rows of a chunk. ``size`` is an argument because the cache of compiled code ignores changed constants.
     """
     terms = len(weights)

@@ -43,7 +43,7 @@ _HEADS = {
     "sample": "MTEB's sample of the collection, {passages:,} passages",
     OTHER: "{release}, {passages:,} passages: comparable with nothing above",
 }
-_Place = tuple[str, str, str]  # the searched collection, the split, and the release if its collection is unknown
+_Place = tuple[str, str, str]  # the searched collection, the split, and for an unknown collection the release
 # An own run has ``model``, ``place`` (a _Place), ``passages``, and ``figures`` and ``intervals`` in percent by measure.
 Own = dict[str, Any]
 _Text = Annotated[str, Meta(min_length=1)]

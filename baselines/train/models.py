@@ -61,7 +61,7 @@ _CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2CEAF), (0xF900, 0xF
 _UNKNOWN = "[UNK]"
 _LONGEST = 16  # characters of a word; longer runs of letters and digits are mostly file names
 _UNSEEN = 0.5  # assumed count of a character that never occurs as a word
-_FP32 = {"dtype": torch.float32}  # overrides the saved precision, because an optimizer's small steps need fp32
+_FP32 = {"dtype": torch.float32}  # replaces the saved precision; an optimizer's small steps need fp32
 
 
 class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]

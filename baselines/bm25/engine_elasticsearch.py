@@ -69,7 +69,7 @@ class ElasticsearchIndex(Index):
                 found[number], is_sure = _settle(hits, top_k)
                 if is_sure or not len(hits) == size < _WINDOW:
                     del sizes[number]
-                else:  # further passages may tie with the last one
+                else:  # more passages may have the score of the last hit
                     sizes[number] = min(4 * size, _WINDOW)
         return columns_of(list(zip(ids, found, strict=True)))
 
@@ -94,7 +94,7 @@ class ElasticsearchIndex(Index):
         mappings = {"dynamic": "strict", "_meta": meta, "_source": source, "properties": _FIELDS}
         indices.create(index=self.name, mappings=mappings, settings={"index": settings})
         ids = chain.from_iterable(some.to_pylist() for some in texts.column("_id"))
-        # The row number as _id keeps a passage unique if it is sent again after a lost response.
+        # The row number as _id prevents duplicates if a passage is sent again after a lost response.
         rows = enumerate(zip(ids, texts.tokens(workers), strict=True))
         actions = ({"_id": str(row), "id": corpus_id, "text": text} for row, (corpus_id, text) in rows)
         again: dict[str, Any] = {"max_retries": _TRIES - 1, "initial_backoff": _PAUSE, "retry_on_status": _BUSY}
@@ -157,7 +157,7 @@ def open_remote(
     options: dict[str, Any] = {"ca_certs": str(ca_certs)} if ca_certs else {}
     if "@" not in parts.netloc and os.environ.get(API_KEY):
         options["api_key"] = os.environ[API_KEY]
-    logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # it logs every request
+    logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # this logger reports every request
     try:
         client = Elasticsearch(url, request_timeout=600, max_retries=_TRIES, retry_on_status=_BUSY, **options)
     except ValueError:

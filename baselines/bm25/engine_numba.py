@@ -34,7 +34,7 @@ from builders.store.runs import Columns
 VERSION = "numba 2"  # increase the number when the file format changes
 _IDS = "ids"  # the file of the corpus ids by row number
 _SHARE = 26  # fractional bits of a saturated count, tf / (tf + norm)
-_BOUND = 11  # bits that the bound of a list drops
+_BOUND = 11  # low bits dropped from the largest share of a list, to fit into 16 bits
 _LISTS = 1 << 20
 Array = npt.NDArray[Any]
 CHUNK = 1 << 14  # rows; the sums of a chunk's passages fit into the processor's fastest caches
@@ -265,10 +265,10 @@ def _raise(best, score):  # type: ignore[no-untyped-def]
 
 @compiled
 def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores):  # type: ignore[no-untyped-def]
-    """Write the ``top_k`` best passages of one query, and all ties with the last, into ``rows`` and ``scores``.
+    """Write the ``top_k`` best passages of one query, and all that tie with the last, into ``rows`` and ``scores``.
 
-    Returns the number of passages, which are unsorted. ``weights`` are ascending. ``lists`` has the first list and the
-    end of the lists of each term. ``sums`` is zero before and after the call. ``sums`` and ``touched`` have ``size``
+    Returns the number of passages, which are unsorted. ``weights`` are ascending. ``lists`` has for each term its first
+    list and the end of its lists. ``sums`` has zeros before and after. ``sums`` and ``touched`` have ``size``
     elements, the rows of a chunk. ``size`` is an argument because the cache of compiled code ignores changed constants.
     """
     terms = len(weights)

@@ -26,7 +26,7 @@ _RUN = re.compile(f"[{_CHINESE}]+|[^\\W_{_CHINESE}]+")
 _IS_CHINESE = re.compile(f"[{_CHINESE}]")
 
 # This project's own list of Chinese stop words, simplified and traditional. It has no numerals and no nouns, because
-# questions may be about them. It has no negations such as 不 and 没, because they reverse the meaning of a text.
+# questions may be about them. It has no negations such as 不 and 没, because negations reverse the meaning.
 _STOP_WORDS = """
 particles: 的 地 得 之 了 着 过 吗 呢 吧 啊 呀 哦 嘛 啦 哇 么 所 者 也 而 其 于 以 及 与 或 且 则 乃 焉 矣 兮 等
   等等

@@ -62,7 +62,7 @@ def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple
 
 
 def descend(measured: Callable[[float, float], float]) -> tuple[float, float]:
-    """Maximise ``measured(k1, b)`` from the defaults, one of the two values at a time."""
+    """Maximise ``measured(k1, b)`` from the defaults. Change one of the two values at a time."""
     best, found = None, (K1, B)
     while found != best:
         best = k1, last = found

@@ -143,7 +143,7 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
     left = {name for name in files if _NO_PART.fullmatch(name)}
     kind, parts = _parts(ernie, files.keys() - left)
     if kind == "dual":
-        left |= files.keys() & {name.paddle for name in pooler_names(ernie)}  # the twin's vector is [CLS] itself
+        left |= files.keys() & {name.paddle for name in pooler_names(ernie)}  # a dual-encoder uses [CLS] itself
     wanted = {name.paddle for names in parts.values() for name in names}
     if missing := sorted(wanted - files.keys()):
         problem = f"lacks {', '.join(missing[:3])} ({len(missing)} of {len(wanted)} parameters of a {kind})"
@@ -253,7 +253,7 @@ def read_parameter(path: Path) -> Floats:
     """Read one parameter of 16-bit or 32-bit floats as 32-bit floats.
 
     Raises:
-        InputError: the file is no parameter, has the wrong length, or has values of another type or not finite.
+        InputError: the file is no parameter, has the wrong length, or a value is not finite or has another type.
     """
     content, start = path.read_bytes(), struct.calcsize(_HEAD)
     *versions, size = struct.unpack(_HEAD, content[:start].ljust(start, b"\xff"))
@@ -291,7 +291,7 @@ def write_model(folder: Path, official: Official) -> None:
     quiet_libraries()
     write = {"dual": _write_dual, "cross": _write_cross, "encoder": _write_encoder}[official.kind]
     folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as parts:  # not in /tmp, because it is as large as the model
+    with tempfile.TemporaryDirectory(dir=folder.parent) as parts:  # not in /tmp: the parts are as large as the model
         write(folder, official, Path(parts))
 
 
@@ -360,5 +360,5 @@ def _bert_tokenizer(official: Official) -> Any:
 
 
 def _tokenizer(official: Official, kind: InputKind, length: int) -> Any:
-    """Return the official tokenizer. Its length is limited to the model's positions, which a tiny model has few of."""
+    """Return the official tokenizer. Its length is at most the number of positions, which is small in a tiny model."""
     return official_tokenizer(_bert_tokenizer(official), kind, min(length, official.config.max_position_embeddings))

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
 def fetch(repo: str, commit: str, folder: Path) -> None:
     """Fetch the files that the manifest of a commit lists into ``folder``, except those already complete.
 
-    Within this process, a file resumes after a broken connection. A partial file of another process is fetched anew,
+    In this process, a download resumes after a broken connection. A partial file of another process is fetched anew,
     because huggingface_hub 2 keeps no parts. Raises :class:`InputError` if the hub refuses, if `push` did not make the
     checkpoint, or if a file differs from the manifest.
     """
@@ -99,7 +99,7 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
         except (EntryNotFoundError, InputError) as error:
             why = error if isinstance(error, InputError) else f"no {MANIFEST}"
             raise InputError(f"{repo} is no checkpoint that `push` made ({why}); {other}") from None
-        names = [glob.escape(each.path) for each in files]  # names, not patterns, so that no other file is fetched
+        names = [glob.escape(each.path) for each in files]  # escaped, so that no name matches other files as a pattern
         snapshot_download(repo, revision=commit, allow_patterns=names, local_dir=folder)
     for each in files:
         if not (folder / each.path).is_file():

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> list[Measured]:
-    """Return the scores of each run, with the data that it was measured on."""
+    """Return each run's scores, and the data on which the run was measured."""
     qrels, corpus = release_qrels(release, split, set_name), SETS[set_name].corpus
     passages, fingerprint = release.rows(corpus, "corpus"), release.fingerprint(corpus, "corpus")
     means = [evaluate(read_run(path), qrels)[0] for path in runs]

@@ -33,7 +33,7 @@ def tally(ranking: Sequence[str], positive: set[str] | None) -> str:
 def excerpt_of(text: str, query: str) -> tuple[str, str]:
     """Return (excerpt, whole passage) as HTML, with ``<mark>`` around the terms of the query.
 
-    The excerpt has at most ``CHARS`` characters, where the passage has most terms of the query. The second string is
+    The excerpt is the part of at most ``CHARS`` characters that has the most terms of the query. The second string is
     empty if the excerpt is the whole passage.
     """
     line = visible(" ".join(text[:_WHOLE].split())) + "…" * (len(text) > _WHOLE)
@@ -43,19 +43,19 @@ def excerpt_of(text: str, query: str) -> tuple[str, str]:
 
 
 def marked(text: str, terms: set[str]) -> list[Word]:
-    """Split a text into words, with single spaces between them. A word has True if it is one of the ``terms``."""
+    """Split a text into words, with single spaces between them. The flag is True if the word is in ``terms``."""
     return [(word, word.lower() in terms) for word in words(visible(" ".join(text.split())))]
 
 
 def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
-    """Return the part of a text, of at most ``chars`` characters, that has most characters of different terms.
+    """Return the part of at most ``chars`` characters whose different terms have the most characters in total.
 
     Among equally good parts the middle one is chosen, so that the terms have words on both sides. Without terms, the
     excerpt is the beginning. Omitted text is shown as "…".
     """
     starts = [0, *accumulate(len(word) for word, _ in text)]
     ends = [max(first + 1, bisect_right(starts, start + chars) - 1) for first, start in enumerate(starts[:-1])]
-    del ends[bisect_left(ends, len(text)) + 1 :]  # a part that begins later is a part of the last one
+    del ends[bisect_left(ends, len(text)) + 1 :]  # parts that begin later lie within the last of these parts
     values = []
     for first, end in enumerate(ends):
         found = [word.lower() for word, common in text[first:end] if common]

@@ -30,7 +30,7 @@ def _build(searcher: Searcher, at_once: int) -> gradio.Blocks:
             raise gradio.Error(visible(str(error))) from error
 
     def first(request: gradio.Request) -> tuple[str, str]:
-        """Answer the question of the address (``?q=...``), or else the first question."""
+        """Answer the question in the URL (``?q=...``), or else the first question."""
         text = request.query_params.get("q") or (texts[0] if texts else "")
         return text, search(text)
 

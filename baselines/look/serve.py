@@ -22,7 +22,7 @@ from builders.store.reader import open_release
 _MISSING = "the page needs Gradio: pip install 'gradio>=6.20'"
 _SPACE = Path(__file__).resolve().parent / "space"
 _CHECKOUT = _SPACE.parents[2]
-_TOP = ("README.md", "requirements.txt", "search_page.py")  # the last one starts the page and identifies such a folder
+_TOP = ("README.md", "requirements.txt", "search_page.py")  # search_page.py starts the page and identifies a Space
 
 
 def serve(args: argparse.Namespace) -> None:
@@ -74,10 +74,10 @@ def open_searcher(args: argparse.Namespace) -> Searcher:
 
 
 def _assemble(args: argparse.Namespace) -> None:
-    """Write the folder ``--assemble DIR``. An earlier folder of this kind is replaced.
+    """Write the folder ``--assemble DIR``. An earlier assembled folder is replaced.
 
     Raises :class:`InputError` for a set or split other than the page's defaults, and for models on the hub, because a
-    Space names them by its variables.
+    Space's variables name its models.
     """
     if (args.set, args.split) != ("main", "dev"):
         raise InputError("--assemble: a Space only shows the set main and its split dev")

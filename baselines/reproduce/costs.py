@@ -44,7 +44,7 @@ class Architecture(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """All parameters, of the layers and of the embeddings."""
+        """All parameters of the layers and the embeddings."""
         return self.in_layers + (self.vocabulary + self.positions + 2) * self.hidden
 
 
@@ -56,7 +56,7 @@ KNOWN = {
 
 
 class StepCost(NamedTuple):
-    """The cost of one step. A number is None if it is unknown, or if the step runs no model."""
+    """The cost of one step. A value is None if it is unknown, or if the step runs no model."""
 
     rows: int
     tokens: int | None = None
@@ -65,7 +65,7 @@ class StepCost(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The sizes of ``release``. If it is None, those of the paper's tables, or KeyError if the tables lack a set."""
+    """The sizes of a release, or if None, of the paper's tables. Raises KeyError for a set that the tables lack."""
 
     release: Release | None = None
 
@@ -89,9 +89,9 @@ class Sizes(NamedTuple):
 
 
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
-    """The architecture that a recipe's first start has; None where it is not known.
+    """Return the architecture of a recipe's starting checkpoint, or None if it is unknown.
 
-    ``recipes``: by name, those with values of their own; a start that is another recipe's is looked up in them.
+    If another recipe trains this checkpoint, its architecture is returned. ``recipes``: see :func:`step_cost`.
     """
     while recipe.model.start.startswith(FROM_RECIPE):
         name = recipe.model.start.removeprefix(FROM_RECIPE)
@@ -143,7 +143,7 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
         recipe = recipes[options["--out"]]
         rows, model = training_rows(recipe, sizes), architecture(recipe, recipes)
         tokens = rows * tokens_of_row(recipe)
-        # The checkpoint, and two states for resuming. A state also has Adam's two moments. A number takes 4 bytes.
+        # Count the checkpoint and two states for resuming. A state also has Adam's two moments. A value takes 4 bytes.
         disk = model and recipe.model.towers * model.parameters * 4 * (1 + 2 * 3 * bool(recipe.train.saves))
         return StepCost(rows, tokens, model and 6 * model.in_layers * tokens, disk)
     name = options.get("--set", "main")
@@ -154,7 +154,7 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
     model, length, disk = architecture(recipe, recipes), recipe.data.passage_length, None
     if verb == "encode":
         rows = sizes.passages(name)
-        disk = model and rows * model.hidden * 2  # two bytes a number
+        disk = model and rows * model.hidden * 2  # two bytes per value
     elif verb == "search":
         rows, length = sizes.queries(config, split), recipe.data.query_length
     else:  # rerank

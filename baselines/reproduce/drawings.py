@@ -17,7 +17,7 @@ from builders.core.files import write_bytes
 
 # The paper's caption says "before (light blue) and after (dark blue)". Any other series is grey.
 _COLOURS = {"before": "#a9cce3", "after": "#1f618d"}
-_METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # not written, so that bytes repeat
+_METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # omitted, so that bytes repeat
 
 
 def draw_figures(measured: Sequence[Measured], out: Path) -> list[Path]:
@@ -34,7 +34,7 @@ def draw_figures(measured: Sequence[Measured], out: Path) -> list[Path]:
 
 @contextmanager
 def _image(name: str, width: float, height: float) -> Iterator[Any]:
-    """Open a matplotlib figure (size in inches) that is saved to the same bytes each time. ``name`` salts its ids."""
+    """Open a matplotlib figure (size in inches) that always saves the same bytes. ``name`` salts the ids in an SVG."""
     # Imported here because it is slow. pyplot is not used, because it has global state and may want a display.
     import matplotlib
     from matplotlib.figure import Figure

@@ -40,7 +40,7 @@ _WORD = re.compile(r"\{([^{}]*)\}")
 Floats = npt.NDArray[np.float64]
 
 
-# A pair for interpolation, then for extrapolation: (training config, (config of the test judgments, its split)). If the
+# Two pairs, for interpolation and for extrapolation: (training config, (config of the test judgments, split)). If the
 # config of the test judgments is empty, the release's own qrels are used.
 Fold = tuple[tuple[str, tuple[str, str]], tuple[str, tuple[str, str]]]
 
@@ -79,7 +79,7 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
 
 
 def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[Fold]]:
-    """Return the release's sets for the split's queries, by name: ``restrain-SIZE``, ``resttest``."""
+    """Return the release's folds for the split's queries, by the name of the set: ``restrain-SIZE``, ``resttest``."""
     stats, have = read_stats(release.path).get("extrapolation", {}), {config for config, _ in release.splits()}
     found: dict[str, list[Fold]] = {}
     buckets = []
@@ -103,7 +103,7 @@ def trained_on(
 ) -> tuple[Matrix, dict[tuple[str, str], str]]:
     """Add steps to the matrix that repeat ``steps`` with each config's training questions.
 
-    A training that learns from questions is repeated, with every step that uses its checkpoint. Other steps are shared:
+    A training on questions is repeated, and so is every step that uses its checkpoint. Other steps are shared:
     BM25, masked language models, and negatives that BM25 finds. Returns the new matrix, and the names of the new steps
     by (step, config).
     """
@@ -135,7 +135,7 @@ def _values(release: Release, step: Step, test: tuple[str, str]) -> dict[str, Fl
 
 
 def _figures(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]]) -> list[dict[str, Any]]:
-    """Return a system's scores for interpolation and extrapolation: the mean over the folds of each fold's mean."""
+    """Return a system's scores for interpolation and extrapolation. A score is the mean of the folds' means."""
     near, far = (np.mean([np.mean(list(fold[kind].values()), axis=0) for fold in folds], axis=0) for kind in (0, 1))
     found = []
     for metric, *values in zip(PAPER, near, far, *gap_interval(folds), strict=True):
@@ -160,10 +160,10 @@ def _figures(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]
 
 
 def gap_interval(folds: Sequence[Sequence[Mapping[str, Floats]]], seed: int = 0) -> tuple[Floats, Floats]:
-    """Return the ends (low, high) of the gap's interval, shape (measures,) each, by a percentile bootstrap.
+    """Return (low, high) of the gap's percentile bootstrap interval. Both arrays have the shape (measures,).
 
     The gap is extrapolation minus interpolation. Test queries are resampled with replacement, once for all folds. A
-    fold that has no query in a resample is skipped in it.
+    resample without queries of a fold skips this fold.
     """
     queries = sorted({query for fold in folds for kind in fold for query in kind})
     drawn = np.random.default_rng(seed).multinomial(len(queries), np.full(len(queries), 1 / len(queries)), RESAMPLES)

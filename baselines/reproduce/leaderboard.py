@@ -34,7 +34,7 @@ OTHER = "other"  # neither the whole collection nor MTEB's sample of it
 OWN = "own run"
 PASSAGES = {"whole": 8_096_668, "sample": 100_001}
 _USUAL = ("nDCG@10", "R@10")
-# The measures of each table. The first one sorts the table. The whole collection has the paper's measures (Recall@k is
+# The measures of each table. Tables are sorted by the first. The whole collection has the paper's measures (Recall@k is
 # a hit rate). The sample has MTEB's measures (R@k is the share of the positives found).
 MEASURES = {"whole": tuple(PAPER), "sample": ("nDCG@10", "MRR@10", "R@10"), OTHER: (*PAPER, *_USUAL)}
 _SAMPLE_QUERIES = 2_000
@@ -43,7 +43,7 @@ _HEADS = {
     "sample": "MTEB's sample of the collection, {passages:,} passages",
     OTHER: "{release}, {passages:,} passages: comparable with nothing above",
 }
-_Place = tuple[str, str, str]  # the searched collection, the split, and the release if its collection is unknown
+_Place = tuple[str, str, str]  # the searched collection, the split, and for an unknown collection the release
 # An own run has ``model``, ``place`` (a _Place), ``passages``, and ``figures`` and ``intervals`` in percent by measure.
 Own = dict[str, Any]
 _Text = Annotated[str, Meta(min_length=1)]
@@ -53,7 +53,7 @@ _Date = Annotated[str, Meta(pattern=r"\A\d{4}-\d\d(-\d\d)?\Z")]
 class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A source of scores: a ``document``, or a ``repository`` at a ``commit``.
 
-    ``date`` is the day of the document or the commit. If it is another day, ``note`` explains which.
+    ``date`` is the day of the document or the commit, or another day that ``note`` explains.
     """
 
     title: _Text
@@ -76,7 +76,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Figure(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One published score, in percent.
 
-    ``file`` is its table or path in the source. ``trained`` is yes if the model declares training on data of DuReader.
+    ``file`` is a table or path in the source. ``trained`` is yes if the model declares training on data of DuReader.
     """
 
     model: _Text

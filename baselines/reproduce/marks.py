@@ -20,7 +20,7 @@ _HALF = 0.005  # half a unit of the last printed digit
 
 
 def nearness(interval: Interval, published: float) -> str:
-    """Return OK if the published score lies in our 95 % interval, close in one twice as wide, off if further away."""
+    """Return OK if the published score lies in our 95 % interval, close if in an interval twice as wide, else off."""
     low, high = interval
     more = (high - low) / 2
     if low - _HALF <= published <= high + _HALF:
@@ -29,7 +29,7 @@ def nearness(interval: Interval, published: float) -> str:
 
 
 def other_data(ours: Mapping[str, int], split: str, published: Published) -> list[str]:
-    """Return the differences between our data and the published score's; ``ours`` counts the three keys below."""
+    """Return the differences between our data and the data of the published score. ``ours``: our counts by key."""
     found = []
     if split != published.split:
         found.append(f"measured on {split}, published on {published.split}")
@@ -42,7 +42,7 @@ def other_data(ours: Mapping[str, int], split: str, published: Published) -> lis
 
 
 def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
-    """Return the differences between the models behind a row's steps and those of its recipes."""
+    """Return the differences between the models that a row's steps use and the models of the recipes."""
     found: list[str] = []
     for step in steps:
         verb = step.command[1]
@@ -67,6 +67,6 @@ def _other_training(name: str, given: list[str]) -> list[str]:
 
 
 def _flat(recipe: Recipe) -> dict[str, Any]:
-    """Return every value of a recipe by its key as in ``--set``."""
+    """Return every value of a recipe by its ``--set`` key, such as ``train.batch``."""
     sections = {name: values for name, values in recipe.resolved().items() if isinstance(values, dict)}
     return {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}

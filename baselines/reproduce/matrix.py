@@ -48,11 +48,11 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         step: the step that writes the measured run.
         published: the published scores in percent.
         published_on: the data of the published scores (empty: the paper's data of the set).
-        like: a row whose published scores are compared with ours if they are on our split.
+        like: another row. Its published scores are compared with ours, too, if both are on the same split.
         official_negatives: True if the steps read the hard negatives of the official data.
         queries, qrels: see :class:`Reference`.
-        needs: further configs that the row needs.
-        series: the group of the bar, such as before or after; only rows of a figure have it.
+        needs: further configs that the release must have.
+        series: the series of the bar, such as before or after. Only rows of a figure have a series.
     """
 
     table: Annotated[int, Meta(ge=1)] | None = None
@@ -135,7 +135,7 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         return found
 
     def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = _AS_THEY_ARE) -> dict[str, Step]:
-        """Return every step that the rows need, once, after the steps that it needs.
+        """Return the steps that the rows need, each once and after the steps whose output it reads.
 
         Args:
             rows: the rows to measure.
@@ -173,7 +173,7 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         return planned
 
     def _before(self, recipe: str, given: Sequence[str]) -> list[str]:
-        """Return the step that trains a recipe's starting checkpoint, if another recipe makes it."""
+        """Return [the step that trains a recipe's starting checkpoint], or [] if no other recipe trains it."""
         start = read_recipe(recipe, given).model.start
         if not start.startswith(FROM_RECIPE):
             return []

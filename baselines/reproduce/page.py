@@ -62,7 +62,7 @@ def page(
 ) -> str:
     """Return the page as HTML. Texts of the release, the matrix and the user are escaped.
 
-    ``tables`` and ``sources`` are those of the leaderboard.
+    ``tables`` and ``sources`` belong to the leaderboard.
     """
     reasons, parts = text.Reasons(), []
     images = [Path(path) for path in report["images"] if path.endswith(".svg")]
@@ -115,7 +115,7 @@ def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(words: str, head: str) -> str:
-    """Return a cell with its column's head for phones. Marks are coloured and link to their footnote, if any."""
+    """Return a cell with its column's head, for phones. A mark is coloured, and links to its footnote if it has one."""
     cell = f'<td data-head="{_t(head)}">'
     if words.startswith(NOT):
         return f'{cell}<span class="mark not"><a href="#legend">{_t(words)}</a></span></td>'

@@ -43,7 +43,7 @@ class Measured:
 def measure(
     rows: Sequence[Row], plan: Mapping[str, Step], release: Release, split: str
 ) -> tuple[list[Measured], list[Own]]:
-    """Measure each row's run. The second list has, for the leaderboard, the runs on all questions of the main set."""
+    """Return the measured rows, and the leaderboard's entries for the runs on all questions of the main set."""
     known: dict[Reference, Qrels] = {}
     found: list[Measured] = []
     own: dict[str, Own] = {}
@@ -110,7 +110,7 @@ def _figures(
     models = other_models(steps.values(), settings)
 
     def beside(theirs: Row, name: str) -> dict[str, Any]:
-        """Return the published score of a row, and the mark of ours against it."""
+        """Return a row's published score, and the mark that compares our score with it."""
         on, value = matrix.published(theirs), theirs.published.get(name)
         mark, why = None, ["the paper prints no number"]
         if value is not None:
@@ -148,7 +148,7 @@ class _Training(Struct):
 
 
 def trainings(plan: Mapping[str, Step]) -> list[dict[str, Any]]:
-    """Return the curves of a plan's trainings: ``losses`` as [step, loss], ``dev`` as [step, fraction] of ``measure``.
+    """Return the curves of a plan's trainings: ``losses`` as [step, loss], ``dev`` as [step, score from 0 to 1].
 
     A training with an unreadable record is skipped, with a warning.
     """

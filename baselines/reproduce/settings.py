@@ -30,12 +30,12 @@ from builders.core.files import read_toml
 
 EVERY = "*"
 OPTIONS = "options"
-_OF_THE_STEP = ("--set", "--split")  # options that define a step, as words in braces do
+_OF_THE_STEP = ("--set", "--split")  # options that define a step, like the words in braces
 _Value = str | bool | int | float
 
 
 def verbs(program: str = "baselines") -> Mapping[str, str]:
-    """Return the modules of a program's verbs by verb."""
+    """Return the module of each verb of a program, by verb."""
     found: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
     return found
 
@@ -49,7 +49,7 @@ class Settings:
     path: Path | None = None
 
     def of_recipe(self, name: str) -> list[str]:
-        """Return the values for a recipe. The recipe's own come last, so they override those of ``*``."""
+        """Return the values for a recipe. The recipe's own values come last, so they override the values of ``*``."""
         return [*self.recipes.get(EVERY, ()), *self.recipes.get(name, ())]
 
     def with_options(self, words: Sequence[str]) -> list[str]:

@@ -186,9 +186,9 @@ def _known_key(step: Step, read: list[str], release: Release) -> str:
 
 
 def key_of_step(step: Step, read: list[str], release: Release, commit: str | None = None) -> str:
-    """Hash everything that the step's output depends on. ``read`` has the keys of the steps that it needs.
+    """Hash everything that the step's output depends on. ``read`` has the keys of the steps that this step needs.
 
-    ``commit`` is the commit of a starting checkpoint on the hub; None stands for the newest one.
+    ``commit`` is the commit of a starting checkpoint on the hub. None means the newest commit.
     """
     about: dict[str, Any] = {"command": [w for w in step.command if w != str(release.path)], "read": read}
     options = dict(itertools.pairwise(step.command))
@@ -225,7 +225,7 @@ def _start(recipe: Recipe) -> str | None:
 
 
 def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
-    """Return a hash of the code of each step and of the steps that it needs, by step."""
+    """Return for each step a hash of its code, including the code of the steps that it needs."""
     found: dict[str, str] = {}
     for name, step in plan.items():
         own = [code_of(verbs(step.command[0])[step.command[1]]), *(found[other] for other in step.needs)]
@@ -271,7 +271,7 @@ def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
     """Write the stamp of a step that begins.
 
     Saved states of an earlier training with this name are removed first. An output of another version of the code is
-    removed, too, because its verb would skip it as finished. A finished model is renamed to NAME.before instead.
+    removed, too. Otherwise the command would skip it as finished. A model is renamed to NAME.before instead.
     """
     path, output = _stamp(step.output), step.output
     earlier = _read(path)

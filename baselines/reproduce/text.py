@@ -70,7 +70,7 @@ def predictions(report: Mapping[str, Any]) -> list[str]:
 
 
 def measured_on(report: Mapping[str, Any]) -> list[str]:
-    """Return one line for each set of judgments that the report measures on, then its notes."""
+    """Return one line for each set of judgments that the report measures on, then the report's notes."""
     lines = []
     for each in report["sets"]:
         name = "" if each["set"] == "main" else f"{each['set']}, "

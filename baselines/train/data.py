@@ -38,7 +38,7 @@ _TOP = 20  # passages of a run that a cross-encoder re-ranks for each dev query
 
 @dataclass
 class Pairs:
-    """Every (query, positive passage) of a split, with the negatives sampled for it.
+    """Every (query, positive passage) pair of a split, with its sampled negatives.
 
     Attributes:
         texts: the texts of the queries.
@@ -60,8 +60,8 @@ def positives(
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
     """Return the query texts of a split and the rows of their positives, by query id.
 
-    Queries without a positive are skipped. With ``similar``, questions removed as similar follow, with their own
-    judgments. Raises :class:`InputError` if the release lacks the split, or the collection lacks a judged passage.
+    Queries without a positive are skipped. ``similar``: also return the questions removed as similar, with their
+    own judgments. Raises :class:`InputError` if the release lacks the split, or the collection lacks a judged passage.
     """
     configs = set_of(set_name)
     for config in (configs.queries, configs.qrels):
@@ -97,9 +97,9 @@ def _rows_of(
 def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Sequence[Path]) -> Pairs:
     """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
-    ``negatives``: files that `mine` wrote, each for some of the queries. If the list is empty, ``data.negatives`` names
-    the source. The negatives of a query are shuffled by the recipe's seed and dealt out to its positives in turn, again
-    from the beginning if necessary. If a query has too few, random passages are added, counted and logged.
+    ``negatives``: files that `mine` wrote, each for some of the queries. Without files, the negatives come from the
+    release or are random (``data.negatives``). A query's negatives are shuffled by the recipe's seed and dealt to its
+    positives in turn, repeatedly if necessary. Random passages are added if a positive would get too few.
     """
     data, seed = recipe.data, recipe.train.seed
     texts, judged = positives(release, data.set, data.split, passages, data.similar)
@@ -138,7 +138,7 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
 def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
     """Read a file that `mine` wrote, and return the rows of the negatives by query id.
 
-    ``queries``: rows of the positives by query id. Other queries are skipped, and positives are removed. Raises
+    ``queries``: rows of the positives by query id. Other queries are skipped, and so are positives. Raises
     :class:`InputError` for a malformed line, and for a passage that is not in the collection.
     """
     found = read_negative_ids(path)
@@ -154,7 +154,7 @@ def release_negatives(
 ) -> dict[str, list[int]]:
     """Return the rows of the negatives by query id, from ``negative_passages`` of the release's joined rows.
 
-    These negatives come from the official dual.train.tsv and cross.train.tsv, without duplicates in a query. Raises
+    These negatives come from the official dual.train.tsv and cross.train.tsv. A query has each negative once. Raises
     :class:`InputError` if the release has no negatives, or if a negative is not in the collection.
     """
     config = SETS[base_set(set_name)].joined[split]
@@ -215,8 +215,8 @@ class DualRows(_Rows):
     def apart(self, index: int) -> list[int]:
         """Return the values that no two rows of a batch may share: the query and the passages.
 
-        Otherwise a passage that is the positive of one row and the negative of another row would count as a negative
-        of its own query. The library's NoDuplicatesBatchSampler has the same rule, but reads the texts of all rows.
+        The passages of all other rows count as negatives of a query, so a shared passage could be both positive and
+        negative. The library's NoDuplicatesBatchSampler has the same rule, but reads the texts of all rows.
         """
         query, rows = self._of(index)
         return [query, *(-1 - row for row in rows)]
@@ -266,12 +266,12 @@ class Batches(Sampler[list[int]]):
     An epoch is a random order of the rows, cut into batches of ``batch`` rows. An incomplete last batch is skipped.
     Two rows of the same query must not be in one batch, because the positive of one row would count as a negative of
     the other row. The second row waits for the next batch, unless no other row remains. The official code has no such
-    rule: with 889,580 rows of 86,395 queries, a batch of 512 has at least one such pair of rows on average. Process
+    rule. Its batches of 512, from 889,580 rows of 86,395 queries, have at least one such pair on average. Process
     ``rank`` of ``world`` gets an equal, contiguous share of every batch, so all processes together see the batches
     that a single process would see.
 
-    In epoch e, row r has the index e * rows + r. The library's batch samplers carry state from epoch to epoch and serve
-    one process only. A resumed or distributed training must see the same batches.
+    In epoch e, row r has the index e * rows + r. A training must see the same batches if it is resumed or
+    distributed. The library's batch samplers carry state from epoch to epoch, and serve one process only.
     """
 
     def __init__(
@@ -360,12 +360,12 @@ class Sampled:
 class Reranked:
     """Dev sample for a cross-encoder: some dev queries, each with the top passages of a run.
 
-    A positive outside the top passages counts as missed, as in re-ranking. (The library's
+    A positive outside the top passages counts as not found. (The library's
     CrossEncoderRerankingEvaluator lacks Recall@1 and Recall@50, and rejects models with two outputs.)
 
     Attributes:
         queries: texts by id.
-        ranked: the texts of the top passages by passage id in the run's order, by query id.
+        ranked: for each query id, the texts of the top passages by passage id, in the run's order.
         positive: the ids of the positive passages, by query id.
         length: tokens of a (query, passage) pair, to size the batches.
     """
@@ -381,7 +381,7 @@ class Reranked:
 
         pairs = [(self.queries[query], text) for query, own in self.ranked.items() for text in own.values()]
         scores = iter(CrossScorer(model, tokens=batch * self.length).scores(pairs).tolist())
-        # Ties are broken by passage id, as in every run file, and not by the order in this run.
+        # Passages with equal scores are sorted by passage id, as in every run file.
         order = {query: sorted((-next(scores), corpus) for corpus in own) for query, own in self.ranked.items()}
         qrels = Qrels("dev sample", {query: dict.fromkeys(good, 1) for query, good in self.positive.items()})
         found = official({query: [corpus for _, corpus in own] for query, own in order.items()}, qrels)
@@ -389,7 +389,7 @@ class Reranked:
 
 
 def dev_sample(release: Release, recipe: Recipe, passages: Passages, run: Path | None) -> Sampled | Reranked | None:
-    """Return the dev sample for a recipe, or None if no evaluation is possible. The reason is logged.
+    """Return the dev sample for a recipe, or None without an evaluation. Missing data is logged.
 
     ``run``: a run of the dev queries, which a cross-encoder re-ranks. Raises :class:`InputError` if a passage of the
     run is not in the collection.

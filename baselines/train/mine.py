@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # rerankers loads PyTorch
 
     Score = Callable[[Sequence[Group]], list[list[float]]]
 
-_TEXTS = 1 << 16  # normalised passages in the cache, because many queries share passages
+_TEXTS = 1 << 16  # size of the cache of normalised passages; many queries share passages
 _WINDOW = 256  # queries whose candidates are scored in one task
 _ANY = number_between(-math.inf, math.inf)
 
@@ -170,7 +170,7 @@ class Limits:
 
     Attributes:
         margin: the least distance below the best positive's score (RocketQA, 2021, Section 3.3).
-        relative_margin: this distance, given as a share of the best positive's score (NV-Retriever, 2024:
+        relative_margin: the least distance as a share of the best positive's score (NV-Retriever, 2024:
         TopK-PercPos).
         max_score: the highest score, regardless of the positives.
     """
@@ -235,7 +235,7 @@ def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limi
 
 
 def for_english(given: Run, release: Release, split: str) -> Run:
-    """Give English queries the hits of their Chinese originals, because both have the same judgments."""
+    """Copy the hits of Chinese queries to their English translations without hits. Both have the same judgments."""
     hits = dict(given.hits)
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
@@ -257,7 +257,7 @@ def hard_negatives(
 
     @functools.lru_cache(_TEXTS)
     def plain(corpus: str) -> str:
-        """Return the passage's text without case, character width and spaces, to compare copies."""
+        """Return the passage's text without spaces, in one case and character width, to recognise copies."""
         (text,) = passages.texts(passages.rows([corpus]).tolist())
         return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 

@@ -60,14 +60,14 @@ _TEXTS_AT_ONCE = 1_000
 _CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 _UNKNOWN = "[UNK]"
 _LONGEST = 16  # characters of a word; longer runs of letters and digits are mostly file names
-_UNSEEN = 0.5  # count of a character that never occurs as a word
-_FP32 = {"dtype": torch.float32}  # overrides the saved precision, because an optimizer's small steps need fp32
+_UNSEEN = 0.5  # assumed count of a character that never occurs as a word
+_FP32 = {"dtype": torch.float32}  # replaces the saved precision; an optimizer's small steps need fp32
 
 
 class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
-    """BERT that predicts only masked tokens, because the output over the vocabulary dominates a small model's time.
+    """BERT that predicts only masked tokens, because most of a small model's time is spent on predictions.
 
-    The loss is the same. The class has the name of transformers' own class, so that AutoModel can load saved models.
+    The loss equals that of transformers' own class. This class has the same name, so that AutoModel loads saved models.
     """
 
     def forward(self, input_ids: Any, attention_mask: Any, labels: Any) -> dict[str, torch.Tensor]:
@@ -82,7 +82,7 @@ class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
 def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> SentenceTransformer:
     """Open the dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
 
-    A SentenceTransformer keeps its pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks for a
+    A SentenceTransformer keeps pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks for a
     different pooling or similarity, or for cosine similarity with ``train.scale`` <= 1.
     """
     wanted, data = recipe.model, recipe.data
@@ -112,7 +112,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
                 "a scale above 1, for example --set train.scale=20"
             )
         if not any(isinstance(module, Normalize) for module in model.modules()):
-            model.append(Normalize())  # dot products, which every index supports, are then cosines
+            model.append(Normalize())  # dot products are then cosines, and every index supports dot products
     if (shortest := recipe.train.shortest) > (full := model.get_embedding_dimension() or 0):
         raise InputError(f"train.shortest = {shortest} is more than the {full} dimensions of {start}")
     if shortest and similarity != "cos":
@@ -130,9 +130,9 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             kind: Any = "query" if route == "query" else "passage"
             tower.processor = official_tokenizer(tower.tokenizer, kind, length)
         if pooler := getattr(tower.auto_model, "pooler", None):
-            pooler.requires_grad_(False)  # unused; several processes would wait for gradients that never come
+            pooler.requires_grad_(False)  # unused; with several processes, torch would wait for its gradients
         tower.query_length, tower.document_length = data.query_length, data.passage_length
-        # A plain encode() has no task and truncates here. A model from scratch has not learned longer positions.
+        # encode() without a task truncates to this length. A model from scratch has not learned later positions.
         tower.max_seq_length = data.passage_length
     for route, key, length in (
         ("query", "query_length", data.query_length),
@@ -155,7 +155,7 @@ def halves(model: SentenceTransformer, shortest: int) -> list[int]:
 
 
 def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
-    """Copy the model's encoder, so that queries and passages have one each. A model with two stays as it is."""
+    """Return the model with one encoder for queries and a copy for passages. A model with two is returned as it is."""
     if any(isinstance(module, Router) for module in model):
         return model
     passages = list(model.children())
@@ -171,7 +171,7 @@ def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
 
 
 def _towers(model: SentenceTransformer, wanted: int, start: str) -> dict[str, Any]:
-    """Return the transformers of a model by route: query and document, or only document if both share one."""
+    """Return the transformers of a model by route: ``query`` and ``document``, or only a shared ``document``."""
     router = next((module for module in model if isinstance(module, Router)), None)
     routes: dict[str, Any] = {"document": model} if router is None else dict(router.sub_modules.items())
     if len(routes) != wanted:
@@ -241,12 +241,12 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
 
 
 def _at(commit: str | None) -> dict[str, Any]:
-    """Return arguments for transformers: the commit, and no remote code, because the default would ask on stdin."""
+    """Return arguments for transformers: the commit, and no remote code. By default, transformers asks on stdin."""
     return {"trust_remote_code": False} | ({"revision": commit} if commit else {})
 
 
 def _check_names(start: str, modules: list[Any], *tokenizers: Any) -> None:
-    """Raise :class:`InputError` if a route or chat template has a name that saves its file outside the checkpoint."""
+    """Raise :class:`InputError` if the name of a route or chat template would put its file outside the checkpoint."""
     tokenizers += tuple(module.tokenizer for module in modules if isinstance(module, Transformer))
     templates = [getattr(tokenizer, "chat_template", None) for tokenizer in tokenizers]
     for named in [*(module.sub_modules for module in modules if isinstance(module, Router)), *templates]:
@@ -317,8 +317,8 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in _texts(passages, most):
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    # A character inside words needs a second piece with "##". Listing these pieces as special tokens fixes their
-    # numbers, which break ties. The library would number the pieces in the order of a hash table.
+    # A character inside words needs a second piece with "##". The library breaks ties by a piece's number, and would
+    # number these pieces in the order of a hash table. As special tokens, the pieces have fixed numbers.
     alphabet: list[str] = []
     inside: list[str] = []
     for character in common:
@@ -341,7 +341,7 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
 
 
 def _stands_alone(character: str) -> bool:
-    """True if BERT's tokenizers separate the character from its neighbours, as Chinese characters and punctuation."""
+    """True for Chinese characters and punctuation, which BERT's tokenizers separate from their neighbours."""
     chinese = any(low <= ord(character) <= high for low, high in _CHINESE)
     return chinese or character in string.punctuation or unicodedata.category(character).startswith("P")
 
@@ -390,9 +390,9 @@ def _normalizer() -> Any:
 
 
 def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
-    """Build a tokenizer of the ``size`` most frequent words and all characters. Also return the words by token id.
+    """Return a tokenizer of the ``size`` most frequent words and all characters, and its words by token id.
 
-    Latin letters, digits and other letters are separated from each other. Other characters are dropped.
+    The tokenizer splits between Latin letters, digits and other letters. All other characters are dropped.
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -413,8 +413,8 @@ def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
 def start_vectors(words: list[str], counts: Counts, sizes: Words, seed: int) -> npt.NDArray[np.float32]:
     """Return the initial vectors of the words, shape (words, dimensions).
 
-    A word's vector is a random unit vector times the word's inverse document frequency. For each of its characters,
-    such a vector times ``sizes.characters`` is added, so that words with shared characters are similar.
+    Words and characters have random unit vectors, scaled by inverse document frequency. A word's initial vector also
+    includes its characters' vectors, times ``sizes.characters``, so that words with shared characters are similar.
     """
     generator = np.random.default_rng(seed)
 

@@ -39,7 +39,7 @@ class QuestionPair(NamedTuple):
 
 @dataclass(frozen=True)
 class PairFile:
-    """A file of labelled pairs. ``columns`` are the names for a table without a header, None if the file has names."""
+    """A file of labelled pairs. ``columns``: the column names for a table without a header, else None."""
 
     path: Path
     columns: tuple[str, ...] | None = None
@@ -124,10 +124,10 @@ def train_and_dev(
 
 
 def hold_out(pairs: Sequence[QuestionPair], share: float, seed: int) -> tuple[list[QuestionPair], list[QuestionPair]]:
-    """Return the training pairs and the held-out pairs, a ``share`` of all pairs drawn by the seed.
+    """Hold out a ``share`` of the pairs, drawn by the seed, and return (training pairs, held-out pairs).
 
-    A pair that shares a question with a held-out pair is dropped. Otherwise the model would be evaluated on questions
-    from its training.
+    A training pair that shares a question with a held-out pair is dropped. Otherwise the model would be evaluated on
+    questions from its training.
     """
     drawn = set(np.random.default_rng([seed, 2]).permutation(len(pairs))[: round(share * len(pairs))].tolist())
     apart = {text for number in drawn for text in pairs[number][:2]}

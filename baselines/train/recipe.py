@@ -55,11 +55,11 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """The model to train and its starting checkpoint.
 
     - ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (one vector per
-      word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME``.
-    - ``revision``: a commit, tag or branch of a start on the hub. Default: the main branch.
-    - ``pooling``, ``similarity`` (dual-encoder): default: the start's own settings if the start is a
+      word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME`` (its checkpoint).
+    - ``revision``: a commit, tag or branch of a ``start`` on the hub. Default: the main branch.
+    - ``pooling``, ``similarity`` (dual-encoder): default: the settings of ``start`` if ``start`` is a
       SentenceTransformer, else ``mean`` and ``dot``.
-    - ``towers`` (dual-encoder): one encoder for queries and passages, or two with equal initial weights.
+    - ``towers`` (dual-encoder): 1 encoder for queries and passages together, or 2 encoders with equal initial weights.
     - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is their difference).
     - ``inputs``: ``plain`` uses the start's tokenizer. ``official`` follows the official code: spaces are removed, and
       an empty title precedes a passage (:mod:`baselines.retrieve.official_input`).
@@ -121,12 +121,12 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
       ``passage_length`` then limits both questions together.
     - ``held_out``: share of the pairs to evaluate on if there are no ``--dev-pairs``.
     - ``set``: a set of the release, or a config of training questions that `add` sampled. Such a config replaces the
-      training questions, and ``dev_split`` of main is used for evaluation.
+      training questions, and the training is evaluated on ``dev_split`` of main.
     - ``negatives``: a file of `mine`, or ``release`` for the hard negatives of the official data.
     - ``rows`` (dual-encoder): a positive with k negatives gives k rows of one negative each (``one-negative``, as in
       the official code), or one row with all negatives (``all-negatives``).
     - ``similar``: also train on questions that were removed as similar to a dev or test question (config
-      ``train-similar``, Section 2.3). Use it only to measure their effect (Table 6).
+      ``train-similar``, Section 2.3). Its only use is to measure their effect (Table 6).
     - ``dev_queries``: number of queries of ``dev_split`` to rank during training. A dual-encoder ranks their positives
       and ``dev_passages`` other passages. A cross-encoder re-ranks the top 20 of a run (``--dev-run``).
     """
@@ -167,7 +167,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     masked language model.
 
     - ``batch``: rows per step, over all processes. ``epochs``: passes over all rows. ``max_steps``: limit (0: none).
-    - ``mini_batch``: rows at once in a dual-encoder's training and in evaluations. Results do not depend on it.
+    - ``mini_batch``: rows at once in a dual-encoder's training and in evaluations. It does not change results.
     - ``mini_batch_tokens``: tokens at once in the training of a dual-encoder or cross-encoder. 0 means 32,768 on a GPU.
       On a CPU, 0 means ``mini_batch`` rows for a dual-encoder, and the whole batch for a cross-encoder.
     - ``schedule``: after the warm-up, the learning rate falls to 0 (``linear``) or stays (``constant``).
@@ -180,7 +180,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
       dimension, so that vectors can be truncated (Matryoshka; 0: only whole vectors).
     - ``precision``: ``auto`` is bf16 on a GPU that supports it, else fp32. ``compile``: use torch.compile.
     - ``workers``: processes that prepare batches for a GPU. On a CPU, no processes are started.
-    - ``logs``, ``evaluations``, ``saves``: number of each over the whole training.
+    - ``logs``, ``evaluations``, ``saves``: number of log entries, evaluations and saved states of the whole training.
     """
 
     batch: Positive
@@ -263,7 +263,7 @@ class Recipe(Sections, frozen=True, kw_only=True):
         for start in MADE:
             if self.model.start != start:
                 del content[start]
-        # Omit newer settings with their neutral value, so that trainings of earlier versions count as finished.
+        # Omit a newer setting with its neutral value. Otherwise finished trainings of earlier versions would run again.
         for key, neutral in (("mini_batch_tokens", 0), ("shortest", 0), ("embeddings_gradient", 1)):
             if getattr(self.train, key) == neutral:
                 del content["train"][key]

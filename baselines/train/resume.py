@@ -40,7 +40,7 @@ class _Seal(Struct):
 
 
 def is_done(out: Path, about: dict[str, Any], ask_commit: Callable[[], str | None]) -> bool:
-    """True if ``out`` was completely trained with this ``about``, from the current commit of its starting checkpoint.
+    """True if ``out`` has a finished training with this ``about`` and the current commit of its starting checkpoint.
 
     If the hub cannot be reached, the recorded commit is trusted. Raises :class:`InputError` for a damaged checkpoint.
     """

@@ -54,7 +54,7 @@ from builders.core.folders import check_output, replace_directory, work_beside
 from builders.core.jobs import loading
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 
-if TYPE_CHECKING:  # these load PyTorch, which takes seconds; input errors should appear before
+if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input errors should appear earlier
     from baselines.train.data import Batches
     from baselines.train.question_pairs import PairFile
     from baselines.train.trainers import Evaluate
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
         training = train(job)
     except InputError:
         if os.environ.get("RANK", "0") != "0":
-            time.sleep(_FIRST_REPORTS)  # torchrun ends this process before it repeats the error of the first process
+            time.sleep(_FIRST_REPORTS)  # meanwhile torchrun ends this process, so the error appears only once
         raise
     if training:
         print(json.dumps({"checkpoint": str(args.out), "steps": training["steps"], "dev": training["dev"][-1:]}))
@@ -199,7 +199,7 @@ class Job:
         }
 
     def _data(self) -> dict[str, str]:
-        """Return the fingerprint of each split used, and the SHA-256 of each file of pairs, by number and name."""
+        """Return the fingerprint of each split that the training reads, or the SHA-256 of each file of pairs."""
         found = {}
         for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs)):
             for number, file in enumerate(files, 1):
@@ -416,9 +416,9 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
 
 
 def _forget_lengths(trainer: Any) -> None:
-    """Reset truncation and padding of the tokenizers, which depend on the last batch that each tokenizer read.
+    """Reset the tokenizers' truncation and padding, which the last batch has set.
 
-    Otherwise a resumed training could save other bytes. The lengths for use are in the modules' settings.
+    Otherwise a resumed training could save other bytes. Loaded models take their lengths from the modules' settings.
     """
     found = [trainer.processing_class, *(getattr(module, "tokenizer", None) for module in trainer.model.modules())]
     for backend in filter(None, (getattr(tokenizer, "backend_tokenizer", None) for tokenizer in found)):

@@ -62,7 +62,7 @@ class FiniteWeights(TrainerCallback):
     """Stop a training after a step that makes weights infinite or NaN, before the model is evaluated or saved."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        # The norm also overflows at weights of 1e19. Such a model is useless, too.
+        # The norm also overflows if finite weights reach 1e19. Such a model is useless, too.
         if not torch.isfinite(get_total_norm([weights.detach() for weights in model.parameters()])):
             raise _diverged(state.global_step, "weights have become infinite or NaN")
 
@@ -94,7 +94,7 @@ class Monitor(TrainerCallback):
             model.train()
             wanted = control.should_log
             self._trainer.log({f"dev_{name}": value for name, value in found.items()})
-            control.should_log = wanted  # log() clears the flag, which would skip the step's own entry
+            control.should_log = wanted  # log() clears the flag, and the step's own entry would be skipped
             shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
             log.info("step %d of %d: dev sample %s", state.global_step, self._steps, shown)
 
@@ -131,7 +131,7 @@ class _OurBatches:
             pin_memory=self.args.device.type == "cuda",
             # A separate generator, so that creating the iterator does not draw from the model's random numbers.
             generator=torch.Generator().manual_seed(self.args.seed),
-            # fork, because a spawned process would receive a copy of the model, which the collator refers to.
+            # fork: the collator refers to the model, so a spawned process would receive a copy of the model.
             multiprocessing_context="fork" if workers else None,
         )
 
@@ -175,13 +175,13 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
         """Move the embeddings by ``adversarial`` along the gradient of the loss, and restore them after the block.
 
         This is the official code's adversarial step: g / sqrt(sum(g * g) + 1e-8). The official code subtracts the shift
-        afterwards, which rounds. Here a copy is restored, so that a resumed training ends in the same bits. Each
+        afterwards, with rounding errors. Here a copy is restored, so that a resumed training gives the same bits. Each
         process uses the gradient of its own share of the batch, as each GPU does in the official code.
         """
         embeddings = self.model.model.get_input_embeddings().weight
         self.model.eval()  # disables dropout; the trainer's step switches back to training mode
         with self.compute_loss_context_manager():
-            # Use the unwrapped model, because the wrapped one would wait for the gradients of other processes.
+            # Use the unwrapped model, because the wrapper would wait for the gradients of other processes.
             loss = pair_loss(self.model, inputs)
         (gradient,) = torch.autograd.grad(loss, [embeddings])
         kept = embeddings.detach().clone()
@@ -255,10 +255,10 @@ def tokens_at_once(recipe: Recipe, device: torch.device) -> int:
 
 
 def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """Create the dual-encoder's trainer. It scores every query against all passages of the batch, of all processes.
+    """Create the dual-encoder's trainer, which scores each query against the passages of all rows, in all processes.
 
-    In one process these are in-batch negatives. Under torchrun they are cross-batch negatives (RocketQA; Section 3.1,
-    A.2). The loss is the same. Gradients are cached, so that a batch of any size needs only the memory of
+    Passages of other rows are in-batch negatives, or under torchrun, cross-batch negatives (RocketQA; Section 3.1,
+    A.2). Both give the same loss. Gradients are cached, so that a batch of any size needs only the memory of
     ``train.mini_batch`` rows. A static model needs little memory and reads the batch at once.
     """
     from sentence_transformers.util import dot_score
@@ -274,13 +274,13 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
     loss: Any = kind(model, scale=recipe.train.scale, similarity_fct=dot_score, gather_across_devices=True, **mini)
     if recipe.train.shortest:
         loss = MatryoshkaLoss(model, loss, matryoshka_dims=halves(model, recipe.train.shortest))
-    # The gradients of all processes are summed after the last mini-batch, which uses only one of two towers.
+    # Gradients of all processes are summed after the last mini-batch. This mini-batch uses only one of two towers.
     towers = any(isinstance(module, Router) for module in model)
     args = SentenceTransformerTrainingArguments(
         **{**given, "ddp_find_unused_parameters": towers}, router_mapping=routes, prompts=prompts
     )
     trainer = _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
-    trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)  # same tokens, but faster
+    trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)  # gives the same tokens faster
     if "mini_batch_num_tokens" in mini:
         trainer.data_collator = functools.partial(_longest_first, trainer.data_collator)
     return trainer
@@ -326,8 +326,8 @@ def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -
 def _pair_tokens(model: CrossEncoder, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Tokenize a batch of (query, passage) rows, and add their labels.
 
-    The library tokenizes in the loss, in the training process. This collator runs in the loader's processes if
-    ``train.workers`` > 0. The tokens are the same.
+    The library would tokenize in the loss, in the training process. This collator gives the same tokens, but runs in
+    the loader's processes if ``train.workers`` > 0.
     """
     prompt = model.prompts.get(model.default_prompt_name or "")
     tokens = preprocess(model, [(row["query"], row["passage"]) for row in rows], prompt=prompt)
@@ -337,8 +337,8 @@ def _pair_tokens(model: CrossEncoder, rows: list[dict[str, Any]]) -> dict[str, A
 def pair_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
     """Return the mean loss of a tokenized batch: binary cross entropy for one logit, softmax cross entropy for two.
 
-    Equals sentence-transformers' BinaryCrossEntropyLoss and CrossEntropyLoss, but for tokenized pairs. The batch's
-    ``label`` has the shape (rows,), with 1.0 for a positive and 0.0 for a negative.
+    The loss equals that of sentence-transformers' BinaryCrossEntropyLoss and CrossEntropyLoss, which take texts instead
+    of tokens. The batch's ``label`` has the shape (rows,), with 1.0 for a positive and 0.0 for a negative.
     """
     labels = batch["label"]
     logits = model({name: value for name, value in batch.items() if name != "label"})["scores"].float()
@@ -400,7 +400,7 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
     """Open a process group for the block, and close it after all processes have finished.
 
     The processes wait for each other at the end. Otherwise a library's threads could abort a process that returns
-    early, and torchrun would then end the first process during its writing of the checkpoint. The block must leave no
+    early, and torchrun would then end the first process while it writes the checkpoint. The block must leave no
     reference to a model or a trainer, because these refer to the group. If another process fails, this process ends
     with exit code 1, and the other process reports the error.
     """

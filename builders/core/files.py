@@ -104,7 +104,7 @@ def kind_of(path: Path) -> str:
 
 
 def link(file: Path, name: Path) -> None:
-    """Make ``name`` a hard link to ``file``, which must not be written again. If links are impossible, copy the file."""
+    """Make ``name`` a hard link to ``file``, which must not change later. If links are impossible, copy the file."""
     try:
         os.link(os.path.realpath(file), name)  # the hub's cache contains symbolic links
     except OSError:
@@ -116,8 +116,8 @@ def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock the path ``place`` while the block writes to it. Raise :class:`DiskFull` if the disk is full.
 
     The lock is a file beside ``place``. The parent folder is created if necessary. A killed process
-    leaves the file unlocked, and the next process locks and removes it. ``shown`` is the path in messages. With ``wait``,
-    the call waits for the lock. Without ``wait``, it raises :class:`InputError` if another process has the lock.
+    leaves the file unlocked, and the next process locks and removes it. Messages name the path ``shown``. With
+    ``wait``, the call waits for the lock. Without ``wait``, it raises :class:`InputError` if the path is locked.
     """
     from filelock import FileLock, Timeout
 

@@ -26,7 +26,7 @@ _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
-_LONGEST = 300  # maximum characters of a library's message, which leave room for the advice that follows
+_LONGEST = 300  # characters of a library's message, so that the advice after the message is not cut
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, and never reported as foreign files
 
 

@@ -29,7 +29,7 @@ def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
     """Read a JSON file as ``kind``, a msgspec type. Fields that ``kind`` does not declare are ignored.
 
     Raises:
-        InputError: names the file, the line or field, and the expected content. ``remedy`` ends the message with advice.
+        InputError: names the file, the line or field, and the expected content. The message ends with ``remedy``.
         FileNotFoundError, NotADirectoryError: the file does not exist. The caller reports this.
     """
     return json_of(_bytes_of(path), kind, path, remedy=remedy)

@@ -164,7 +164,7 @@ def _info(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, Any]:
 
 
 def _shown(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, list[FileEntry]]:
-    """Return the splits of a config for the card. If queries have several splits, a split of all queries is put first."""
+    """Return the splits of a config for the card. If queries have several splits, add a first split of all queries."""
     if config != _WHOLE or len(splits) == 1:
         return splits
     return {_WHOLE: [shard for shards in splits.values() for shard in shards], **splits}

@@ -54,7 +54,7 @@ class Columns:
     Attributes:
         queries: the ids of the queries, without repetition.
         counts: the number of hits of each query.
-        corpus_ids: Arrow strings. The first query's hits come first, then the second query's. Each query's best is first.
+        corpus_ids: Arrow strings. The hits of each query are adjacent, best first, in the order of ``queries``.
         scores: a 64-bit float for each hit, in the order of ``corpus_ids``.
     """
 
@@ -215,7 +215,7 @@ def _all(values: pa.ChunkedArray) -> bool:
 
 
 def _by_line(block: bytes, path: Path, first: int) -> pa.Table:
-    """Parse a block line by line into the columns of :func:`_parsed`. ``first`` is the number of the block's first line.
+    """Parse a block line by line into the columns of :func:`_parsed`. ``first`` is the block's first line number.
 
     Raises :class:`InputError` for the first invalid line.
     """

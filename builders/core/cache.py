@@ -51,7 +51,7 @@ def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = No
     """Describe the first difference between a file and its entry; empty if size and SHA-256 agree.
 
     ``look`` is a further check, run after the SHA-256 is verified. It returns a description of the first fault, and may
-    depend only on the file's bytes and the entry. With ``again``, a file that the cache records as verified is read.
+    depend only on the file's bytes and the entry. With ``again``, a file is read even if the cache records it.
     """
     more = structs.astuple(entry)[4:]  # the fields of a subclass of FileEntry
     claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows, *more]

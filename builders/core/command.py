@@ -61,7 +61,7 @@ def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.Argumen
 
 
 def as_typed(program: str, text: str) -> str:
-    """Name the console script in the commands of ``text`` if ``program`` is the console script."""
+    """Return ``text``. If ``program`` is the console script, its ``python -m`` commands name the console script."""
     return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, text) if program == CONSOLE else text
 
 
@@ -120,9 +120,9 @@ def main(
 ) -> int:
     """Run one verb of a program and return its exit code.
 
-    ``verbs`` maps a verb to its module, which has ``add_arguments(parser)``, ``run(args)``, and its help as docstring.
-    ``groups`` has the same verbs under titles. Only the module of the verb is imported, so that the help is quick. The
-    exit code is 2 for wrong usage, otherwise the code of :func:`builders.core.exit_codes.exit_code`.
+    ``verbs`` maps a verb to its module, which has ``add_arguments(parser)``, ``run(args)``, and a docstring as help.
+    ``groups`` maps titles to parts of ``verbs``. Only the module of the verb is imported, so that the help is quick.
+    The exit code is 2 for wrong usage, otherwise the code of :func:`builders.core.exit_codes.exit_code`.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))

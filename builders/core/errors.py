@@ -34,7 +34,7 @@ class Unfinished(InputError):
     """A failure that is not the input's fault, for example of the network. The same command resumes the work."""
 
 
-# Smallest extra that brings a library, with the names under which libraries are imported.
+# Extra -> the import names of its libraries. A library is listed only under the smallest extra that installs it.
 _EXTRAS = {
     "builders": "duckdb filelock huggingface_hub jieba jinja2 matplotlib msgspec numba numpy pyarrow rensa "
     "rjieba scipy statsmodels tomli tqdm yaml",
@@ -55,6 +55,6 @@ def install(extra: str) -> str:
 
 
 def extra_of(module: str) -> str:
-    """Return the extra that brings a module, or an empty string."""
+    """Return the extra that installs a module, or an empty string."""
     package = module.partition(".")[0]
     return next((extra for extra, modules in _EXTRAS.items() if package in modules.split()), "")

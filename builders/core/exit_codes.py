@@ -23,7 +23,7 @@ _NO_MEMORY = re.compile(
     re.IGNORECASE,
 )
 _SIGNALS = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))  # with default handlers
-_TOGETHER = 0.05  # seconds in which two signals count as one, because timeout(1) stops a process, then its group
+_TOGETHER = 0.05  # seconds; signals this close count as one, because timeout(1) sends two
 _came: list[int] = []  # the signal that stops this process; empty before a signal
 _guarded = False  # True inside exit_code in the main thread
 
@@ -49,7 +49,7 @@ def exit_code(work: Callable[[], int]) -> int:
             sys.stdout.flush()
             return code
     except BaseException as error:
-        # The type of the error does not suffice: DuckDB replaces KeyboardInterrupt, and a worker may stop first.
+        # A signal may surface as another error: DuckDB replaces KeyboardInterrupt, and a worker may stop first.
         if _came or isinstance(error, KeyboardInterrupt):
             number = _came[0] if _came else signal.SIGINT
             if not _guarded:
@@ -101,7 +101,7 @@ def _stoppable() -> Iterator[None]:
     _guarded = True
     try:
         for (number, usual), found in zip(_SIGNALS, before, strict=True):
-            if found == usual:  # else the parent process has set the signal to be ignored, or another handler is set
+            if found == usual:  # do not replace another handler, or a parent's choice to ignore the signal
                 signal.signal(number, _stop)
         yield
     finally:
@@ -154,8 +154,8 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 def say_once() -> None:
     """Suppress Python's message about an error in a destructor if the error is reported elsewhere.
 
-    One such error is a full disk, if the destructor closes a file again. The other is a signal, because
-    :func:`raise_if_stopped` raises it again. The setting holds for the whole process.
+    One such error is a full disk, when a destructor tries again to close a file. The other is KeyboardInterrupt, which
+    :func:`raise_if_stopped` raises again. The setting affects the whole process.
     """
     before = sys.unraisablehook
     if before.__module__ == __name__:

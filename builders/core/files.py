@@ -38,7 +38,7 @@ _DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.
 _STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
 _TEMPORARY = "dureader-"
 BOM = b"\xef\xbb\xbf"
-_SHOWN = 40  # bytes of a column that an error quotes
+_SHOWN = 40  # number of bytes of a column that an error message quotes
 _DIGITS = 18  # maximum digits of a number, so that it fits into 64 bits
 _copies: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
 
@@ -46,7 +46,7 @@ _copies: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
 def rereadable(path: Path) -> Path:
     """Return a path that can be read more than once: a temporary copy for a pipe, else ``path`` itself.
 
-    A pipe (``<(zcat RUN)``, ``/dev/stdin``) can be read only once. Its copy is removed when this process ends.
+    A pipe (``<(zcat RUN)``, ``/dev/stdin``) can be read only once. The copy is removed when this process ends.
     """
     found = path.stat()
     if not stat.S_ISFIFO(found.st_mode):
@@ -72,7 +72,7 @@ def sha256_of(path: Path) -> str:
 
 
 def real_path(path: Path) -> Path:
-    """Return the absolute path. A link is resolved, so that writing to the path does not replace the link.
+    """Return the absolute path of ``path``, or of the target of a link. Writing to it does not replace the link.
 
     Raises :class:`InputError` for a link that leads back to itself, and for the address of an object store.
     """
@@ -104,7 +104,7 @@ def kind_of(path: Path) -> str:
 
 
 def link(file: Path, name: Path) -> None:
-    """Make ``name`` a hard link to ``file``, which must not be written again. If links are impossible, copy it."""
+    """Make ``name`` a hard link to ``file``, which must not change later. If links are impossible, copy the file."""
     try:
         os.link(os.path.realpath(file), name)  # the hub's cache contains symbolic links
     except OSError:
@@ -113,11 +113,11 @@ def link(file: Path, name: Path) -> None:
 
 @contextlib.contextmanager
 def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
-    """Lock ``place`` for the block, which writes there. Raise :class:`DiskFull` if the disk is full.
+    """Lock the path ``place`` while the block writes to it. Raise :class:`DiskFull` if the disk is full.
 
-    The lock is a file beside ``place``. The parent folder is created if necessary. The lock of a killed process is
-    free, and the next process removes the file at its end. ``shown`` is the path in messages. With ``wait``, the call
-    waits for another process. Without ``wait``, a locked place is an :class:`InputError`.
+    The lock is a file beside ``place``. The parent folder is created if necessary. A killed process
+    leaves the file unlocked, and the next process locks and removes it. Messages name the path ``shown``. With
+    ``wait``, the call waits for the lock. Without ``wait``, it raises :class:`InputError` if the path is locked.
     """
     from filelock import FileLock, Timeout
 
@@ -151,7 +151,7 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     home = Path(tempfile.gettempdir() if inside is None else inside)
     for lock in home.glob(f".{_TEMPORARY}*.lock"):
         left = home / lock.stem[1:]
-        with contextlib.suppress(InputError, OSError), alone(left, left):  # suppress: in use, or another user's folder
+        with contextlib.suppress(InputError, OSError), alone(left, left):  # InputError: in use; OSError: another user's
             shutil.rmtree(left, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         while True:
@@ -172,9 +172,9 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path, which becomes the file ``path`` when the block ends without an error.
 
-    The temporary path is ``.NAME.tmp`` beside the file, or beside the target of a link. A killed process leaves it
-    behind, and the next process overwrites it. A stream cannot be replaced, so its content is copied from a temporary
-    file at the end.
+    The temporary path is ``.NAME.tmp`` beside the file, or beside the target of a link. A killed process leaves this
+    file behind, and the next process overwrites it. A stream cannot be replaced. Its content is written to a temporary
+    file first, and copied to the stream at the end.
 
     Raises :class:`InputError` if ``path`` is neither a file nor a stream (:func:`kind_of`), and if another process
     writes the same file.
@@ -187,7 +187,7 @@ def new_file(path: Path) -> Iterator[Path]:
             stdout = path in _STDOUT
             if stdout:
                 sys.stdout.flush()
-            # stdout is duplicated by number, because opening its path would truncate a file of the shell (`> FILE`).
+            # stdout is duplicated by number. If the shell redirects stdout (`> FILE`), opening it would truncate FILE.
             with open(whole, "rb") as file, open(os.dup(1) if stdout else path, "wb") as stream:
                 shutil.copyfileobj(file, stream)
         return
@@ -205,7 +205,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def check_file(path: Path) -> None:
-    """Raise :class:`InputError` if :func:`new_file` could not write ``path``. Long work calls this before it begins."""
+    """Raise :class:`InputError` if :func:`new_file` could not write ``path``. Call it before long work."""
     kind = kind_of(path)
     if kind not in ("", "stream"):
         raise InputError(f"is a {kind}; expected the name of a file", path=path)
@@ -214,7 +214,7 @@ def check_file(path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise :class:`InputError` if no file or directory ``path`` can be created."""
+    """Raise :class:`InputError` if neither a file nor a directory can be created at ``path``."""
     folder = next(parent for parent in real_path(path).parents if parent.exists())
     if not folder.is_dir():
         raise InputError("is a file; expected a directory", path=folder)
@@ -246,7 +246,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def fsync(path: Path) -> None:
     """Sync a file's content, or a directory's names, to disk. A rename is durable only after the sync."""
-    windows = os.name == "nt"  # Windows syncs only files open for writing, and has its own journal of names
+    windows = os.name == "nt"  # Windows syncs only files open for writing, and cannot open directories
     if not (windows and path.is_dir()):
         handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
         try:
@@ -261,8 +261,8 @@ def reading(
 ) -> Iterator[None]:
     """Convert an error while the block reads a file into an :class:`InputError` of one line.
 
-    These are errors of the operating system, of gzip, zip and Arrow, and of invalid UTF-8. The line contains the
-    original message. ``damaged`` describes damaged content, and ``remedy`` is advice at the end.
+    Errors of the operating system, gzip, zip, Arrow and UTF-8 decoding are converted. The new message quotes the
+    original one. ``damaged`` is its text for damaged content, and ``remedy`` is advice at its end.
     """
     try:
         yield
@@ -327,7 +327,7 @@ def first_character(path: Path) -> str:
 
 
 def id_of(field: bytes, path: Path, line: int) -> str:
-    """Decode a column as an id. Raise :class:`InputError` with the line if it is invalid (:func:`expect_id`)."""
+    """Decode a column as an id. Raise :class:`InputError` if it is not UTF-8 or :func:`expect_id` fails."""
     try:
         return expect_id(field.decode("utf-8"), path, line)
     except UnicodeDecodeError as error:
@@ -335,7 +335,7 @@ def id_of(field: bytes, path: Path, line: int) -> str:
 
 
 def expect_id(text: str, path: Path, line: int | None = None) -> str:
-    """Return ``text``. Raise :class:`InputError` for a null character, at which evaluation libraries end the id."""
+    """Return ``text``. Raise :class:`InputError` if it has a null character, which ends an id in C."""
     if "\0" in text:
         raise InputError(f"expected ids without null characters, found {text[:_SHOWN]!r}", path=path, line=line)
     return text

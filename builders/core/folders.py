@@ -20,8 +20,8 @@ from builders.core.limits import writing
 def check_output(out: Path, what: str, mark: str) -> Path:
     """Return the real path of a directory to write (:func:`.files.real_path`).
 
-    The directory must be new, empty, or an earlier output that contains the file ``mark``. Otherwise, raise
-    :class:`InputError`. ``what`` names the kind of output in the error, for example ``a release``.
+    Raise :class:`InputError` if the directory exists, is not empty, and is not an earlier output, which would contain
+    the file ``mark``. ``what`` names the kind of output in the error, for example ``a release``.
     """
     out = real_path(out)
     if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not any(out.iterdir())):
@@ -37,9 +37,9 @@ def key_of(about: Any) -> str:
 
 @contextlib.contextmanager
 def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = False) -> Iterator[Path]:
-    """Yield a work folder beside ``out``. It is removed when the block ends.
+    """Yield a work folder beside ``out``. The work folder is removed when the block ends.
 
-    With a ``key`` (:func:`key_of`), the work folder survives a kill and every error except a wrong input. The next
+    With a ``key`` (:func:`key_of`), the work folder also survives a kill and every error except wrong input. The next
     block with the same key resumes in the same folder, unless ``resume`` is False. Work folders of other keys are
     removed. With ``wait``, the call waits for another process that writes the same output.
 
@@ -92,7 +92,7 @@ def _discard(work: Path) -> None:
     if work.exists():
         work = work.rename(work.with_name("discarded"))
     remove_tree(work)
-    with contextlib.suppress(OSError):  # the parent still contains files that could not be removed
+    with contextlib.suppress(OSError):  # fails if files in the parent could not be removed
         work.parent.rmdir()
 
 

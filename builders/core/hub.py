@@ -76,13 +76,13 @@ def upload(
     """Upload ``files`` to the repository in one commit. Return the commit's URL.
 
     Args:
-        files: path in the repository -> (file, SHA-256). One of these paths is ``manifest``.
-        repo, kind: ORG/NAME; ``dataset`` or ``model``.
-        name: ``name`` of the manifest. Files are deleted only if an earlier manifest of this name lists them.
-        create, private: create the repository if it is missing; refuse a public repository.
+        files: path in the repository -> (local file, SHA-256). One of the paths is ``manifest``.
+        repo, kind: ``repo`` is ORG/NAME, and ``kind`` is ``dataset`` or ``model``.
+        name: the manifest's field ``name``. Only files in an earlier manifest with this name are deleted.
+        create, private: ``create`` creates a missing repository, and ``private`` refuses a public repository.
 
     Raises:
-        InputError: the hub reports an error, or ``repo`` has a foreign ``.py`` file, or is public with ``private``.
+        InputError: the hub reports an error, ``repo`` has a foreign ``.py`` file, or ``private`` refuses ``repo``.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
@@ -109,15 +109,15 @@ def upload(
             additions[-1].upload_info.sha256 = bytes.fromhex(digest)  # so that the library need not hash the file again
         try:
             api.preupload_lfs_files(repo, additions, repo_type=kind)
-        finally:  # a changed file is reported before an error of the hub, because it may be the cause
+        finally:  # a changed file may cause an error of the hub, so the change is reported instead
             for file, digest in files.values():
                 if not file.is_file() or sha256_of(file) != digest:
                     raise Unfinished("changed during the upload; nothing is committed; run it again", path=file)
-        # The library silently skips files that the repository's .gitignore matches. Only this attribute shows them.
+        # The library silently skips files that the repository's .gitignore matches. Only this attribute reveals that.
         if ignored := [addition.path_in_repo for addition in additions if addition._should_ignore]:
             raise InputError(f"{repo} ignores {ignored[0]}, probably by its .gitignore; nothing is committed")
-        # upload_folder would split a large folder into several commits. With parent_commit, a commit that somebody
-        # else makes in the meantime is an error and is not undone.
+        # upload_folder would split a large folder into several commits. With parent_commit, the hub refuses this commit
+        # if somebody else has committed in the meantime.
         changes: list[Any] = [*deletions, *additions]
         commit = api.create_commit(
             repo, changes, commit_message=message, repo_type=kind, parent_commit=commit_in(info, repo)
@@ -154,7 +154,7 @@ class _Listing(msgspec.Struct):
 
 
 def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
-    """Return the files in the repository's manifest at ``revision``. Empty if the manifest is a foreign one."""
+    """Return the files in the repository's manifest at ``revision``. Empty if its ``name`` is not ``name``."""
     with temporary_folder() as folder:
         path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:
@@ -165,9 +165,9 @@ def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision:
 
 
 def commit_in(answer: Any, repo: str) -> str:
-    """Return the commit in the hub's answer. Raise :class:`InputError` if it is not a hash.
+    """Return the commit in the hub's answer. Raise :class:`InputError` if the commit is not a hash.
 
-    The hash is checked because callers use it as the name of a folder.
+    The commit is checked because callers use it as the name of a folder.
     """
     if not COMMIT.fullmatch(str(answer.sha)):
         raise InputError(f"the hub gives {repo} the commit {answer.sha!r}; expected 40 hex digits{OTHER_HUB}")

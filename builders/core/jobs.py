@@ -28,7 +28,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 _SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # macOS has the shortest limit for a socket's path
 
-# The stack needs a reference besides the finalizer: a forked process drops finalizers, which would remove the folder.
+# A forked process drops finalizers. Without this second reference, the stack would be freed and remove the folder.
 _held = contextlib.ExitStack()
 
 
@@ -86,7 +86,7 @@ def process_pool(workers: int) -> Iterator[Pool | None]:
         try:
             yield pool
         except KeyboardInterrupt:
-            for worker in multiprocessing.active_children():  # otherwise the pool waits until their tasks end
+            for worker in multiprocessing.active_children():  # otherwise the pool waits for the running tasks
                 worker.terminate()
             raise
 
@@ -145,7 +145,7 @@ def in_threads(
 class Engine:
     """Run the tasks of a long job on processes of this machine, or on a cluster.
 
-    ``workers`` tasks run at once, and ``ahead`` tasks are in flight. ``pool`` is as in :func:`in_order`.
+    ``workers`` tasks run at once, and ``ahead`` tasks are in flight. ``pool`` is the argument of :func:`in_order`.
     """
 
     workers: int
@@ -155,8 +155,8 @@ class Engine:
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield ``function(task)`` for every task, in order.
 
-        Tasks are read lazily. The function, tasks and results must be picklable. The exception of a task is raised
-        here, and :class:`WorkerDied` if a task's process dies and is not restarted.
+        Tasks are read lazily. The function, tasks and results must be picklable. A task's exception is raised
+        here. :class:`WorkerDied` is raised if a task's process dies and is not restarted.
         """
         return in_order(self.pool, function, tasks, self.ahead)
 

@@ -73,7 +73,7 @@ class RayEngine(Engine):
                     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
                     self._ray.init("local", num_cpus=workers, include_dashboard=False, **settings)
             else:
-                if address not in ("auto", "local"):  # tries the address first, because Ray would retry for minutes
+                if address not in ("auto", "local"):  # test the address first, because Ray would retry for minutes
                     host, _, port = address.rpartition(":")
                     socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
                 self._ray.init(address, **settings)

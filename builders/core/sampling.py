@@ -42,7 +42,7 @@ def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
 def lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:
     """Return a random number for each of ``count`` ids, shape (count,). Ids with the lowest numbers are drawn first.
 
-    A number depends only on seed and id, as in :func:`draw`. Eight bytes an id suit millions of ids.
+    A number depends only on seed and id, as in :func:`draw`. A number has eight bytes, so millions fit in memory.
     """
     seeded = hashlib.blake2b(f"{seed}\n".encode(), digest_size=8)
     numbers = bytearray()

@@ -21,7 +21,7 @@ Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 T = TypeVar("T")
 
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
-LONGEST = 1_000  # characters; the project's names have less than a tenth, and file systems allow less than 5,000
+LONGEST = 1_000  # characters of a file name; the project's own names have fewer than 100
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -29,8 +29,8 @@ def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
     """Read a JSON file as ``kind``, a msgspec type. Fields that ``kind`` does not declare are ignored.
 
     Raises:
-        InputError: names the file, the line or field, and the expected content. ``remedy`` is advice at its end.
-        FileNotFoundError, NotADirectoryError: the file does not exist. The caller reports the reason.
+        InputError: names the file, the line or field, and the expected content. The message ends with ``remedy``.
+        FileNotFoundError, NotADirectoryError: the file does not exist. The caller reports this.
     """
     return json_of(_bytes_of(path), kind, path, remedy=remedy)
 

@@ -37,7 +37,7 @@ _MAY_DIFFER = re.compile(f"[{re.escape(_SIGNS)}{_RARE}]|{_TIE}")
 
 
 def words(text: str, segmenter: str = SEGMENTERS[0]) -> list[str]:
-    """Return the words of ``text`` in order. Joined, they are the text. Errors are those of :func:`cutter`."""
+    """Return the words of ``text`` in order. The joined words equal ``text``. Errors are those of :func:`cutter`."""
     return cutter(segmenter)(text)
 
 
@@ -84,7 +84,7 @@ def _rjieba() -> Callable[[str], list[str]]:
     import rjieba
 
     cut: Callable[[str], list[str]] = rjieba.cut
-    in_dictionary: Callable[[str], bool] = rjieba.has_word  # its Latin words with signs: AT&T, c#, C#, c++, C++
+    in_dictionary: Callable[[str], bool] = rjieba.has_word  # words with signs in it: AT&T, c#, C#, c++, C++
 
     def cut_as_jieba(text: str) -> list[str]:
         if not _MAY_DIFFER.search(text):

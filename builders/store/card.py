@@ -37,7 +37,7 @@ CITATION = """\
 """
 _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
 # Evaluation tools such as BEIR's HFDataLoader load the judgments without a config name, so qrels is the default config.
-# They also treat the first split of the queries as all queries, so a split of all queries comes first.
+# The same tools load only the first split of the queries, so the first split has all queries.
 _DEFAULT, _WHOLE = "qrels", "queries"
 _TAGS = ["information-retrieval", "passage-retrieval", "dense-retrieval", "benchmark", "dureader", "dureader_retrieval"]
 _MANY = 6  # maximum number of configs that the table of columns names
@@ -60,7 +60,7 @@ def card(
     The arguments from ``repo`` on are for cards on the hub.
 
     Args:
-        entries, stats, builds: the release's manifest entries, statistics and builds. Only shards are counted.
+        entries, stats, builds: the release's manifest entries, statistics and builds. Only entries of shards matter.
         template: ``ENGLISH`` or ``CHINESE``.
         repo: ORG/NAME on the hub; empty for a local card.
         images: relative paths of the histograms.
@@ -135,8 +135,8 @@ def _head(configs: Configs, reading: bool) -> str:
 
 
 def _files(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, Any]:
-    # `datasets` caches a local folder under its name and this head only. Without the content's hash in the head,
-    # `datasets` would load a rebuilt release from the old one's cache.
+    # `datasets` caches a local folder by the folder's name and this head only. Without a hash of the content here,
+    # `datasets` would load the old content from its cache after a release is rebuilt.
     content = hashlib.sha256("".join(s.sha256 for shards in splits.values() for s in shards).encode()).hexdigest()
     return {
         "config_name": config,
@@ -164,7 +164,7 @@ def _info(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, Any]:
 
 
 def _shown(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, list[FileEntry]]:
-    """Return the splits of a config for the card. Queries with several splits get a first split with all queries."""
+    """Return the splits of a config for the card. If queries have several splits, add a first split of all queries."""
     if config != _WHOLE or len(splits) == 1:
         return splits
     return {_WHOLE: [shard for shards in splits.values() for shard in shards], **splits}
@@ -215,7 +215,7 @@ def is_reading(builds: Collection[Build]) -> bool:
 
 
 def is_official(builds: Collection[Build]) -> bool:
-    """True if the release was made from the official archives. A copy on the hub has only some of the passages."""
+    """True if the release was made from the official archives. A hub copy, which lacks passages, does not count."""
     return any(build.verb == "official" and "copy" not in build.options for build in builds)
 
 

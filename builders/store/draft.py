@@ -38,7 +38,7 @@ _WRITING = {
 
 
 class ParquetFile:
-    """A Parquet file that is being written. Its row groups depend only on the rows, not on the size of the tables."""
+    """A Parquet file that is being written. The size of the tables passed to :meth:`write` does not affect the file."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class ParquetFile:
         table = table.combine_chunks()
         if table.nbytes > layout.BYTES_PER_GROUP and table.num_rows > 1:
             # A group of long texts is halved until it is small enough. A single row may have any size. The halves are
-            # copied because a slice would keep the whole buffers in memory.
+            # copied, because a slice would keep the buffers of the whole table in memory.
             half = table.num_rows // 2
             for rows in (range(half), range(half, table.num_rows)):
                 self._write_group(table.take(pa.array(rows)))
@@ -88,7 +88,7 @@ class SplitWriter:
         self.rows = 0
 
     def adopt(self, path: Path, entry: dict[str, Any]) -> None:
-        """Append a shard that was written elsewhere. The original file remains, and :meth:`close` links to it."""
+        """Append a shard that was written elsewhere. :meth:`close` links to the file and does not remove it."""
         self._done.append((path, entry))
         self.rows += entry["rows"]
 
@@ -115,7 +115,7 @@ class SplitWriter:
         self._done.append((file.path, file.close()))
 
     def close(self) -> list[FileEntry]:
-        """Write the last shard, rename all shards, return their manifest entries. An empty split has one shard."""
+        """Write the last shard, rename all shards, and return their manifest entries. An empty split has one shard."""
         if self._file or not self._done:
             self._end_shard()
         entries = []
@@ -146,7 +146,7 @@ class Draft:
             self.stats |= read_stats(base.path)
             self._builds = list(base.manifest.builds)
             for entry in base.manifest.files:
-                # The card and the published pages describe the base, and people may have edited them.
+                # The base's card and published pages are not copied, because they describe only the base.
                 if entry.path == CARD or is_published(entry.path):
                     continue
                 source, target = base.file(entry), folder / entry.path
@@ -215,8 +215,8 @@ def draft_release(
 ) -> Iterator[Draft]:
     """Yield a draft that becomes the release ``out``, or is deleted if the block raises an error.
 
-    An earlier release at ``out`` is replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest,
-    and the block may set ``draft.build`` later. The configs of ``base`` are copied into the new release. ``work`` is a
+    An earlier release at ``out`` is replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest.
+    The block may set ``draft.build`` instead. The configs of ``base`` are copied into the new release. ``work`` is a
     folder of :func:`builders.core.folders.work_beside`, if the caller already has one.
     """
     out = check_release_output(out)

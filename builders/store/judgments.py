@@ -108,7 +108,7 @@ def overlaps_with_train(
 
 
 def drawn_overlaps(splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]) -> list[dict[str, Any]]:
-    """Return the label overlap of the interpolation and extrapolation sets with their test queries, a row for each.
+    """Return a row for each drawn training set and test split, with the label overlap of the two.
 
     The arguments are those of :func:`overlaps_with_train`.
     """

@@ -52,8 +52,8 @@ class Set:
         corpus, queries, qrels: the configs of the passages, queries and judgments.
         verb: the command that makes the set.
         joined: the config of the joined rows by split; empty if the set has no joined rows.
-        table3: the columns of the paper's Table 3, as ``stats.json`` names them, and the split of each column.
-        translated: True if the queries are translations. Their ``zh_id`` is the query id in ``qrels``.
+        table3: column of the paper's Table 3 (its name in ``stats.json``) -> split that the column describes.
+        translated: True if the queries are translations. ``qrels`` then refers to a query by its ``zh_id``.
         terms: the origin and the licence terms of the texts, for the card; empty for the benchmark's own texts.
         own_terms: True if the licence differs from the benchmark's.
     """
@@ -126,19 +126,19 @@ class Config:
     set: str = "main"
 
 
-# SIZE and NUMBER in a name match any size or number. A config's ``about`` repeats the matched text as {}.
+# SIZE and NUMBER in a config's name match any size or number. The matched text replaces {} in ``about``.
 _ANY = {"SIZE": r"([1-9]\d*[KM]?)", "NUMBER": r"([1-9]\d*)"}
 
-# Configs that measure the effect of the quality strategies of Section 2.3 (Table 6, Figure 2): the removed training
-# questions with their passages; the development and test questions that resemble a removed question, and the other
-# questions; the judgments before people corrected them.
+# Configs for the quality strategies of Section 2.3 (Table 6, Figure 2). REMOVED has the removed training questions
+# with their passages. TOLD_APART are the development and test questions that resemble a removed question, and all other
+# development and test questions. BEFORE has the judgments before people corrected them.
 REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
 
-# Name prefixes of the drawn training sets (Zhan et al., 2022). ``restrain-`` has SIZE training questions that are near
-# to the test questions, or far from them. ``resttest-`` trains on all buckets of questions except one. Test queries of
+# Name prefixes of the drawn training sets (Zhan et al., 2022). ``restrain-`` has SIZE training questions, either
+# near the test questions or far from them. ``resttest-`` trains on all buckets of questions except one. Test queries of
 # that bucket are the split ``extrapolation``, and the other test queries are the split ``interpolation``.
 DRAWN = ("restrain-", "resttest-")
-SAMPLE = "sample-"  # ids of passages: positives of test questions, and random or (hard) high-ranked other passages
+SAMPLE = "sample-"  # ids of test questions' positives and of random passages, or (hard) of high-ranked ones
 
 _PARTS = (
     ("corpus", CORPUS, ("corpus",), "Every passage"),
@@ -215,7 +215,7 @@ def config_and_split(path: str) -> tuple[str, str]:
 def set_of(name: str) -> Set:
     """Return a set by its name. Raise ValueError for an unknown name.
 
-    A drawn training set (``restrain-*``, ``resttest-*``) is the main set with the judgments of its own config.
+    For a drawn training set (``restrain-*``, ``resttest-*``), return the main set with the drawn config as ``qrels``.
     """
     if name in SETS:
         return SETS[name]
@@ -232,7 +232,7 @@ def base_set(name: str) -> str:
 ROWS_PER_GROUP = 16_384
 ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages, so that files are written and read in parallel
 _PASSAGES_PER_ROW = 8  # estimate for joined rows
-BYTES_PER_GROUP = 64 << 20  # longer groups are halved because a reader holds a whole group in memory
+BYTES_PER_GROUP = 64 << 20  # larger groups are halved, because a reader keeps a whole group in memory
 
 
 def rows_per_shard(schema: pa.Schema) -> int:
@@ -241,7 +241,7 @@ def rows_per_shard(schema: pa.Schema) -> int:
 
 
 # Benchmark tasks on the hub. A release lists its tasks in ``eval.yaml``, and a model names them in ``.eval_results/``.
-# The hub's leaderboard shows one value for each model and task. A task is therefore one measure of one split of a set.
+# The hub's leaderboard shows one value for each model and task. Each measure of each split is therefore its own task.
 # The format is described in github.com/huggingface/hub-docs, docs/hub/eval-results.md.
 
 # The paper's measures (Section 3.2) and the suffixes of their task names. Recall@k is a hit rate.

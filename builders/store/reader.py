@@ -55,7 +55,7 @@ class Release:
         return sum(entry.rows or 0 for entry in entries)
 
     def place(self, config: str, split: str, row: int) -> str:
-        """Return the shard that contains a split's ``row``, and the row's number in it from 1, for an error message."""
+        """Return a split's ``row`` for an error message: the shard's path, and the row's number in the shard from 1."""
         for entry in self.shards(config, split):
             if row < (entry.rows or 0):
                 return f"{self.path / entry.path}, row {row + 1}"
@@ -88,8 +88,8 @@ class Release:
     def files(self, config: str, split: str) -> Iterator[list[str]]:
         """Yield the paths of a split's shards for DuckDB to read inside the block. Raises the errors of :meth:`file`.
 
-        The shards are verified again at the end of the block. DuckDB opens them at any time during the block, and
-        another release may have replaced this release by then.
+        The shards are verified again at the end of the block, because DuckDB may open a shard late in the block, after
+        another release has replaced this one.
         DuckDB does not verify page checksums, so each shard's SHA-256 is computed every time.
         """
         shards = self.shards(config, split)
@@ -127,7 +127,7 @@ class Release:
                     raise pa.ArrowInvalid(fault or f"{count:,} rows, but the manifest lists {entry.rows or 0:,}")
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:
-        """Read a whole split into memory: for queries and qrels, not for a corpus of millions of passages."""
+        """Read a whole split into memory. Use it for queries and qrels, not for a corpus of millions of passages."""
         if batches := list(self.batches(config, split, columns)):
             return pa.Table.from_batches(batches)
         return schema_of(config).empty_table().select(_top(config, columns))
@@ -137,8 +137,8 @@ class Release:
     ) -> Iterator[pa.Table]:
         """Yield the rows of a split whose ``column`` has one of ``values``, in order.
 
-        ``columns`` must include ``column``, and defaults to the columns of the config. Memory and errors are those of
-        :meth:`batches`.
+        ``columns`` must include ``column``. Its default is the columns of the config. Memory use and errors are those
+        of :meth:`batches`.
         """
         wanted = frozenset(values)  # pyarrow's is_in would hash all values again for every batch
         for batch in self.batches(config, split, columns) if wanted else ():

@@ -54,7 +54,7 @@ class Columns:
     Attributes:
         queries: the ids of the queries, without repetition.
         counts: the number of hits of each query.
-        corpus_ids: Arrow strings: the hits of the first query, best first, then the hits of the second, and so on.
+        corpus_ids: Arrow strings. The hits of each query are adjacent, best first, in the order of ``queries``.
         scores: a 64-bit float for each hit, in the order of ``corpus_ids``.
     """
 
@@ -77,7 +77,7 @@ class Columns:
 
 
 class Run:
-    """The passages retrieved for each query. The dictionaries are made from the columns on first use."""
+    """The passages retrieved for each query. ``hits`` and ``rankings`` are computed on first use."""
 
     def __init__(self, path: Path, hits: Mapping[str, Sequence[Hit]] | Columns) -> None:
         self.path, self._columns = path, hits if isinstance(hits, Columns) else columns_of([*hits.items()])
@@ -118,7 +118,7 @@ def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: st
     """Write a TREC run from (query id, hits in any order) pairs. Return the number of lines.
 
     Hits are sorted by falling score, then by corpus id. Scores are printed with all digits, so that different scores
-    stay different in the file. The file appears when it is complete.
+    stay different in the file. The file appears only when all lines are written.
     """
     lines = 0
     with atomic_text(path) as file:
@@ -191,7 +191,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def _parsed(block: bytes) -> pa.Table | None:
-    """Parse a block with six columns and single spaces, the format of :func:`write_run`; None for any other format."""
+    """Parse a block in the format of :func:`write_run`: six columns, single spaces. Return None for other formats."""
     if any(other in block for other in _OTHERS):
         return None
     options = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=_NAMES)
@@ -215,7 +215,7 @@ def _all(values: pa.ChunkedArray) -> bool:
 
 
 def _by_line(block: bytes, path: Path, first: int) -> pa.Table:
-    """Parse a block line by line into the columns of :func:`_parsed`. ``first`` is the number of its first line.
+    """Parse a block line by line into the columns of :func:`_parsed`. ``first`` is the block's first line number.
 
     Raises :class:`InputError` for the first invalid line.
     """

@@ -36,13 +36,13 @@ def table3_column(
 
 
 class LengthCounter:
-    """Count lengths: ``counts[n]`` texts have length n. Millions of passages need no list of their lengths."""
+    """Count texts by length: ``counts[n]`` texts have length n. This needs less memory than a list of all lengths."""
 
     def __init__(self, lengths: npt.NDArray[Any] = np.zeros(0, np.int64)) -> None:  # noqa: B008
         self.counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
     def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
-        """Count every length of ``lengths`` once, or as often as the same position of ``times`` gives."""
+        """Count ``lengths[i]`` ``times[i]`` times, or once without ``times``."""
         counts = np.bincount(lengths, times).astype(np.int64)
         if counts.size > self.counts.size:
             self.counts = np.pad(self.counts, (0, counts.size - self.counts.size))

@@ -12,7 +12,6 @@ import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -160,6 +159,8 @@ def weights_sha256(folder: Path) -> str | None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that affect a training."""
+    from importlib import metadata
+
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in _LIBRARIES}}
 
 

@@ -200,15 +200,9 @@ class NumbaIndex(Index):
         scales = 2**30 / sums
         order = np.lexsort((weights, numbers))
         whole = np.rint(weights[order] * scales[numbers]).astype(np.int64)
-        passages, top_k = self.passages, min(top_k, self.passages)
-        room = np.zeros(CHUNK, np.int32), *(np.empty(size, np.int32) for size in (CHUNK, passages, passages))
-        parts = []
-        for begin, end in pairwise(first.tolist()):
-            own = whole[begin:end], lists[order[begin:end]]
-            found = _search(*own, *self._columns, CHUNK, passages, top_k, *room) if begin < end else 0
-            parts.append((room[2][:found].copy(), room[3][:found].copy()))
-        rows, scores = map(np.concatenate, zip(*parts, strict=True))
-        each = np.repeat(np.arange(len(parts)), [len(own) for own, _ in parts])
+        sizes = CHUNK, self.passages, min(top_k, self.passages)
+        rows, scores, counts = _search_all(first, whole, lists[order], *self._columns, *sizes)
+        each = np.repeat(np.arange(len(counts)), counts)
         found = pa.table({"query": each, "score": scores, "id": self._ids.take(pa.array(rows))})
         # Ties are sorted by id. UTF-8 bytes sort in the same order as characters.
         ranked = found.take(
@@ -221,7 +215,7 @@ class NumbaIndex(Index):
         shown = scores / scales[each]
         for number in np.unique(digits).tolist():
             shown[digits == number] = np.round(shown[digits == number], number)
-        return Columns(ids, np.bincount(each, minlength=len(parts)), best["id"].combine_chunks(), shown)
+        return Columns(ids, np.bincount(each, minlength=len(counts)), best["id"].combine_chunks(), shown)
 
 
 def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
@@ -321,3 +315,28 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
             rows[found], scores[found] = rows[number], scores[number]
             found += 1
     return found
+
+
+@compiled
+def _search_all(first, weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k):  # type: ignore[no-untyped-def]
+    """Search by several queries: return the rows and scores of all hits, and the number of hits of each query.
+
+    ``first`` has the first term of each query, and the number of terms. One compiled call holds no Python lock.
+    """
+    sums, touched = np.zeros(size, np.int32), np.empty(size, np.int32)
+    rows, scores = np.empty(passages, np.int32), np.empty(passages, np.int32)
+    counts, hits, total = np.zeros(len(first) - 1, np.int64), np.empty((2, top_k), np.int32), 0
+    for query in range(len(counts)):
+        own, ends = weights[first[query] : first[query + 1]], lists[first[query] : first[query + 1]]
+        if len(own):
+            counts[query] = _search(
+                own, ends, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores
+            )
+        last = total + counts[query]
+        if last > hits.shape[1]:
+            larger = np.empty((2, 2 * last), np.int32)
+            larger[:, :total] = hits[:, :total]
+            hits = larger
+        hits[0, total:last], hits[1, total:last] = rows[: counts[query]], scores[: counts[query]]
+        total = last
+    return hits[0, :total], hits[1, :total], counts

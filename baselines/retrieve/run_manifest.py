@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str]
     ``model`` is the entry of :func:`.models.described`. ``asked`` has the values of :func:`asked_of`, and further
     values of the verb. ``packages`` are the libraries whose versions affect the run.
     """
+    from importlib import metadata
+
     versions = {"dureader_retrieval": VERSION, **{name: metadata.version(name) for name in packages}}
     return {"name": NAME, "format": FORMAT, "model": model, **asked, "versions": versions}
 

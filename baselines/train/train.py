@@ -51,7 +51,6 @@ from baselines.train.resume import is_done, last_state, states_kept, states_of
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, sha256_of
 from builders.core.folders import check_output, replace_directory, work_beside
-from builders.core.jobs import loading
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 
 if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input errors should appear earlier
@@ -313,6 +312,7 @@ def _train(job: Job, data: Data, device: str, work: Path | None) -> Mapping[str,
     from transformers import set_seed
 
     from baselines.train.trainers import Monitor
+    from builders.core.jobs import loading
 
     states, start, batches = states_of(job.out), job.start, data.batches
     if start in MADE:

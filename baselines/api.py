@@ -57,6 +57,8 @@ def open_release(path: str | Path, set: str = "main", revision: str | None = Non
                 path = snapshot_download(str(path), repo_type="dataset", revision=revision)
         except InputError as error:
             raise InputError(f"no such directory; the hub at HF_ENDPOINT: {error}", path=path) from error
+    elif revision is not None:
+        raise InputError(f"revision {revision!r}: a directory has no revisions", path=path)
     found = reader.open_release(path)
     return Release(found.path, found.manifest, set)
 
@@ -113,6 +115,8 @@ def search(
     """
     if similarity not in (None, "cosine", "dot"):
         raise InputError(f"similarity {similarity!r}; expected cosine or dot")
+    if top_k < 1 or (batch_size is not None and batch_size < 1):
+        raise InputError(f"top_k {top_k}, batch_size {batch_size}; expected at least 1")
     release = release if isinstance(release, Release) else open_release(release)
     options |= {"query_prompt": query_prompt, "passage_prompt": passage_prompt, "similarity": similarity}
     options |= {"batch_size": batch_size, "index": Path(index) if index else None}
@@ -157,7 +161,6 @@ def _by_object(
     run: Run | None,
     folder: Path,
     batch_size: int = 256,
-    index: Path | None = None,
     **settings: Any,
 ) -> Iterable[tuple[str, Iterable[Hit]]]:
     """Search by an own encoder, or re-rank ``run`` by an own re-ranker."""
@@ -166,14 +169,16 @@ def _by_object(
     from baselines.retrieve.passages import open_passages
     from baselines.retrieve.settings import ModelSettings
 
-    if unknown := settings.keys() - {"query_prompt", "passage_prompt", "similarity"}:
-        raise TypeError(f"an own model has no option {', '.join(sorted(unknown))}")
+    known = {"query_prompt"} if run else {"query_prompt", "passage_prompt", "similarity", "index"}
+    if unknown := settings.keys() - known:
+        raise TypeError(f"an own {'re-ranker' if run else 'encoder'} has no option {', '.join(sorted(unknown))}")
+    index = settings.pop("index", None) or folder / "index"
     corpus, queries = SETS[release.set].corpus, release.queries(split)
     if run is None:
         device = devices_of(None)[0] if hasattr(model, "similarity_fn_name") else "cpu"
         work, name = Work((device,), "own", batch_tokens(device)), getattr(model, "__name__", type(model).__name__)
         encoder = Own(ModelSettings(name, **settings), work, model, batch_size)
-        yield from encoder.hits(release, corpus, index or folder / "index", list(queries.items()), top_k)
+        yield from encoder.hits(release, corpus, index, list(queries.items()), top_k)
         return
     passages, prompt = open_passages(release, corpus), settings.get("query_prompt", "")
     for query, ids in progress(run.rankings.items(), total=len(run.rankings), unit="query", label="rerank"):

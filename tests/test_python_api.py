@@ -53,6 +53,8 @@ def test_a_release_gives_its_passages_queries_and_judgments(release: Path, every
         opened.queries("later")
     with pytest.raises(InputError, match="no set 'cmrc'; expected one of main, cmedqa"):
         open_release(release, set="cmrc")
+    with pytest.raises(InputError, match="a directory has no revisions"):
+        open_release(release, revision="main")
 
 
 def test_a_release_comes_from_the_hub(release: Path, tmp_path: Path, hub: Hub) -> None:
@@ -135,13 +137,16 @@ QUERY = md5(QUESTIONS["dev"][0])
     ("model", "options", "kind", "said"),
     [
         (3, {}, TypeError, "int: expected a function, or an object with encode"),
-        (encode, {"pooling": "cls"}, TypeError, "an own model has no option pooling"),
+        (encode, {"pooling": "cls"}, TypeError, "an own encoder has no option pooling"),
         ("bm25", {"batch_size": 3}, TypeError, "bm25 has no option batch_size"),
         ({QUERY: {"p": 1.0}}, {"k1": 3}, TypeError, "k1"),
         (encode, {"similarity": "cos"}, InputError, "expected cosine or dot"),
-        (lambda texts: [[np.nan]] * len(texts), {}, InputError, "expected 2 rows of finite numbers"),
+        (lambda texts: [[np.nan]] * len(texts), {}, InputError, "expected finite numbers, found NaN"),
         (lambda texts: [1.0], {}, InputError, r"found an array of shape \(1,\)"),
         (lambda texts: [[7e4]] * len(texts), {"similarity": "dot"}, InputError, "16 bits"),
+        (lambda texts: [[1.0] * len(text) for text in texts], {"batch_size": 1}, InputError, "rows of one width"),
+        (encode, {"run": {QUERY: {}}, "similarity": "dot"}, TypeError, "an own re-ranker has no option similarity"),
+        (encode, {"batch_size": 0}, InputError, "expected at least 1"),
         ({QUERY: {"p": np.inf}}, {}, InputError, "no finite numbers"),
         ({"q": {"p": 1.0}}, {}, InputError, "no matching query"),
         (encode, {"run": {"q": {"p": 1.0}}}, InputError, "query 'q' that the split 'dev' lacks"),

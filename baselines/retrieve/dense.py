@@ -352,9 +352,12 @@ def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, d
         some = list(inputs[start : start + size])
         rows = call(some)
         found.append(torch.as_tensor(rows if torch.is_tensor(rows) else np.asarray(rows)).detach().float().cpu())
-        if found[-1].ndim != dims or len(found[-1]) != len(some) or not found[-1].isfinite().all():
+        wide = [each.shape[1:] for each in found[1:]]
+        if found[-1].ndim != dims or len(found[-1]) != len(some) or wide[0] != wide[-1]:
             shape = tuple(found[-1].shape)
-            raise InputError(f"{name}: expected {len(some)} rows of finite numbers, found an array of shape {shape}")
+            raise InputError(f"{name}: expected {len(some)} rows of one width, found an array of shape {shape}")
+        if not found[-1].isfinite().all():
+            raise InputError(f"{name}: expected finite numbers, found NaN or infinity")
     return torch.cat(found[1:] or found)
 
 

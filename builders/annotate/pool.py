@@ -11,9 +11,9 @@ Every re-ranker must score every candidate. `baselines rerank` writes logits, wh
 a sigmoid turns each logit into a probability. `--scale none` uses the scores unchanged, for example probabilities.
 
 Both actions print how many pairs only one run found, how many pairs are unjudged, and how many known positives are
-among the runs' best 1, 2, 5 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the pairs
-of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best. With the same
-re-rankers, the two pools together equal one pool of all runs.
+among the runs' best 1, 2, 5 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the
+pairs of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best. With the
+same re-rankers, the two pools together equal one pool of all runs.
 
 example:
   python -m builders annotate pool candidates --release build/sample --split dev \\

@@ -2,7 +2,7 @@
 
 A package has 1,000 items. At least two reviewers independently judge 100 random items of a package. A package is
 accepted if the reviewers' mean accuracy is at least 93 %. Otherwise annotators revise the package. An item whose two
-most frequent labels have equally many votes is a tie. A tie counts in the accuracy only after an adjudicator decided it.
+most frequent labels have equally many votes is a tie. A tie counts in the accuracy only if an adjudicator decided it.
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ def read_whole(path: Path) -> bytes:
 
 
 def read_utf8(path: Path) -> str:
-    """Return the text of a file, decompressed if ``.gz``. Raise :class:`InputError` with the line if it is not UTF-8."""
+    """Return the text of a file, decompressed if ``.gz``. Raise :class:`InputError` with the line if not UTF-8."""
     data = read_whole(path)
     try:
         return data.decode("utf-8-sig")

@@ -105,7 +105,7 @@ def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
     """False only if no span reaches p/q. A bound on every span's score rejects most paragraphs without such a span.
 
     The bound is Kadane's sum over groups of eight tokens. The sum counts every token that occurs in the answer, even if
-    the answer has it less often. In the first and last group, matching tokens count as if they adjoined the span's rest.
+    the answer has it less often. In the first and last group, matching tokens count as if they adjoined the span.
     """
     need, size = p * m, paragraph.size
     if (2 * q - p) * size < need:  # too short, even if every token matched

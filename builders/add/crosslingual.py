@@ -95,7 +95,7 @@ def open_translations(
         first = f"{unknown[0].source.shown}:{unknown[0].line}"
         log.warning("skipped %d rows that name no query of the release; the first is %s", len(unknown), first)
     if not known or (tables and not kept):
-        raise InputError("no row of --source names a query of the release, by id or by Chinese text", path=release)
+        raise InputError("no row of the tables names a query of the release, by id or by Chinese text", path=release)
     return base, splits, kept
 
 

@@ -52,7 +52,7 @@ def restrain_arguments(parser: argparse.ArgumentParser) -> None:
         help="exclude each test query's K nearest from extrapolation (default: excludes about half of the queries)",
     )
     parser.add_argument(
-        "--split", nargs="+", default=["dev"], metavar="SPLIT", help="splits of the test queries (default: dev)"
+        "--split", nargs="+", default=["dev"], metavar="SPLIT", help="test queries, labelled or not (default: dev)"
     )
 
 
@@ -173,7 +173,7 @@ def resttest(args: argparse.Namespace) -> None:
 
     The method is of Zhan et al. (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
     vectors, of any model. The config of bucket N has three splits. `train` has the training queries of the other
-    buckets, `extrapolation` the test queries of bucket N, and `interpolation` the other test queries. Report the mean.
+    buckets, `extrapolation` the test queries of bucket N, and `interpolation` the others. Report the mean over buckets.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
     give the same sets on any number of threads. The command prints, for every set, the test queries' mean cosine with

@@ -116,7 +116,7 @@ def directions(paths: Sequence[Path], release: Release, queries: Sequence[str]) 
     """Return the vectors of the queries, in the order of ``queries``, as rows of :func:`fixed_point`.
 
     If two files have a vector of a query, the first file counts. Raises :class:`InputError` for a query without a
-    vector or with two vectors in one file, for vectors of different dimensions, and for an infinite or zero vector.
+    vector or with two vectors in one file, for different dimensions, and for a vector that is not finite or all zero.
     """
     rows = {query: row for row, query in enumerate(dict.fromkeys(queries))}
     result: Floats | None = None

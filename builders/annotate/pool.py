@@ -1,6 +1,6 @@
 """Pool the best passages of several runs for judging (Section 2.3).
 
-`candidates` writes the union of the best 50 passages of all runs as a new run. The paper pools BM25 and four neural
+`candidates` writes the union of each run's best 50 passages as a new run. The paper pools BM25 and four neural
 retrievers. `baselines rerank` then scores this run with each re-ranker of an ensemble. `select` reads the scores,
 computes their mean (A.1), and writes the best 5 passages of each query as a pool. People judge the pairs of this pool.
 
@@ -11,9 +11,9 @@ Every re-ranker must score every candidate. `baselines rerank` writes logits, wh
 a sigmoid turns each logit into a probability. `--scale none` uses the scores unchanged, for example probabilities.
 
 Both actions print how many pairs only one run found, how many pairs are unjudged, and how many known positives are
-among the best 1, 2, 5 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the pairs
-of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best. With the same
-re-rankers, the two pools together equal one pool of all runs.
+among the runs' best 1, 2, 5 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the
+pairs of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best. With the
+same re-rankers, the two pools together equal one pool of all runs.
 
 example:
   python -m builders annotate pool candidates --release build/sample --split dev \\
@@ -164,9 +164,8 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
     """
     found = []
     for run in runs:
-        own = {
-            query: dict(reversed(hits)) for query, hits in run.hits.items()
-        }  # a repeated passage has its higher score
+        # Reversed, so that a repeated passage gets its higher score.
+        own = {query: dict(reversed(hits)) for query, hits in run.hits.items()}
         if missing := [(query, passage) for query, passage in pairs if passage not in own.get(query, {})]:
             longest = max(Counter(query for query, _ in pairs).values())
             raise InputError(

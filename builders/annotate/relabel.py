@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--negatives", type=Path, metavar="F", help="output of `mine` (default: negatives of the training rows)"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="run or release directory to write")
+    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="run (candidates) or release (move)")
     move = parser.add_argument_group("move")
     move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="scores of each re-ranker, one run each")
     move.add_argument(

@@ -2,7 +2,7 @@
 
 A package has 1,000 items. At least two reviewers independently judge 100 random items of a package. A package is
 accepted if the reviewers' mean accuracy is at least 93 %. Otherwise annotators revise the package. An item whose two
-labels have the same number of annotators is a tie. Only ties that an adjudicator decided count in the accuracy.
+most frequent labels have equally many votes is a tie. A tie counts in the accuracy only if an adjudicator decided it.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def check(args: argparse.Namespace) -> None:
     reviewers with 100 pairs each. A package with a lower accuracy is sent back. Its next version, with the present
     labels, is written to packages/ and label-studio/ for a revision and a new review. round.json has all decisions.
 
-    A tie is a pair whose two labels have the same number of annotators. Ties do not count for or against a package
-    until an adjudicator decides them. `annotate adjudicate` collects ties before and after the review.
+    A tie is a pair whose two most frequent labels have equally many annotators. Ties do not count for or against a
+    package until an adjudicator decides them. `annotate adjudicate` collects ties before and after the review.
 
     Cohen's kappa compares two people. Fleiss' kappa covers only pairs with the most frequent number of people.
     """

@@ -59,7 +59,7 @@ def answer_of(cell: str) -> int | None:
 
 
 class Choice(NamedTuple):
-    """One answer. Its label is also its keyboard key. ``means`` explains the answer."""
+    """One answer. Its label is also its keyboard key. ``name`` is Chinese, and ``means`` explains the answer."""
 
     label: int
     name: str

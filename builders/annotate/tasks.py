@@ -206,7 +206,7 @@ def export(args: argparse.Namespace) -> None:
     order = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in chosen))}
     pairs = sorted(set(chosen), key=lambda pair: (order[pair[0]], pair[1]))
     if not pairs:
-        raise InputError("has no unjudged pair; pool further runs, or omit --unjudged", path=args.pool)
+        raise InputError("has no pair to judge; pool further runs, or omit --unjudged", path=args.pool)
     release, rule = open_release(args.release), Rule(review_pairs=args.review_pairs)
     packages = make_round(args.round, release, args.split, pairs, args.pool, rule, args.package_size)
     print(f"{len(pairs):,} pairs of {len(order):,} queries in {packages:,} packages: {args.round}")

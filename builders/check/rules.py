@@ -112,7 +112,7 @@ RULES = (
         *("corrected", "no-positives-left", "queries", "DISTINCT before"),
         f"known_before WHERE before NOT IN (SELECT query_id FROM {_POSITIVE})",
     ),
-    Rule("translated", "dangling-ids", "with an unknown zh_id", "id || ' (' || zh_id || ')'", _TRANSLATED),
+    Rule("translated", "dangling-ids", "with a zh_id that the split lacks", "id || ' (' || zh_id || ')'", _TRANSLATED),
     Rule("joined", "ids-not-md5", "query ids", "query_id", "joined_rows WHERE NOT coalesce(id_ok, false)"),
     Rule("joined", "ids-not-md5", "passage ids", "coalesce(docid, 'null')", "passages WHERE NOT id_ok"),
     Rule("joined", "dangling-ids", "passages that {corpus} lacks", _PAIR, f"passages {_NO_PASSAGE}"),

@@ -48,7 +48,7 @@ def describe(folder: Path, name: str, rows: int | None = None) -> FileEntry:
 
 
 def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = None, *, again: bool = False) -> str:
-    """Describe the first difference between a file and its entry; empty if size and SHA-256 agree.
+    """Describe the first difference between a file and its entry; empty if there is none.
 
     ``look`` is a further check, run after the SHA-256 is verified. It returns a description of the first fault, and may
     depend only on the file's bytes and the entry. With ``again``, a file is read even if the cache records it.

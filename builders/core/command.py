@@ -80,7 +80,7 @@ def add_steps(
         place, _, function = place.partition(":")
         module = importlib.import_module(place)
         run = getattr(module, function or "run")
-        text = inspect.getdoc(run if function else module) or ""
+        text = as_typed(parser.prog.partition(" ")[0], inspect.getdoc(run if function else module) or "")
         step = commands.add_parser(
             name,
             help=text.partition("\n")[0].rstrip("."),

@@ -125,7 +125,7 @@ def _stop(number: int, _: FrameType | None) -> None:
 def _open_streams() -> None:
     """Connect closed standard streams to the null device, and escape characters that the streams cannot encode.
 
-    Otherwise the first file that is opened would get the file number of stdout.
+    If a stream stayed closed, the first file that is opened would get the number of the stream.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

@@ -170,7 +170,7 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, which becomes the file ``path`` when the block ends without an error.
+    """Yield a temporary path, which is synced and becomes the file ``path`` if the block ends without an error.
 
     The temporary path is ``.NAME.tmp`` beside the file, or beside the target of a link. A killed process leaves this
     file behind, and the next process overwrites it. A stream cannot be replaced. Its content is written to a temporary
@@ -286,7 +286,7 @@ def read_whole(path: Path) -> bytes:
 
 
 def read_utf8(path: Path) -> str:
-    """Return the text of a file, decompressed if ``.gz``. Raise :class:`InputError` if the text is not UTF-8."""
+    """Return the text of a file, decompressed if ``.gz``. Raise :class:`InputError` with the line if not UTF-8."""
     data = read_whole(path)
     try:
         return data.decode("utf-8-sig")
@@ -319,7 +319,7 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def first_character(path: Path) -> str:
-    """Return the first character that is not blank. Raise :class:`InputError` if the file is empty."""
+    """Return the first character that is not blank. Raise :class:`InputError` if there is none."""
     for _, line in raw_lines(path):
         if text := line.strip():
             return text[:1].decode("utf-8", errors="replace")

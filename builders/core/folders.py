@@ -20,8 +20,8 @@ from builders.core.limits import writing
 def check_output(out: Path, what: str, mark: str) -> Path:
     """Return the real path of a directory to write (:func:`.files.real_path`).
 
-    Raise :class:`InputError` if the directory exists, is not empty, and is not an earlier output, which would contain
-    the file ``mark``. ``what`` names the kind of output in the error, for example ``a release``.
+    Raise :class:`InputError` if ``out`` is a file, or a directory that is neither empty nor an earlier output, which
+    contains the file ``mark``. ``what`` names the kind of output in the error, for example ``a release``.
     """
     out = real_path(out)
     if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not any(out.iterdir())):

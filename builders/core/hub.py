@@ -27,7 +27,7 @@ _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
-# The library names files after a hub's ETags, which may be no file names.
+# Errors of invalid file names. The library names files after a hub's ETags, which may be invalid names.
 _BAD_NAMES = {errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
 _LONGEST = 300  # characters of a library's message, so that the advice after the message is not cut
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, and never reported as foreign files
@@ -154,7 +154,7 @@ class _Listing(msgspec.Struct):
 
 
 def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
-    """Return the files in the repository's manifest at ``revision``. Empty if its ``name`` is not ``name``."""
+    """Return the files in the repository's manifest at ``revision``. Empty if it is invalid or has another ``name``."""
     with temporary_folder() as folder:
         path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:

@@ -84,7 +84,7 @@ def _rjieba() -> Callable[[str], list[str]]:
     import rjieba
 
     cut: Callable[[str], list[str]] = rjieba.cut
-    in_dictionary: Callable[[str], bool] = rjieba.has_word  # words with signs in it: AT&T, c#, C#, c++, C++
+    in_dictionary: Callable[[str], bool] = rjieba.has_word  # words with signs: AT&T, c#, C#, c++, C++
 
     def cut_as_jieba(text: str) -> list[str]:
         if not _MAY_DIFFER.search(text):

@@ -33,7 +33,7 @@ class OfficialFile:
         name: name inside its archive, with forward slashes.
         shown: name in error messages.
         archive: path of the archive or folder, as the user gave it.
-        path: path of the unpacked file.
+        path: path of the file on disk, unpacked if it is from an archive.
         role: role of :data:`.formats.ROLES`.
         rows: number of rows without bad lines, or None before the file is read.
     """

@@ -9,7 +9,7 @@ no xet storage.
 The command also publishes an English and a Chinese card (README.md, README.zh.md) with an example row, histograms,
 limitations, evaluation commands and scores. --scores reads the scores from files, the output of `python -m baselines
 evaluate --format json`. The file eval.yaml registers the dataset as a benchmark. It has a task for each measure of each
-judged dev and test split. The cards and eval.yaml are rewritten at each publication.
+judged dev and test split. Cards, histograms and eval.yaml are rewritten at each publication.
 
 examples:
   python -m builders publish --release build/sample --repo ORG/NAME --create --private

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--match",
         choices=["threshold", "best"],
         default="threshold",
-        help="every paragraph that reaches the threshold is positive, or each answer's best (default: threshold)",
+        help="positive: paragraphs that reach the threshold, or of these only each answer's best (default: threshold)",
     )
     add("--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)")
     add("--workers", type=whole_number(1), help="worker processes, or tasks in flight with ray (default: all cores)")

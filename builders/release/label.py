@@ -40,7 +40,7 @@ SCHEMAS = {
             ("chars", pa.int64()),
             ("answered", pa.bool_()),
             ("blank_passages", pa.int64()),  # number of skipped passages
-            ("segmented", pa.bool_()),  # True if the row has no words, so that this build segmented the text
+            ("segmented", pa.bool_()),  # True if labelling by words needs the segmenter
             ("source", pa.string()),
             ("offset", pa.int64()),  # first byte of the line in the source
         ]

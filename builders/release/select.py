@@ -49,7 +49,7 @@ class Selection:
     corpus_chars: LengthCounter
     splits: dict[str, SplitSelection]
     read: dict[str, dict[str, int]]  # counts of the raw rows, by split
-    segmented: bool  # True if the build segmented the text of a row
+    segmented: bool  # True if labelling a row by words needs the segmenter
 
 
 def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads: int) -> Selection:

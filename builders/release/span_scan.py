@@ -105,7 +105,7 @@ def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
     """False only if no span reaches p/q. A bound on every span's score rejects most paragraphs without such a span.
 
     The bound is Kadane's sum over groups of eight tokens. The sum counts every token that occurs in the answer, even if
-    the answer has it less often. In the first and last group of a span, matching tokens count as if they were adjacent.
+    the answer has it less often. In the first and last group, matching tokens count as if they adjoined the span.
     """
     need, size = p * m, paragraph.size
     if (2 * q - p) * size < need:  # too short, even if every token matched
@@ -130,8 +130,8 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
     """True if a span of the paragraph reaches p/q.
 
     Kadane's sum bounds the score of every span. It counts every token that occurs in the answer, even if the answer has
-    the token less often. A span never gets worse by starting after the last zero of the sum. So only the runs of
-    positive sums are scanned exactly, each run up to its last sum that reaches p/q.
+    the token less often. A span never gets worse by starting after the last zero of the sum. So only runs of
+    positive sums that reach p * m are scanned exactly, each run up to its last such sum.
     """
     if not _may_reach(paragraph, m, table, p, q):
         return False

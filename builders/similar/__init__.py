@@ -75,7 +75,7 @@ def add_ngrams(parser: argparse.ArgumentParser) -> None:
         type=number_between(0.3, 1),
         default=SHARE,
         metavar="X",
-        help=f"texts with this Jaccard similarity of n-grams match, at least 0.3 (default: {SHARE})",
+        help=f"lowest Jaccard similarity of matching texts, from 0.3 to 1 (default: {SHARE})",
     )
 
 

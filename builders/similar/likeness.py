@@ -141,8 +141,8 @@ def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
 def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
     """Return training question's id -> similar development and test questions, the highest score of all runs first.
 
-    ``python -m baselines match`` writes the runs. The query-id is a development or test question, and the corpus-id is
-    a training question. Both are the MD5 of the text. The score is the probability that the questions ask the same.
+    ``python -m baselines match`` writes the runs. The query-id is the id of a development or test question. The
+    corpus-id is the id of a training question (MD5 of its text). The score is the probability that both ask the same.
 
     Raises :class:`InputError` for an unreadable run, or a score outside of 0 to 1, for example a logit.
     """

@@ -65,7 +65,7 @@ def card(
         repo: ORG/NAME on the hub; empty for a local card.
         images: relative paths of the histograms.
         example: a row of the release, as Markdown.
-        scores: a table of the scores of other systems, as Markdown.
+        scores: a table of systems' scores, as Markdown.
         split: the split in the commands of `How to evaluate`; empty if the release has no judgments.
     """
     configs = configs_of(entries)

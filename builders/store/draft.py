@@ -88,7 +88,7 @@ class SplitWriter:
         self.rows = 0
 
     def adopt(self, path: Path, entry: dict[str, Any]) -> None:
-        """Append a shard that was written elsewhere. :meth:`close` links to the file and does not remove it."""
+        """Append the next shard, written elsewhere. :meth:`close` links to the file and does not remove it."""
         self._done.append((path, entry))
         self.rows += entry["rows"]
 

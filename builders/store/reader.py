@@ -28,7 +28,7 @@ class Release:
     manifest: Manifest
 
     def shards(self, config: str, split: str) -> list[FileEntry]:
-        """Return the manifest entries of a split in order. Raise :class:`InputError` for an unknown config or split."""
+        """Return the manifest entries of a split in order. Raise :class:`InputError` if entries are missing."""
         start = f"{config}/{split}-"
         entries = [entry for entry in self.manifest.files if entry.path.startswith(start)]
         if not entries:
@@ -63,7 +63,7 @@ class Release:
         raise IndexError(row)
 
     def fingerprint(self, config: str, split: str) -> str:
-        """Return a hash of the shards' SHA-256. It changes only if the split's bytes change."""
+        """Return a hash of the shards' SHA-256. It changes if, and only if, the split's bytes change."""
         return hashlib.sha256("".join(entry.sha256 for entry in self.shards(config, split)).encode()).hexdigest()
 
     def file(self, entry: FileEntry) -> Path:
@@ -78,7 +78,7 @@ class Release:
         return path
 
     def named(self, name: str) -> Path:
-        """Verify the file ``name`` and return its path. Raise :class:`InputError` if the manifest does not list it."""
+        """Verify the file ``name`` and return its path. Raise :class:`InputError` if it is unlisted or differs."""
         for entry in self.manifest.files:
             if entry.path == name:
                 return self.file(entry)

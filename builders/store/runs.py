@@ -138,7 +138,7 @@ def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: st
 
 
 def read_run(path: Path) -> Run:
-    """Read a TREC run or the official JSON of predictions. A file that begins with ``{`` is read as JSON.
+    """Read a TREC run or the official JSON of predictions. JSON begins with ``{``, perhaps after blanks.
 
     The hits of a TREC run are ordered by score, then by the rank column. Predictions have no scores and get 1/rank.
     Raises :class:`InputError` with file and line.

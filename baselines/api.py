@@ -43,7 +43,7 @@ class Release(reader.Release):
 
 
 def open_release(path: str | Path, set: str = "main", revision: str | None = None) -> Release:
-    """Open a release directory, or the dataset ORG/NAME of the hub at HF_ENDPOINT, which is fetched into its cache.
+    """Open a release directory, or the dataset ORG/NAME of the hub at HF_ENDPOINT, fetched into the hub's cache.
 
     ``set``: the evaluation set. ``revision``: a commit, tag or branch of the dataset. Raises :class:`InputError`.
     """
@@ -68,7 +68,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Measure a model, or a run, by the judgments of a split: return the measures of `baselines evaluate`, fractions.
 
-    ``model``: a run (query id -> passage id -> score, or a file), or a model of :func:`search`, which says more about
+    ``model``: a run (query id -> passage id -> score, or a file), or a model of :func:`search`. See :func:`search` for
     models, options and errors.
     """
     release = release if isinstance(release, Release) else open_release(release)

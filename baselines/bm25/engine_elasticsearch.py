@@ -1,6 +1,6 @@
 """The ``elasticsearch`` engine: a server indexes and searches this project's tokens, split at whitespace.
 
-The name of the index is a hash of the corpus, the segmentation, k1 and b. The ``_meta`` of its mapping records that the
+The index is named by a hash of the corpus, the segmentation, k1 and b. The ``_meta`` of its mapping records that the
 index is complete. The index has one shard, because BM25 counts words per shard. Requests to a busy server are retried.
 """
 

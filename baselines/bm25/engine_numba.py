@@ -7,7 +7,7 @@ chunks. A term is identified by a 64-bit hash. The probability of a collision am
 The search is MaxScore (Turtle and Flood 1995) on one chunk of rows after another, as in Lucene since version 9. The
 largest contribution of a term in a chunk is an upper bound for the chunk's passages. Some terms cannot lift a passage
 above the last place, even together. These terms are looked up only for the candidates of the other terms. A chunk is
-skipped if no term can lift a passage. Contributions are integers, because the weights of a query are scaled to a sum of
+skipped if all terms together cannot. Contributions are integers, because the weights of a query are scaled to a sum of
 2 ** 30. Sums therefore do not depend on the order of addition, and ties are exact.
 """
 

@@ -93,7 +93,7 @@ class Index(abc.ABC):
 
     @abc.abstractmethod
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
-        """Return the ``top_k`` best passages of each query. Scores are above 0 and descend. All ties are ordered by id.
+        """Return each query's ``top_k`` best passages. Scores are above 0 and descend. Ties, also at the cut, go by id.
 
         Every passage with one of the query's words is a candidate. A word that occurs twice in the query counts twice,
         as in an Elasticsearch match query. ``ids``: the ids of the queries.

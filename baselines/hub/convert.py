@@ -2,8 +2,8 @@
 
 The official parameters are folders with one file for each parameter. The converted checkpoint loads without Paddle and
 without this project. dual_params and the twin of ERNIE 1.0 become a SentenceTransformer with two encoders. cross_params
-becomes a CrossEncoder whose score is the probability of class 1. ERNIE 1.0 becomes an encoder, a starting checkpoint
-for `train --start`. `encode`, `search`, `rerank` and `push` read the converted checkpoints.
+becomes a CrossEncoder whose score is the probability of class 1. ERNIE 1.0 becomes an encoder, to start a training
+from. `encode`, `search`, `rerank`, `push` and `train --start` read the converted checkpoints.
 
 Queries and passages have the same tokens as in the official code: spaces are removed, an empty title precedes a
 passage, and queries and passages have at most 32 and 384 tokens. A file that is missing, damaged, unknown or of a wrong

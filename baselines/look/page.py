@@ -68,7 +68,7 @@ def serve(searcher: Searcher, host: str, port: int | None) -> None:
         )
     except (OSError, ValueError) as error:
         raise InputError(f"--host {host}: cannot listen there ({' '.join(str(error).split())})") from error
-    log.info("%d questions in the list; the page is at %s (Ctrl-C ends it)", len(searcher.questions), address)
+    log.info("%d questions; the page is at %s (Ctrl-C ends it)", len(searcher.questions), address)
     try:
         threading.Event().wait()
     finally:

@@ -30,7 +30,7 @@ _BY = ("exact", "normalised", "n-gram")
 class Found:
     """The near-duplicates of one run: each passage's leader, by query and passage. Most passages lead themselves.
 
-    ``contradicted`` lists (query, passage, passage) of near-duplicates with different labels.
+    ``contradicted`` lists near-duplicates with different labels: (query, negative, positive).
     """
 
     leaders: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -109,8 +109,8 @@ def _led(query: str, ranking: Sequence[str], found: Found, way: str) -> list[str
 def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Measure one run, counting near-duplicates as one passage. Returns (figures, values by query).
 
-    The figures are ``repeated@10`` and ``repeated@50`` (mean share of ranks that have a later copy),
-    ``repeated_queries`` (share of queries with a later copy in the first 10), ``copies`` (unjudged near-duplicates of
+    The figures are ``repeated@10`` and ``repeated@50`` (mean share of these ranks that repeat a higher passage),
+    ``repeated_queries`` (share of queries with a repetition in the first 10), ``copies`` (unjudged near-duplicates of
     positives in the lists), ``contradicted`` (number of pairs), ``positives`` (number of distinct positives), and the
     measures under ``official`` and ``ir_measures``. The values by query are ``fair RR@10``, ``fair AP`` and so on.
     """

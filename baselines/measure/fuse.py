@@ -103,7 +103,7 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
     others = [read_run(path) for path in args.tune_runs] if args.tune_runs else runs
     if not any(query in run.hits for run in others for query in qrels.positives):
         path = ", ".join(str(run.path) for run in others)
-        raise InputError(f"no matching query: expected some of the {len(qrels.positives)} of {qrels.name}", path=path)
+        raise InputError(f"no matching query: none of the {len(qrels.positives)} queries of {qrels.name}", path=path)
     shared = sum(any(query in run.hits for run in runs) for query in qrels.positives)
     if shared and not args.tune_on_these:
         raise InputError(
@@ -159,7 +159,7 @@ def normalised(run: Run) -> Scores:
 
 
 def fused(systems: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
-    """Yield (query, hits) for every query of any run, in the order of the runs."""
+    """Yield (query, hits) for every query of any run: those of the first run, then those that each next run adds."""
     for query in dict.fromkeys(query for system in systems for query in system):
         terms: dict[str, list[float]] = {}
         for system, weight in zip(systems, weights, strict=True):

@@ -149,8 +149,8 @@ def detectable(deviation: float, queries: int, *, alpha: float, power: float) ->
     """Return the smallest true difference that Student's paired two-sided t-test detects with probability ``power``.
 
     ``deviation`` is the standard deviation of the differences by query, of at least two queries. The test detects a
-    difference if its p-value is at most ``alpha``. Returns the difference in the unit of ``deviation``. A result above
-    1 means that no possible difference is detectable.
+    difference if its p-value is at most ``alpha``. ``power`` is from 0.5 to 0.99. Returns the difference in the unit of
+    ``deviation``. A result above 1 means that no possible difference is detectable.
     """
     return float(_errors(queries, alpha, power) * deviation / np.sqrt(queries))
 

@@ -43,7 +43,7 @@ class Measured:
 def measure(
     rows: Sequence[Row], plan: Mapping[str, Step], release: Release, split: str
 ) -> tuple[list[Measured], list[Own]]:
-    """Return the measured rows, and the leaderboard's entries for the runs on all questions of the main set."""
+    """Return the measured rows, and the leaderboard's entries of runs on all questions and qrels of main."""
     known: dict[Reference, Qrels] = {}
     found: list[Measured] = []
     own: dict[str, Own] = {}
@@ -148,7 +148,7 @@ class _Training(Struct):
 
 
 def trainings(plan: Mapping[str, Step]) -> list[dict[str, Any]]:
-    """Return the curves of a plan's trainings: ``losses`` as [step, loss], ``dev`` as [step, score from 0 to 1].
+    """Return the curves of a plan's trainings: ``losses`` as [step, loss], ``dev`` as [step, fraction] of ``measure``.
 
     A training with an unreadable record is skipped, with a warning.
     """

@@ -51,8 +51,8 @@ _GROUP = 32
 class Engine(abc.ABC):
     """Find the best passages of every query, block by block.
 
-    The best passages of each block are merged into the best passages so far. The choice among equal scores is
-    undefined.
+    The best passages of each block are merged into the best so far, on the engine's device, so that a GPU does not wait
+    for the CPU. The choice among equal scores is undefined.
     """
 
     def __init__(self, queries: int, count: int, device: str) -> None:

@@ -414,7 +414,7 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
 
 
 def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
-    """Return a task's result. An interrupted job may have saved it in the file ``note``. Otherwise the task is run.
+    """Return a task's result. An interrupted job may have saved it in the file ``note``. Otherwise ``make`` runs it.
 
     ``note`` is a JSON file with a result of type ``kind``. It is written after all other files of the task.
     ``is_right`` returns False for a result of another task, or if files of the task are missing or damaged.

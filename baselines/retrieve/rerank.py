@@ -1,9 +1,9 @@
 """Re-rank a run by a cross-encoder or a language model.
 
-The best 50 passages of each query are re-ranked (Sections 3.1, A.2). Queries retain the order of the run. Scores are
-logits, which have the order of ``CrossEncoder.predict`` without the ties of sigmoids at 1. Pairs are scored in windows
-of queries. Finished windows are retained, so an interrupted command resumes when it is started again. Each GPU has one
-process.
+The best 50 passages of each query are re-ranked, in pairs of at most 384 tokens if the model was trained with this
+length (Sections 3.1, A.2). Queries retain the order of the run. Scores are logits, which have the order of
+``CrossEncoder.predict`` without the ties of sigmoids at 1. Pairs are scored in windows of queries. Finished windows are
+retained, so an interrupted command resumes when it is started again. Each GPU has one process.
 
 --kind llm asks a language model if a passage answers the query. The score is the logit of yes minus the logit of no.
 --kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL is the address of the

@@ -4,7 +4,7 @@ MODEL is a name on the hub or a folder. Each setting (prompts, pooling, lengths)
 has it: an option, the model's family (baselines/models.toml, with a source for each value), the model's files. An
 exception is pooling: files of sentence-transformers in the model override the family. The settings and their sources
 are printed above the scores. RUN.manifest.json records them with the release's fingerprints. The last column of the run
-names the model, its commit and the start of the manifest's hash.
+names the model, its commit and the start of a hash of these records.
 
 The index is cached, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes. An interrupted command resumes when it is
 started again. Another split of the same release uses the same index.

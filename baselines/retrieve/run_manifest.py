@@ -21,8 +21,8 @@ _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch", "nu
 def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
     """Return everything that affects a run as JSON values, without paths and times.
 
-    ``model`` is the entry of :func:`.models.described`. ``asked`` has the values of :func:`asked_of`, and further
-    values of the verb. ``packages`` are the libraries whose versions affect the run.
+    ``model`` describes the model, for example by :func:`.models.described`. ``asked`` has the values of
+    :func:`asked_of`, and further values of the verb. ``packages`` are the libraries whose versions affect the run.
     """
     from importlib import metadata
 

@@ -12,8 +12,8 @@ A candidate that scores like a positive may be an unjudged positive. These limit
   --margin X           candidates that score above (best positive - X), as RocketQA's denoising
   --relative-margin X  candidates that score above (1 - X) of the best positive, as NV-Retriever
 
-Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by default the scores of the run. A
-positive that is not in the run gets the score of the run's last passage.
+Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by default the scores of the run. By
+default, a positive that is not in the run gets the score of the query's last passage there.
 
 Each line of the output is a JSON object, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}. The
 first n ids of a list are a random sample too. `python -m builders annotate relabel` finds positives among these ids.
@@ -171,7 +171,7 @@ class Limits:
     Attributes:
         margin: the least distance below the best positive's score (RocketQA, 2021, Section 3.3).
         relative_margin: the least distance as a share of the best positive's score (NV-Retriever, 2024:
-        TopK-PercPos).
+            TopK-PercPos).
         max_score: the highest score, regardless of the positives.
     """
 
@@ -207,7 +207,7 @@ def _by_model(task: tuple[PairJob, bool, list[tuple[str, Candidates]], Limits], 
 
 
 def _by_run(given: Run, groups: Sequence[Group]) -> list[list[float]]:
-    """Return the scores of a run. A passage that is not in the run gets the score of the run's last passage."""
+    """Return the scores of a run. A passage that is not in the run gets the score of the query's last one."""
     found = []
     for query, ids in groups:
         hits = given.hits.get(query, [])

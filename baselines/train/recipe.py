@@ -60,7 +60,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     - ``pooling``, ``similarity`` (dual-encoder): default: the settings of ``start`` if ``start`` is a
       SentenceTransformer, else ``mean`` and ``dot``.
     - ``towers`` (dual-encoder): 1 encoder for queries and passages together, or 2 encoders with equal initial weights.
-    - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is their difference).
+    - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is second minus first).
     - ``inputs``: ``plain`` uses the start's tokenizer. ``official`` follows the official code: spaces are removed, and
       an empty title precedes a passage (:mod:`baselines.retrieve.official_input`).
     """

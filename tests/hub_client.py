@@ -20,9 +20,7 @@ def as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
         stack.callback(importlib.reload, constants)
         stack.enter_context(mock.patch.dict(os.environ, hub.environment(home, token), clear=True))
         importlib.reload(constants)
-        stack.enter_context(
-            mock.patch("time.sleep")
-        )  # otherwise the library waits 1, 2, 4, 8 and 8 seconds between retries
+        stack.enter_context(mock.patch("time.sleep"))  # the library waits 1, 2, 4, 8 and 8 seconds between retries
         stack.callback(close_session)
         yield
 

@@ -24,9 +24,7 @@ Answer = tuple[int, bytes, dict[str, str]]  # status, content, headers
 class Fault:
     method: str
     path: re.Pattern[str]
-    action: (
-        int | str
-    )  # an HTTP status, "break" (close the connection first), or "lose" (do the request, lose the response)
+    action: int | str  # an HTTP status, "break" (close before the request), or "lose" (do it, lose the response)
     skip: int
     times: int
 

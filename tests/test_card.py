@@ -56,9 +56,8 @@ def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> N
         assert "base_model" not in head_of(card)
     card = started(folder, start="bert-base-chinese", start_commit="c" * 40)
     assert head_of(card)["base_model"] == "bert-base-chinese"
-    assert (
-        head_of(started(folder, start="org/base", start_commit=None))["base_model"] == "org/base"
-    )  # a record of an earlier version
+    earlier = started(folder, start="org/base", start_commit=None)  # a record of an earlier version
+    assert head_of(earlier)["base_model"] == "org/base"
     assert "base_model" not in head_of(started(folder, start="../models/mine", start_commit=None))
 
 

@@ -153,6 +153,6 @@ def test_every_requirement_of_an_extra_has_a_version_in_the_constraints() -> Non
     for extra, needs in {**extras, "dev": PROJECT["dependency-groups"]["dev"]}.items():
         own = {name for need in needs for name in re.findall(r"^dureader-retrieval\[(.+)\]", need)}
         assert {name for names in own for name in names.split(",")} <= {*extras}
-        if extra not in ("gpu", "space"):  # make does not install these groups
+        if extra not in ("gpu", "space"):  # make does not install these extras
             names = {re.match(r"[\w.-]+", need)[0].lower() for need in needs}
             assert not names - pinned - {"dureader-retrieval"}, extra

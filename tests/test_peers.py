@@ -181,9 +181,7 @@ def test_tevatron(place: Place, model: Values) -> None:
 
 
 def test_ir_measures(place: Place) -> None:
-    judged = {
-        row["query-id"]: row["corpus-id"] for row in reversed(ROWS["qrels", "dev"])
-    }  # the first hit of each query
+    judged = {row["query-id"]: row["corpus-id"] for row in reversed(ROWS["qrels", "dev"])}  # each query's first row
     wrong = ROWS["corpus", "corpus"][0]["_id"]
     with open(place.folder / "RUN", "w", encoding="utf-8") as run:
         for number, (query, document) in enumerate(judged.items()):

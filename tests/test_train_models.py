@@ -198,9 +198,7 @@ def test_mini_batches_of_tokens_leave_the_gradients_as_they_are(make: Make, kind
 
 
 def _infinite_norm(trainer: Any) -> None:
-    trainer.model.model.classifier.bias.register_hook(
-        lambda gradient: gradient * 0 + 1e30
-    )  # the square of 1e30 is infinite
+    trainer.model.model.classifier.bias.register_hook(lambda gradient: gradient * 0 + 1e30)  # its square is infinite
 
 
 def _infinite_weight(trainer: Any) -> None:

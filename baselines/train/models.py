@@ -155,7 +155,7 @@ def halves(model: SentenceTransformer, shortest: int) -> list[int]:
 
 
 def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
-    """Give queries and passages an encoder each, with equal weights. A model with two encoders is returned unchanged."""
+    """Give queries and passages their own encoders with equal weights. A model with two encoders stays unchanged."""
     if any(isinstance(module, Router) for module in model):
         return model
     passages = list(model.children())

@@ -38,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--segmenter",
         choices=SEGMENTERS,
         default=SEGMENTERS[0],
-        help="segmenter for rows without words; rjieba gives the same words as jieba, faster (default: rjieba)",
+        help="segmenter for rows without word lists; rjieba gives the same words as jieba, faster (default: rjieba)",
     )
     add("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")
     add(
         "--match",
         choices=["threshold", "best"],
         default="threshold",
-        help="positive: paragraphs that reach the threshold, or of these only each answer's best (default: threshold)",
+        help="positive: paragraphs that reach the threshold; with best, only each answer's best (default: threshold)",
     )
     add("--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)")
     add("--workers", type=whole_number(1), help="worker processes, or tasks in flight with ray (default: all cores)")

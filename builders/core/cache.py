@@ -86,7 +86,7 @@ def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool =
     fault = look()
     if not fault and started - max(file.st_mtime_ns, file.st_ctime_ns) > _SETTLED and _note(path.stat(), claim) == note:
         _here.add(note)
-        with contextlib.suppress(OSError):  # without a record, the file is only verified once more
+        with contextlib.suppress(OSError):  # without a record, the file is verified again next time
             note.parent.mkdir(parents=True, exist_ok=True)
             note.touch()
     return fault

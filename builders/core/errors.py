@@ -48,7 +48,7 @@ _EXTRAS = {
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra, in a checkout or beside the installed wheel."""
+    """Return the pip command that installs an extra of this checkout, or of the installed package."""
     is_checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
     project = '-c constraints.txt -e ".' if is_checkout else '"dureader-retrieval'
     return f'pip install {project}[{extra}]"'

@@ -72,7 +72,7 @@ def sha256_of(path: Path) -> str:
 
 
 def real_path(path: Path) -> Path:
-    """Return the absolute path of ``path``, or of the target of a link. Writing to it does not replace the link.
+    """Return the absolute path of ``path``, or of the target of a link. Writing to this path keeps the link.
 
     Raises :class:`InputError` for a link that leads back to itself, and for the address of an object store.
     """

@@ -114,7 +114,7 @@ def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path
     ``is_whole`` returns True if the directory is complete and undamaged. ``build`` writes the files into the folder
     that is its argument.
     """
-    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # a kill leaves these two folders
+    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # a kill may leave one of these
         return False
     with work_beside(folder, wait=True) as work:
         if is_whole():  # another process has built the directory in the meantime

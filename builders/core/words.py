@@ -7,9 +7,9 @@ differs in three ways. This module corrects the first two, and the frequent case
   cuts them by a regular expression, so such runs are cut again by the same expression.
 - rjieba puts rare Chinese characters (the extension blocks, the compatibility ideographs, U+9FD6 to U+9FFF) into words,
   which jieba never does. Here, each rare character is a word, and the texts before and after it are cut separately.
-- rjieba's model has six decimals and jieba's has sixteen. They may differ if two ways to cut are almost equally likely,
-  which can happen for 36 pairs of characters. Ordinary text has only one of these cases: 常在 before one character.
-  That case is cut as jieba cuts it. The other cases stay, and `benchmarks/segment.py` counts them."""
+- rjieba's model has six decimals and jieba's has sixteen. Results may differ if two ways to cut are almost equally
+  likely, which can happen for 36 pairs of characters. Ordinary text has only one of these cases, 常在 before one
+  character, which is cut as jieba cuts it. The other cases still differ, and `benchmarks/segment.py` counts them."""
 
 from __future__ import annotations
 

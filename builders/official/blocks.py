@@ -93,7 +93,7 @@ class Passages:
     """The ids of the collection's passages, in the order of the corpus rows.
 
     A passage keeps the archive's id, because judgments and predictions use it. Without an id, a passage gets the
-    MD5 of its text, as in the official data. An id that is not this MD5 is counted. An id is written only once.
+    MD5 of its text, as in the official data. Ids that are not this MD5 are counted. Each id is written only once.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Passages:
         return self.ids.find(ids) >= 0
 
     def ids_of(self, digests: Keys) -> Keys:
-        """Return the passage ids of texts, given the MD5s of the texts. An MD5 that is a passage id stays."""
+        """Return the passage ids of texts from the texts' MD5s. An MD5 that is itself an id is returned unchanged."""
         return np.where(self.has(digests)[:, None], digests, self._ids_by_digest.get(digests, digests))
 
 

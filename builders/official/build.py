@@ -1,4 +1,4 @@
-"""Build a release from the official archives: the steps in order, and the collection's passages."""
+"""Build a release from the official archives: find and check the files, read them, and write the configs."""
 
 from __future__ import annotations
 

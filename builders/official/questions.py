@@ -1,6 +1,6 @@
 """Read the questions of the official archives, with judgments and negatives: the splits train, dev and test.
 
-- ``train.json``, ``dev.json`` and the test files have the questions, in order, and their positive passages.
+- ``train.json`` and ``dev.json`` have questions with their positive passages. The test files have only questions.
 - Without ``dev.json``, the dev questions come from ``q2qid.dev.json`` or ``dev.q.format``.
 - Without ``train.json``, the train questions and judgments come from ``dual.train.tsv`` and ``cross.train.tsv``. With
   ``train.json``, questions and positives that only the TSVs have are counted and skipped. The negatives of the TSVs

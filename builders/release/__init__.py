@@ -1,6 +1,6 @@
 """Build a release from raw DuReader 2.0 (the paper's Section 2.2).
 
-The input is JSON lines, plain or gzipped, in files, folders and zip archives: search and zhidao files, raw or
+The input is JSON lines, plain or gzipped, in files, folders and zip archives. Search and zhidao files are read, raw or
 preprocessed. The output has passages, queries, qrels, joined rows, a card and statistics. Labels follow Algorithm 1
 (span-F1). Passages and ids follow the rules of the official data. File names decide the split; --train, --dev and
 --test override them. An existing release in --out is replaced when the new release is complete. A killed build resumes.

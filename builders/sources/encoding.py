@@ -48,7 +48,7 @@ def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
         asked = "gb18030"
     if asked != "auto":
         if line := _bad_line(open_bytes, name, asked):
-            raise InputError(f"is not {asked.upper()}, unlike its mark or --encoding", path=name, line=line)
+            raise InputError(f"is not {asked.upper()}, which its mark or --encoding names", path=name, line=line)
         return asked
     line = _bad_line(open_bytes, name, "utf-8")
     if not line:

@@ -1,8 +1,8 @@
 """The layout of a release directory. It declares the sets, configs, splits, columns and ids.
 
 A release has ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.json`` and ``manifest.json``. The manifest
-lists the builds, and every file with its size, rows and SHA-256. It contains no times and no local paths, so the same
-input and options give the same bytes. The manifest is written last.
+lists the builds, and every file with its size, rows and SHA-256. The manifest is written last. It has no times and no
+local paths, so the same input and options give the same bytes.
 
 ``dureader_retrieval.py`` imports nothing of this package and repeats the configs. A test compares the two lists.
 """

@@ -24,7 +24,7 @@ def table3_column(
     """Return a column of Table 3: a split of the benchmark, or the test split of an out-of-domain set.
 
     ``query_chars`` is the total number of characters (code points) of the queries. ``judgments`` is the number of
-    (query, positive passage) pairs, 0 without labels. ``passages`` counts the positive passages once for each judgment.
+    (query, positive passage) pairs, 0 without labels. ``passages`` counts the lengths of the pairs' passages.
     """
     return {
         "queries": queries,

@@ -85,7 +85,7 @@ class Config(Struct, frozen=True):
 
     @property
     def types(self) -> int:
-        """The number of segment types. As in the official code, sent_type_vocab_size precedes type_vocab_size."""
+        """The number of segment types. sent_type_vocab_size overrides type_vocab_size, as in the official code."""
         return self.sent_type_vocab_size or self.type_vocab_size
 
     def of_bert(self, pad: int) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def read_parameter(path: Path) -> Floats:
     pairs = list(zip(numbers, numbers, strict=False))
     shape = [value for tag, value in pairs if tag == 0x10]
     if any(versions) or {tag for tag, _ in pairs} != {0x08, 0x10}:
-        raise InputError("truncated, or no parameter in Paddle's fluid format (one file each)", path=path)
+        raise InputError("truncated, or not a parameter in Paddle's fluid format (one per file)", path=path)
     kind = dict(pairs)[0x08]
     if kind not in _NUMBERS:
         raise InputError(f"has values of Paddle's type {kind}; expected FP16 (4) or FP32 (5)", path=path)

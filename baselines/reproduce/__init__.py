@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figure", type=int, nargs="+", metavar="N", help="figures of the paper (default: all)")
     parser.add_argument("--row", metavar="NAME", help="rows with this name (default: all)")
     parser.add_argument(
-        "--release", type=Path, metavar="DIR", help=f"release to read (default: {SAMPLE}, built if missing, --small)"
+        "--release", type=Path, metavar="DIR", help=f"release (default: {SAMPLE} with --small, built if missing)"
     )
     parser.add_argument("--split", default="dev", help="split to measure on, unless the row has its own (default: dev)")
     parser.add_argument("--scratch", action="store_true", help="use recipes without pretrained weights")

@@ -91,7 +91,7 @@ class Sizes(NamedTuple):
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
     """Return the architecture of a recipe's starting checkpoint, or None if it is unknown.
 
-    If another recipe trains this checkpoint, the other recipe has the architecture. ``recipes``: see :func:`step_cost`.
+    If another recipe trains this checkpoint, return that recipe's architecture. ``recipes``: see :func:`step_cost`.
     """
     while recipe.model.start.startswith(FROM_RECIPE):
         name = recipe.model.start.removeprefix(FROM_RECIPE)

@@ -270,8 +270,8 @@ def _stamp(output: Path) -> Path:
 def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
     """Write the stamp of a step that begins.
 
-    Saved states of an earlier training with this name are removed first. An output of another version of the code is
-    removed, too. Otherwise the command would skip it as finished. A model is renamed to NAME.before instead.
+    Saved states of an earlier training with this name are removed first. An output that another version of the code
+    made is also removed, because the command would skip it as finished. A model is renamed to NAME.before instead.
     """
     path, output = _stamp(step.output), step.output
     earlier = _read(path)

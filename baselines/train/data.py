@@ -3,7 +3,7 @@
 The test split is never read. Scores on the dev sample show whether the training makes progress. Do not compare them
 with scores on the whole collection, which has millions more passages.
 
-Memory holds row numbers of the collection and the texts of the training queries. This is about 40 MB for the paper's
+Memory holds row numbers of the collection and the texts of the training queries. They take 40 MB for the paper's
 86,395 queries and 222,395 positives with 4 negatives each. Passage texts are read batch by batch from memory-mapped
 files (:mod:`baselines.retrieve.passages`). The texts of the official negatives, about 400 MB, are never read.
 """

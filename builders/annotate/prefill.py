@@ -109,7 +109,7 @@ _FAMILIES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="name of the model at the endpoint")
     parser.add_argument("--scores", type=Path, metavar="RUN", help="the model's scores, instead of an endpoint")
-    parser.add_argument("--scale", choices=SCALES, default=SCALES[0], help="conversion of each score (default: sigmoid)")
+    parser.add_argument("--scale", choices=SCALES, default=SCALES[0], help="conversion of scores (default: sigmoid)")
     parser.add_argument("--rerankers", nargs="+", default=[], metavar="NAME", help="models that ranked the pool")
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="requests at once (default: 4)"

@@ -88,7 +88,7 @@ def add_steps(
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
+        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings and errors only")
         common(name, step)
         if add_options := getattr(module, f"{function}_arguments" if function else "add_arguments", None):
             add_options(step)

@@ -1,6 +1,6 @@
 """Add the cross-lingual set: English queries (Section 2.5).
 
-Table 3 has the figures of the set. The set is built from a release with the Chinese queries, and from translations
+Table 3 has the figures of the set. Sources are a release with the Chinese queries, and a table of translations
 (CSV or TSV). The table has columns named id or zh, and english. A table without a header has two columns: the query's
 id or Chinese text, and the English text. An English query has the passages, judgments and split of its Chinese query.
 The new configs are crosslingual-queries (_id, text, zh_id) and crosslingual. crosslingual has the rows of train, dev

@@ -49,7 +49,7 @@ def restrain_arguments(parser: argparse.ArgumentParser) -> None:
         "--exclude",
         type=whole_number(1),
         metavar="K",
-        help="exclude the K nearest training queries of each test query from extrapolation (default: about half)",
+        help="exclude the K nearest training queries of each test query from extrapolation (default: excludes half)",
     )
     parser.add_argument(
         "--split", nargs="+", default=["dev"], metavar="SPLIT", help="test queries, labelled or not (default: dev)"

@@ -7,8 +7,8 @@ passages, random passages follow. A smaller sample is part of a larger one, sepa
 samples are replaced. The same seed and runs give the same samples, even if the passages have another order.
 
 --extract CONFIG writes a small release, with the sample's passages and the queries of the sample's splits. It lacks
-training questions, because a sample lacks their positives. Without an extract, `bm25` and `search` of baselines can
-search a sample with --sample.
+training questions, because a sample lacks their positives. With --sample, `bm25` and `search` of baselines search
+a sample without an extract.
 
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples

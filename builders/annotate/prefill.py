@@ -4,7 +4,7 @@ The model gives every pair a grade from 0 to 3, as UMBRELA does. Grade 3 is an e
 answer among other things, grade 1 only the right subject, grade 0 another subject. Grades 2 and 3 count as relevant.
 In a round of errors (`baselines errors`), the model selects one of the eight categories instead.
 
---model is a model at the endpoint in OPENAI_BASE_URL, any server with OpenAI's chat API. Queries and passages are
+--model names a model at the endpoint in OPENAI_BASE_URL, any server with OpenAI's chat API. Queries and passages are
 sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key. Instead of an endpoint, --scores reads a
 model's scores from a run that `baselines rerank` wrote. --scores works only for rounds of relevance.
 

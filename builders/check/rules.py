@@ -169,7 +169,7 @@ def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | Non
             kinds = {"joined", "removed"}
         elif "query_id" in columns.names:
             kinds = {"joined", "asked", "benchmark"} if found is main else {"joined", "asked"}
-            # If the qrels exist but are unreadable, the rule is skipped, because every passage would be a fault.
+            # If the qrels exist but are unreadable, this rule is skipped, because it would report every passage.
             if found is main and (
                 (main.qrels, split) not in tables.release.splits() or split in tables.splits("qrels")
             ):

@@ -8,8 +8,12 @@ Tune the weights if one run is much better than another. With equal weights, the
 worse than the better run: on 700 questions, MRR@10 is 86.62 for multilingual-e5-small with BM25 and 91.68 without it.
 --tune SPLIT tries every combination of weights in steps of --step on --tune-runs, the runs of the same systems in the
 same order on that split. The weights with the highest MRR@10 are used and written to --weights. Another call can read
-them from there. Tune on training questions, as in the example. Weights tuned on the fused queries overestimate the
-result, so --tune-on-these is required for such a tuning.
+them from there. Weights tuned on the fused queries overestimate the result, so --tune-on-these is required for this.
+
+--tune train uses a fixed sixteenth of the training questions: those whose MD5 begins with 0. Train with --set
+data.leave_out=tuning, so that no model has learned these questions. The manifests of the runs record this. Other runs
+than BM25's cause a warning without this record. If the sixteenth has fewer than 50 questions, all training questions
+are used, with a warning.
 
 Example:
 
@@ -25,7 +29,9 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -36,11 +42,24 @@ from baselines.measure.qrels import Qrels, add_set, release_qrels
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import read_whole, write_text
-from builders.core.typed import json_of
+from builders.core.typed import json_of, read_json
+from builders.store.layout import is_for_tuning
 from builders.store.reader import open_release
 from builders.store.runs import Hit, Run, read_run, write_run
 
 Scores = dict[str, dict[str, float]]  # by query, then by passage
+
+
+FEWEST = 50  # tuning questions
+TRAIN = "train"
+
+
+class _Record(msgspec.Struct):
+    """The fields read from the manifest of a run. ``reranked`` is the run of the first stage."""
+
+    kind: str = ""
+    model: dict[str, Any] = {}
+    reranked: dict[str, str] | None = None
 
 
 class _Weights(msgspec.Struct):
@@ -110,6 +129,8 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
             f"--tune {args.tune}: {shared} queries of this split are in the runs to fuse; expected --tune-runs of "
             "another split, or --tune-on-these"
         )
+    if args.tune == TRAIN:
+        qrels = _tuning_questions(qrels, others)
     systems = _scores(args, others)
     weights, value = tune(systems, qrels, args.step)
     single = [tune([system], qrels, 1)[1] for system in systems]
@@ -126,6 +147,32 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
     path = args.weights or args.out.with_name(f"{args.out.name}.weights.json")
     write_text(path, json.dumps(result, indent=1) + "\n")
     return weights
+
+
+def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
+    """Return the judgments of the tuning questions, or of all training questions if the former are fewer than 50.
+
+    Warns about runs of models that may have been trained on these questions.
+    """
+    own = {query: positives for query, positives in qrels.positives.items() if is_for_tuning(query)}
+    few = len(own) < FEWEST
+    if few:
+        log.warning("only %d of %d questions are for tuning, so all are used", len(own), len(qrels.positives))
+    if members := [run.path.name for run in runs if not _is_apart(run.path, few)]:
+        problem = "may have been trained on these questions, and then the weights favour it"
+        remedy = "" if few else " (train the model with data.leave_out=tuning)"
+        log.warning("%s: %s%s", ", ".join(members), problem, remedy)
+    return qrels if few else replace(qrels, positives=own)
+
+
+def _is_apart(path: Path, few: bool) -> bool:
+    """True if the manifest of a run says that no model was trained on the tuning questions. BM25 is no such model."""
+    beside = path.with_name(f"{path.name}.manifest.json")
+    record = read_json(beside, _Record) if beside.is_file() else _Record()
+    if record.kind == "bm25":
+        return True
+    first = record.reranked and path.with_name(record.reranked["file"])
+    return record.model.get("left_out") == "tuning" and not few and (not first or _is_apart(first, few))
 
 
 def _read_weights(args: argparse.Namespace) -> list[float]:

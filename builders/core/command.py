@@ -61,7 +61,7 @@ def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.Argumen
 
 
 def as_typed(program: str, text: str) -> str:
-    """Return ``text``. If ``program`` is the console script, its ``python -m`` commands name the console script."""
+    """Return ``text``. If ``program`` is the console script, replace ``python -m PROGRAM`` by the script's name."""
     return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, text) if program == CONSOLE else text
 
 

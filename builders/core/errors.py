@@ -31,7 +31,7 @@ class InputError(Exception):
 
 
 class Unfinished(InputError):
-    """A failure that is not the input's fault, for example of the network. The same command resumes the work."""
+    """A failure that the input did not cause, for example of the network. The same command resumes the work."""
 
 
 # Extra -> the import names of its libraries. A library is listed only under the smallest extra that installs it.
@@ -48,7 +48,7 @@ _EXTRAS = {
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra, in a checkout or beside the installed wheel."""
+    """Return the pip command that installs an extra of this checkout, or of the installed package."""
     is_checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
     project = '-c constraints.txt -e ".' if is_checkout else '"dureader-retrieval'
     return f'pip install {project}[{extra}]"'

@@ -1,8 +1,8 @@
 """The official files: their names, and parsers of their lines.
 
 ``*.q.format`` and ``cross.train.tsv`` were checked on real rows (the samples in PaddlePaddle/RocketQA). The other
-layouts follow the archive's readme and the scripts that read the archive. ``dev.retrieval.top50.res.id_map.tsv`` has
-the ids of the query and passage in the same line of ``dev.retrieval.top50.res.tsv``.
+layouts follow the archive's readme and the scripts that read the archive. Line n of
+``dev.retrieval.top50.res.id_map.tsv`` has the ids of the texts in line n of ``dev.retrieval.top50.res.tsv``.
 
 Each ``parse_...`` function parses one block of whole lines. It raises :class:`BadLine` with a wrong line's number.
 """

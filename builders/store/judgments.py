@@ -20,7 +20,7 @@ Judged = Mapping[str, Mapping[str, int]]  # query id -> passage id -> score; a s
 
 
 def read_judged(release: Release, config: str, split: str) -> dict[str, dict[str, int]]:
-    """Return the judgments of a split of a qrels config, in file order. Empty if the release lacks the split."""
+    """Return a split's judgments from a qrels config, in file order. Empty if the release lacks the split."""
     judged: dict[str, dict[str, int]] = {}
     if (config, split) in release.splits():
         for batch in release.batches(config, split):

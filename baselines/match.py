@@ -41,11 +41,12 @@ Found = dict[str, list[str]]  # by question id: ids of training questions, best 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--release", "--out")
+    add_options(parser, "--out")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="release directory (required without --calibrate)")
     add_set(parser)
     parser.add_argument("--split", nargs="+", metavar="S", help="splits to compare with train (default: dev test)")
-    parser.add_argument("--model", required=True, metavar="CE", help="question-matching cross-encoder: hub or folder")
-    parser.add_argument("--encoder", metavar="DE", help="sentence-transformers model that adds candidates")
+    parser.add_argument("--model", required=True, metavar="M", help="cross-encoder or dual-encoder: hub or folder")
+    parser.add_argument("--encoder", metavar="DE", help="dual-encoder that adds a cross-encoder's candidates")
     parser.add_argument(
         "--top-k", type=whole_number(1), default=50, metavar="K", help="candidates per method (default: 50)"
     )
@@ -63,19 +64,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="count pairs above X as similar; the run has all pairs (default: 0.5, as in the paper)",
     )
-    add_options(parser, *PAIRS, *DEVICE)
+    parser.add_argument(
+        "--calibrate", nargs="+", metavar="FILE", help="labelled pairs, as for `train --pairs`: write a threshold only"
+    )
+    parser.add_argument(
+        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="for --calibrate (default: 0.8)"
+    )
+    add_options(parser, *PAIRS, "--trust-remote-code", *DEVICE)
     add_format(parser)
+    parser.set_defaults(usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> None:
+    if bool(args.calibrate) == bool(args.release):
+        args.usage_error("expected --release or --calibrate")
     check_models(args.model, args.encoder)
+    check_file(args.out)
+    if args.calibrate:
+        _calibrate(args)
+    else:
+        _match(args)
+
+
+def _calibrate(args: argparse.Namespace) -> None:
+    """Write the threshold that the labelled pairs of ``args.calibrate`` give, as JSON."""
+    from baselines.retrieve import rerankers
+    from baselines.retrieve.devices import work_of
+    from baselines.train.question_pairs import pair_file, read_question_pairs
+
+    pairs = read_question_pairs(map(pair_file, args.calibrate))
+    if model := _dual_encoder(args, args.model):
+        texts = {text: number for number, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
+        vectors = model.encoder(model.work.devices[0], "query").encode(list(texts))
+        rows = np.array([[texts[pair.first], texts[pair.second]] for pair in pairs])
+        scores = cosines(vectors[rows[:, 0]], vectors[rows[:, 1]])
+    else:
+        settings = ModelSettings(args.model, commit_of(args), args.max_length, args.trust_remote_code)
+        reranker = rerankers.open_reranker(settings, work_of(args))
+        reranker.about()  # checks the model
+        scores = [probability(s) for s in reranker.score([pair[:2] for pair in pairs], reranker.work.devices[0])]
+    found = calibrated(np.array(scores), np.array([pair.label for pair in pairs]), args.precision)
+    write_text(args.out, json.dumps({"model": shown_name(args.model), **found}, indent=1) + "\n")
+    print(json.dumps(found) if args.format == "json" else _calibration_text(found))
+
+
+def _match(args: argparse.Namespace) -> None:
     from baselines.bm25.engine_numba import open_index
     from baselines.retrieve import rerankers
     from baselines.retrieve.dense import Dense, nearest
     from baselines.retrieve.hub_models import commit_of
     from baselines.retrieve.index import named
 
-    check_file(args.out)
     release, config = open_release(args.release), SETS[args.set].queries
     splits = _splits(release, config, args.split)
     questions = {split: read_queries(release, split, config) for split in splits}

@@ -2,7 +2,7 @@
 
 A dual-encoder is a SentenceTransformer that truncates queries and passages at different lengths. It has one shared
 encoder, or one encoder for queries and one for passages (the library's Router). A cross-encoder is a CrossEncoder with
-one or two outputs. Plain ``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load a model with all its settings.
+one or two outputs. Plain ``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load the lengths and prompts, too.
 
 Without pretrained weights, a training starts from a BERT with random weights (``start = "scratch"``) or from one
 vector per word (``start = "words"``). The latter is the library's StaticEmbedding: a text's vector is the mean of its

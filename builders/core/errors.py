@@ -31,7 +31,7 @@ class InputError(Exception):
 
 
 class Unfinished(InputError):
-    """A failure that the input did not cause, for example of the network. The same command resumes the work."""
+    """A failure that the input did not cause, for example a network error. The same command resumes the work."""
 
 
 # Extra -> the import names of its libraries. A library is listed only under the smallest extra that installs it.

@@ -106,12 +106,12 @@ def kind_of(path: Path, *names: str) -> str:
     if {"query-id", "corpus-id"} <= columns:
         return "qrels"
     if not {"_id", "text"} <= columns:
-        kinds = "query and positive_passages; _id and text; query-id, corpus-id and score"
+        kinds = "(query, positive_passages), (_id, text) or (query-id, corpus-id, score)"
         raise InputError(f"has the columns {', '.join(sorted(columns))}; expected {kinds}", path=path)
     for name in map(str.lower, names):
         if ("quer" in name) != ("corpus" in name):
             return "corpus" if "corpus" in name else "queries"
-    raise InputError("the texts may be passages or queries; expected a name with corpus or queries", path=path)
+    raise InputError("may contain passages or queries; expected a name with corpus or queries", path=path)
 
 
 class CopyFile(NamedTuple):
@@ -286,7 +286,7 @@ def _fetched(repo: str, start: str) -> dict[str, Path]:
         if not names:
             raise InputError(f"{repo} has no .jsonl, .jsonl.gz or .parquet file {start}".rstrip())
         if bad := next(filter(None, map(problem_of, names)), None):
-            raise InputError(f"{repo}: the name of a file {bad}")
+            raise InputError(f"{repo}: {bad}")
         log.info("%s at %s: %d files", repo, commit, len(names))
         return {name: Path(api.hf_hub_download(repo, name, repo_type="dataset", revision=commit)) for name in names}
 

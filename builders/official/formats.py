@@ -189,7 +189,7 @@ def parse_map(data: bytes) -> tuple[list[int], bytes]:
     for pair in data.strip().removesuffix(b",").split(b","):
         if not (found := _PAIR.fullmatch(pair)):
             shown = pair[:60].decode(errors="replace")
-            raise BadLine(f'not pairs of a line number and an id, {{"0": id, "1": id}}: found {shown!r}', 0)
+            raise BadLine(f'expected pairs of a line number and an id, {{"0": id, "1": id}}, found {shown!r}', 0)
         numbers.append(int(found[1]))
         ids.append(found[2])
     return numbers, bytes.fromhex(b"".join(ids).decode())

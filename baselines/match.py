@@ -1,14 +1,22 @@
 """Find training questions that ask the same as dev or test.
 
-A question-matching cross-encoder (`train question-matching`) scores pairs of a dev or test question and a training
-question (Section 2.3). Only candidates are scored: the --top-k best training questions by words (BM25) and, with
---encoder, by a dual-encoder. --recall-sample N also scores N questions with every training question, and prints the
-share of the similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question,
-and the probability that both ask the same, in [0, 1]. `python -m builders similar --scores RUN` removes the training
-questions above its threshold. Finished parts are retained, so an interrupted command resumes when it is started again.
+--model is a question-matching cross-encoder (`train question-matching`, Section 2.3) or a dual-encoder with one vector
+per text. The kind is detected from the model's files. The model scores pairs of a dev or test question and a training
+question. A cross-encoder's score is the probability that both ask the same. A dual-encoder's score is the cosine of the
+two questions, both with the query prompt that `run` uses; a cosine below 0 counts as 0.
 
-Example:
+Only candidates are scored: the --top-k best training questions by words (BM25) and by vectors, of the dual-encoder or
+of --encoder. --recall-sample N also scores N questions with every training question, and prints the share of the
+similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question, and a score in
+[0, 1]. `python -m builders similar --scores RUN` removes the training questions above its threshold. Finished parts are
+retained, so an interrupted command resumes when it is started again.
 
+--calibrate finds the threshold for a precision on labelled pairs, and writes it as JSON. Precision and recall are
+measured with their intervals of 95 %. If the model cannot tell the pairs apart, an error says why.
+
+Examples:
+
+  python -m baselines match --model intfloat/multilingual-e5-small --calibrate LCQMC/dev.tsv --out threshold.json
   python -m baselines match --release build/sample --model build/models/question-matching \\
     --encoder intfloat/multilingual-e5-small --recall-sample 20 --out build/runs/similar.run.gz
 """
@@ -17,7 +25,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from baselines.bm25.index import Texts, search_columns
 from baselines.measure.qrels import add_set, read_queries
@@ -25,7 +38,7 @@ from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import DEVICE, PAIRS, ModelSettings, add_options
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import InputError, log
-from builders.core.files import check_file
+from builders.core.files import check_file, write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.hub import check_models
 from builders.core.limits import usable_cores
@@ -35,7 +48,11 @@ from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import probability, write_run
 
+if TYPE_CHECKING:  # this import loads PyTorch
+    from baselines.retrieve.index import Retriever
+
 TRAIN = "train"
+Floats = npt.NDArray[Any]
 _TOGETHER = "together"
 Found = dict[str, list[str]]  # by question id: ids of training questions, best first
 
@@ -87,32 +104,120 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _calibrate(args: argparse.Namespace) -> None:
-    """Write the threshold that the labelled pairs of ``args.calibrate`` give, as JSON."""
+    """Write the threshold of the labelled pairs of ``args.calibrate`` as JSON."""
     from baselines.retrieve import rerankers
     from baselines.retrieve.devices import work_of
+    from baselines.retrieve.models import shown_name
     from baselines.train.question_pairs import pair_file, read_question_pairs
 
     pairs = read_question_pairs(map(pair_file, args.calibrate))
-    if model := _dual_encoder(args, args.model):
-        texts = {text: number for number, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
-        vectors = model.encoder(model.work.devices[0], "query").encode(list(texts))
-        rows = np.array([[texts[pair.first], texts[pair.second]] for pair in pairs])
-        scores = cosines(vectors[rows[:, 0]], vectors[rows[:, 1]])
+    if dual := _dual_encoder(args, args.model):
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair[:2]))
+        encoded = dual.encoder(dual.work.devices[0], "query").encode(texts)
+        vectors = dict(zip(texts, encoded, strict=True))
+        scores = [cosines(vectors[pair.second][None], vectors[pair.first])[0] for pair in pairs]
     else:
-        settings = ModelSettings(args.model, commit_of(args), args.max_length, args.trust_remote_code)
-        reranker = rerankers.open_reranker(settings, work_of(args))
+        reranker = rerankers.open_reranker(_settings(args, args.model), work_of(args))
         reranker.about()  # checks the model
-        scores = [probability(s) for s in reranker.score([pair[:2] for pair in pairs], reranker.work.devices[0])]
-    found = calibrated(np.array(scores), np.array([pair.label for pair in pairs]), args.precision)
-    write_text(args.out, json.dumps({"model": shown_name(args.model), **found}, indent=1) + "\n")
-    print(json.dumps(found) if args.format == "json" else _calibration_text(found))
+        logits = reranker.score([pair[:2] for pair in pairs], reranker.work.devices[0])
+        scores = [probability(logit) for logit in logits]
+    found = {"model": shown_name(args.model), **calibrated(scores, [pair.label for pair in pairs], args.precision)}
+    write_text(args.out, json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found) if args.format == "json" else _calibration(found))
+
+
+def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float) -> dict[str, Any]:
+    """Return the lowest threshold above which at least a share ``precision`` of the pairs has label 1.
+
+    Precision and recall are measured on other pairs than the threshold: each half of the pairs (even and odd places) by
+    the threshold of the other half. Both have Wilson intervals of 95 %. ``scores`` are in [0, 1].
+
+    Raises :class:`InputError` if the scores cannot tell the pairs apart: no threshold of a half reaches ``precision``,
+    the interval of the measured precision is wider than 0.2, or it contains the share of label 1 among all pairs.
+    """
+    from scipy.stats import binomtest
+
+    own, truth, even = np.array(scores), np.array(labels), np.arange(len(scores)) % 2 == 0
+    limits: list[Any] = [_lowest(own[half], truth[half], precision) for half in (~even, even)]
+    failed = f"the model cannot tell these {len(own)} pairs apart at precision {precision:g}"
+    if None in limits or not 0 < truth.sum() < len(truth):
+        raise InputError(f"{failed}: no threshold reaches it; use another model, or a lower --precision")
+    above = own > np.where(even, *limits)
+    right, found = int((truth[above] == 1).sum()), int(above.sum())
+    tests = {"precision": binomtest(right, max(found, 1)), "recall": binomtest(right, int(truth.sum()))}
+    intervals = {name: [*test.proportion_ci(method="wilson")] for name, test in tests.items()}
+    low, high = intervals["precision"]
+    values = {name: round(test.statistic, 4) for name, test in tests.items()}
+    shown = f"{found} pairs are above its threshold, precision {values['precision']:.2f} ({low:.2f} to {high:.2f})"
+    if high - low > 0.2:
+        raise InputError(f"{failed}: only {shown}; use more pairs, another model, or a lower --precision")
+    if low <= truth.mean():
+        raise InputError(f"{failed}: {shown}; {truth.mean():.2f} of all pairs have label 1, so chance is as good")
+    return {
+        "threshold": _lowest(own, truth, precision),
+        "asked": precision,
+        "pairs": len(own),
+        "positive_pairs": int(truth.sum()),
+        **values,
+        "intervals": {name: [round(end, 4) for end in ends] for name, ends in intervals.items()},
+    }
+
+
+def _lowest(scores: Floats, labels: Floats, precision: float) -> float | None:
+    """Return the lowest multiple of 0.0001 above which a share ``precision`` of the labels is 1, or None."""
+    order, steps = np.argsort(scores), np.arange(10_000) / 10_000
+    after = np.searchsorted(scores[order], steps, side="right")  # pairs that are not above
+    right = labels.sum() - np.concatenate([[0], labels[order].cumsum()])[after]
+    good = np.flatnonzero((after < len(scores)) & (right >= precision * (len(scores) - after)))
+    return float(steps[good[0]]) if len(good) else None
+
+
+def cosines(vectors: Floats, vector: Floats) -> list[float]:
+    """Return the cosine of 16-bit embeddings of unit length, shape (n, dimensions), to one; below 0 counts as 0."""
+    found: list[float] = np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6).tolist()
+    return found
+
+
+def _settings(args: argparse.Namespace, model: str) -> ModelSettings:
+    from baselines.retrieve.hub_models import commit_of
+
+    commit = commit_of(model, args.revision if model == args.model else "")
+    return ModelSettings(model, revision=commit, max_length=args.max_length, trust_remote_code=args.trust_remote_code)
+
+
+def _dual_encoder(args: argparse.Namespace, model: str) -> Retriever | None:
+    """Return a dual-encoder with the settings of `run`, as ``--model`` with cosines. None for a model of pairs.
+
+    Raises :class:`InputError` for a model of several vectors per text or sparse vectors.
+    """
+    from baselines.retrieve import families
+    from baselines.retrieve.devices import work_of
+    from baselines.retrieve.index import open_retriever
+    from baselines.retrieve.models import kind_of_scorer
+
+    settings = _settings(args, model)
+    kind = kind_of_scorer(settings)
+    if kind in ("cross", "llm"):
+        return None
+    if kind not in ("dense", "static"):
+        raise InputError(f"is a model of kind {kind}; expected a cross-encoder or one vector per text", path=model)
+    unset = dict.fromkeys(("family", "prompt_name", "query_prompt", "pooling", "normalize"))
+    asked = {
+        "model": model,
+        "kind": kind,
+        "revision": settings.revision,
+        "similarity": "cosine" if model == args.model else None,
+    }
+    resolved = families.resolve(argparse.Namespace(**{**vars(args), **unset, **asked}))
+    return open_retriever(resolved.settings, work_of(args), kind)
 
 
 def _match(args: argparse.Namespace) -> None:
+    """Write the run of the candidates' scores, and print counts."""
     from baselines.bm25.engine_numba import open_index
     from baselines.retrieve import rerankers
-    from baselines.retrieve.dense import Dense, nearest
-    from baselines.retrieve.hub_models import commit_of
+    from baselines.retrieve.dense import nearest
+    from baselines.retrieve.devices import work_of
     from baselines.retrieve.index import named
 
     release, config = open_release(args.release), SETS[args.set].queries
@@ -120,42 +225,52 @@ def _match(args: argparse.Namespace) -> None:
     questions = {split: read_queries(release, split, config) for split in splits}
     asked = {question: text for own in questions.values() for question, text in own}
     train = open_passages(release, config, split=TRAIN)
-    job = rerankers.pair_job(args, args.model, release, config, TRAIN)
+    dual, job, options = _dual_encoder(args, args.model), None, work_of(args)
+    if not dual:
+        job = rerankers.pair_job(args, args.model, release, config, TRAIN)
+        dual = _dual_encoder(args, args.encoder) if args.encoder else None
+        if args.encoder and not dual:
+            raise InputError("is a model of pairs; expected one vector per text for --encoder", path=args.encoder)
+    elif args.encoder:
+        raise InputError("--encoder: --model is a dual-encoder already, and finds its own candidates")
     words = open_index(Texts(release, config, TRAIN), None, usable_cores())
-    dual = None
-    if args.encoder:
-        dual = Dense(ModelSettings(args.encoder, revision=commit_of(args.encoder)), job.reranker.work)
     about = {
-        "model": job.reranker.about(),
+        "model": job and job.reranker.about(),
         # The folder's name is a hash of everything that the index depends on.
-        "candidates": [words.folder.name, dual and [dual.about["fingerprint"], job.reranker.work.dtype], args.top_k],
+        "candidates": [words.folder.name, dual and [dual.about["fingerprint"], options.dtype], args.top_k],
         "questions": [release.fingerprint(config, split) for split in (TRAIN, *splits)],
-        "options": [job.reranker.work.dtype, args.max_length, job.reranker.work.batch_tokens],
+        "options": [options.dtype, args.max_length, options.batch_tokens],
     }
     with work_beside(args.out, key_of(about)) as work:
-
-        def probabilities(pairs: Found, folder: str, window: int | None = None) -> dict[str, dict[str, float]]:
-            (work / folder).mkdir(exist_ok=True)
-            groups = [(asked[question], others) for question, others in pairs.items()]
-            logits = rerankers.score_windows(job, groups, work / folder, "match", window)
-            scored = zip(pairs.items(), logits, strict=True)
-            return {question: dict(zip(ids, map(probability, own), strict=True)) for (question, ids), own in scored}
-
         by_words = search_columns(words, list(asked.items()), args.top_k, usable_cores())
         found = {"words": {question: others for part in by_words for question, others in part.rankings().items()}}
         if dual:
             # Both sides are questions, so both are encoded as queries.
             index = dual.index(release, config, work / f"embeddings-{TRAIN}", TRAIN)
+            vectors: dict[str, Any] = {}
             found["vectors"] = {}
             for split, own in questions.items():
-                vectors = dual.index(release, config, work / f"embeddings-{split}", split).all()
-                hits = named(nearest(index, vectors, train, job.reranker.work.devices, args.top_k), train, args.top_k)
-                for (question, _), best in zip(own, hits, strict=True):
-                    found["vectors"][question] = [other for other, _ in best]
+                encoded = dual.index(release, config, work / f"embeddings-{split}", split).all()
+                hits = named(nearest(index, encoded, train, options.devices, args.top_k), train, args.top_k)
+                for (question, _), vector, best in zip(own, encoded, hits, strict=True):
+                    vectors[question], found["vectors"][question] = vector, [other for other, _ in best]
         found[_TOGETHER] = {
             question: sorted({other for own in found.values() for other in own.get(question, [])}) for question in asked
         }
-        scores = probabilities(found[_TOGETHER], "candidates")
+
+        def scored(pairs: Found, folder: str, window: int | None = None) -> dict[str, dict[str, float]]:
+            if job:
+                (work / folder).mkdir(exist_ok=True)
+                groups = [(asked[question], others) for question, others in pairs.items()]
+                logits = rerankers.score_windows(job, groups, work / folder, "match", window)
+                values = [[probability(logit) for logit in own] for own in logits]
+            else:
+                every = index.all()
+                values = [cosines(every[train.rows(ids)], vectors[question]) for question, ids in pairs.items()]
+            each = zip(pairs.items(), values, strict=True)
+            return {question: dict(zip(ids, own, strict=True)) for (question, ids), own in each}
+
+        scores = scored(found[_TOGETHER], "candidates")
         lines = write_run(args.out, ((question, own.items()) for question, own in scores.items()), tag="match")
         log.info("%s: %d pairs of %d questions", args.out, lines, len(asked))
         similar = _similar(scores, args.threshold)
@@ -173,7 +288,7 @@ def _match(args: argparse.Namespace) -> None:
             # Recall: the share of the similar pairs of some questions that are candidates.
             drawn = draw(asked, args.recall_sample, seed=0)
             every = dict.fromkeys([question for question in asked if question in drawn], train.ids(range(len(train))))
-            similar = _similar(probabilities(every, f"all-{args.recall_sample}", window=1), args.threshold)
+            similar = _similar(scored(every, f"all-{args.recall_sample}", window=1), args.threshold)
             counts = {kind: sum(b in own.get(a, ()) for a, b in similar) for kind, own in found.items()}
             shares = {kind: count / len(similar) if similar else None for kind, count in counts.items()}
             result["recall"] = {"questions": len(every), "similar_pairs": len(similar), **shares}
@@ -197,6 +312,15 @@ def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str
 def _similar(scores: dict[str, dict[str, float]], threshold: float) -> set[tuple[str, str]]:
     pairs = ((question, other, score) for question, own in scores.items() for other, score in own.items())
     return {(question, other) for question, other, score in pairs if is_similar(score, threshold)}
+
+
+def _calibration(found: dict[str, Any]) -> str:
+    shown = {name: f"{found[name]:.1%} ({low:.1%} to {high:.1%})" for name, (low, high) in found["intervals"].items()}
+    return (
+        f"threshold {found['threshold']}, from {found['pairs']:,} pairs, {found['positive_pairs']:,} with label 1\n"
+        f"on the other half of the pairs: precision {shown['precision']}, recall {shown['recall']}\n"
+        f"use it: python -m builders similar --scores RUN --threshold {found['threshold']}"
+    )
 
 
 def _text(result: dict[str, Any]) -> str:

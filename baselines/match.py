@@ -1,18 +1,17 @@
-"""Find training questions that ask the same as dev or test.
+"""Find training questions that ask the same as a dev or test question.
 
---model is a question-matching cross-encoder (`train question-matching`, Section 2.3) or a dual-encoder with one vector
-per text. The kind is detected from the model's files. The model scores pairs of a dev or test question and a training
-question. A cross-encoder's score is the probability that both ask the same. A dual-encoder's score is the cosine of the
-two questions, both with the query prompt that `run` uses; a cosine below 0 counts as 0.
+--model is a question-matching cross-encoder (`train question-matching`, Section 2.3) or a dual-encoder, detected from
+its files. A cross-encoder scores two questions by the probability that they ask the same, a dual-encoder by their
+cosine, or 0 if the cosine is negative. The dual-encoder reads both questions with the query prompt that `run` uses.
 
 Only candidates are scored: the --top-k best training questions by words (BM25) and by vectors, of the dual-encoder or
 of --encoder. --recall-sample N also scores N questions with every training question, and prints the share of the
-similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question, and a score in
-[0, 1]. `python -m builders similar --scores RUN` removes the training questions above its threshold. Finished parts are
-retained, so an interrupted command resumes when it is started again.
+similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question, and a score
+from 0 to 1. `python -m builders similar --scores RUN` removes the training questions above --threshold. Finished scores
+are retained, so an interrupted command resumes when it is started again.
 
---calibrate finds the threshold for a precision on labelled pairs, and writes it as JSON. Precision and recall are
-measured with their intervals of 95 %. If the model cannot tell the pairs apart, an error says why.
+--calibrate writes the threshold for a precision, from labelled pairs. Precision and recall are measured on other pairs
+than the threshold, with intervals of 95 %. An error says if the model cannot tell the pairs apart.
 
 Examples:
 
@@ -43,13 +42,15 @@ from builders.core.folders import key_of, work_beside
 from builders.core.hub import check_models
 from builders.core.limits import usable_cores
 from builders.core.sampling import draw
+from builders.core.tables import print_result
 from builders.similar.likeness import TESTED, THRESHOLD, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import probability, write_run
 
-if TYPE_CHECKING:  # this import loads PyTorch
+if TYPE_CHECKING:  # these imports load PyTorch
     from baselines.retrieve.index import Retriever
+    from baselines.retrieve.rerankers import Reranker
 
 TRAIN = "train"
 Floats = npt.NDArray[Any]
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="score N questions with every training question to measure the candidates (default: 0)",
+        help="score N questions with every training question, for the candidates' recall (default: 0)",
     )
     parser.add_argument(
         "--threshold",
@@ -105,71 +106,74 @@ def run(args: argparse.Namespace) -> None:
 
 def _calibrate(args: argparse.Namespace) -> None:
     """Write the threshold of the labelled pairs of ``args.calibrate`` as JSON."""
-    from baselines.retrieve import rerankers
-    from baselines.retrieve.devices import work_of
     from baselines.retrieve.models import shown_name
     from baselines.train.question_pairs import pair_file, read_question_pairs
 
     pairs = read_question_pairs(map(pair_file, args.calibrate))
-    if dual := _dual_encoder(args, args.model):
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair[:2]))
-        encoded = dual.encoder(dual.work.devices[0], "query").encode(texts)
-        vectors = dict(zip(texts, encoded, strict=True))
-        scores = [cosines(vectors[pair.second][None], vectors[pair.first])[0] for pair in pairs]
-    else:
-        reranker = rerankers.open_reranker(_settings(args, args.model), work_of(args))
-        reranker.about()  # checks the model
-        logits = reranker.score([pair[:2] for pair in pairs], reranker.work.devices[0])
-        scores = [probability(logit) for logit in logits]
+    scores = scores_of(args, [pair[:2] for pair in pairs])
     found = {"model": shown_name(args.model), **calibrated(scores, [pair.label for pair in pairs], args.precision)}
     write_text(args.out, json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found) if args.format == "json" else _calibration(found))
+    shown = {name: f"{found[name]:.1%} ({low:.1%} to {high:.1%})" for name, (low, high) in found["intervals"].items()}
+    text = (
+        f"threshold {found['threshold']}, from {len(pairs):,} pairs, {found['positive_pairs']:,} with label 1\n"
+        f"on other pairs: precision {shown['precision']}, recall {shown['recall']}"
+    )
+    print_result(found, text, args.format)
+
+
+def scores_of(args: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """Return the score of each pair of questions, from 0 to 1. ``args``: the options of `match`."""
+    from baselines.retrieve.rerankers import Reranker
+
+    model = _opened(args, args.model)
+    device = model.work.devices[0]
+    if isinstance(model, Reranker):
+        model.about()  # checks the model
+        return [probability(logit) for logit in model.score(pairs, device)]
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    vectors = dict(zip(texts, model.encoder(device, "query").encode(texts), strict=True))
+    return [cosines(vectors[second][None], vectors[first])[0] for first, second in pairs]
 
 
 def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float) -> dict[str, Any]:
     """Return the lowest threshold above which at least a share ``precision`` of the pairs has label 1.
 
-    Precision and recall are measured on other pairs than the threshold: each half of the pairs (even and odd places) by
-    the threshold of the other half. Both have Wilson intervals of 95 %. ``scores`` are in [0, 1].
+    Precision and recall are measured on other pairs than the threshold: each half of the pairs (even and odd places)
+    has the threshold of the other half. Both have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
 
-    Raises :class:`InputError` if the scores cannot tell the pairs apart: no threshold of a half reaches ``precision``,
-    the interval of the measured precision is wider than 0.2, or it contains the share of label 1 among all pairs.
+    Raises :class:`InputError` if the scores cannot tell the pairs apart: the interval of the precision is wider than
+    0.2, or contains the precision of chance, which is the share of label 1 among all pairs.
     """
     from scipy.stats import binomtest
 
     own, truth, even = np.array(scores), np.array(labels), np.arange(len(scores)) % 2 == 0
-    limits: list[Any] = [_lowest(own[half], truth[half], precision) for half in (~even, even)]
-    failed = f"the model cannot tell these {len(own)} pairs apart at precision {precision:g}"
-    if None in limits or not 0 < truth.sum() < len(truth):
-        raise InputError(f"{failed}: no threshold reaches it; use another model, or a lower --precision")
-    above = own > np.where(even, *limits)
-    right, found = int((truth[above] == 1).sum()), int(above.sum())
-    tests = {"precision": binomtest(right, max(found, 1)), "recall": binomtest(right, int(truth.sum()))}
-    intervals = {name: [*test.proportion_ci(method="wilson")] for name, test in tests.items()}
-    low, high = intervals["precision"]
-    values = {name: round(test.statistic, 4) for name, test in tests.items()}
-    shown = f"{found} pairs are above its threshold, precision {values['precision']:.2f} ({low:.2f} to {high:.2f})"
-    if high - low > 0.2:
-        raise InputError(f"{failed}: only {shown}; use more pairs, another model, or a lower --precision")
-    if low <= truth.mean():
-        raise InputError(f"{failed}: {shown}; {truth.mean():.2f} of all pairs have label 1, so chance is as good")
+    above = own > np.where(even, *(_lowest(own[half], truth[half], precision) for half in (~even, even)))
+    right, found, chance = int(truth[above].sum()), int(above.sum()), float(truth.mean())
+    low, high = binomtest(right, max(found, 1)).proportion_ci(method="wilson")
+    if high - low > 0.2 or low <= chance:
+        raise InputError(
+            f"the model cannot tell these {len(own)} pairs apart at precision {precision:g}: of the {found} above the "
+            f"threshold, {low:.0%} to {high:.0%} have label 1, of all pairs {chance:.0%}; use another model, more "
+            "pairs or another --precision"
+        )
+    recall = binomtest(right, int(truth.sum()))
     return {
         "threshold": _lowest(own, truth, precision),
-        "asked": precision,
         "pairs": len(own),
         "positive_pairs": int(truth.sum()),
-        **values,
-        "intervals": {name: [round(end, 4) for end in ends] for name, ends in intervals.items()},
+        "precision": right / found,
+        "recall": recall.statistic,
+        "intervals": {"precision": [low, high], "recall": [*recall.proportion_ci(method="wilson")]},
     }
 
 
-def _lowest(scores: Floats, labels: Floats, precision: float) -> float | None:
-    """Return the lowest multiple of 0.0001 above which a share ``precision`` of the labels is 1, or None."""
+def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
+    """Return the lowest multiple of 0.0001 above which a share ``precision`` of the labels is 1. 1 if there is none."""
     order, steps = np.argsort(scores), np.arange(10_000) / 10_000
-    after = np.searchsorted(scores[order], steps, side="right")  # pairs that are not above
+    after = np.searchsorted(scores[order], steps, side="right")  # pairs that are not above a step
     right = labels.sum() - np.concatenate([[0], labels[order].cumsum()])[after]
-    good = np.flatnonzero((after < len(scores)) & (right >= precision * (len(scores) - after)))
-    return float(steps[good[0]]) if len(good) else None
+    good = steps[(after < len(scores)) & (right >= precision * (len(scores) - after))]
+    return float(min(good, default=1.0))
 
 
 def cosines(vectors: Floats, vector: Floats) -> list[float]:
@@ -178,36 +182,28 @@ def cosines(vectors: Floats, vector: Floats) -> list[float]:
     return found
 
 
-def _settings(args: argparse.Namespace, model: str) -> ModelSettings:
-    from baselines.retrieve.hub_models import commit_of
+def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
+    """Return a dual-encoder with the settings of `run`, for cosines if it is ``--model``, or a model of pairs.
 
-    commit = commit_of(model, args.revision if model == args.model else "")
-    return ModelSettings(model, revision=commit, max_length=args.max_length, trust_remote_code=args.trust_remote_code)
-
-
-def _dual_encoder(args: argparse.Namespace, model: str) -> Retriever | None:
-    """Return a dual-encoder with the settings of `run`, as ``--model`` with cosines. None for a model of pairs.
-
-    Raises :class:`InputError` for a model of several vectors per text or sparse vectors.
+    Raises :class:`InputError` for a model of sparse vectors, or of several vectors per text.
     """
     from baselines.retrieve import families
     from baselines.retrieve.devices import work_of
+    from baselines.retrieve.hub_models import commit_of
     from baselines.retrieve.index import open_retriever
     from baselines.retrieve.models import kind_of_scorer
+    from baselines.retrieve.rerankers import open_reranker
 
-    settings = _settings(args, model)
+    is_main = model == args.model
+    given = {"max_length": args.max_length, "trust_remote_code": args.trust_remote_code}
+    settings = ModelSettings(model, revision=commit_of(model, args.revision if is_main else ""), **given)
     kind = kind_of_scorer(settings)
     if kind in ("cross", "llm"):
-        return None
+        return open_reranker(settings, work_of(args), kind)
     if kind not in ("dense", "static"):
         raise InputError(f"is a model of kind {kind}; expected a cross-encoder or one vector per text", path=model)
     unset = dict.fromkeys(("family", "prompt_name", "query_prompt", "pooling", "normalize"))
-    asked = {
-        "model": model,
-        "kind": kind,
-        "revision": settings.revision,
-        "similarity": "cosine" if model == args.model else None,
-    }
+    asked = {"model": model, "kind": kind, "revision": settings.revision, "similarity": "cosine" if is_main else None}
     resolved = families.resolve(argparse.Namespace(**{**vars(args), **unset, **asked}))
     return open_retriever(resolved.settings, work_of(args), kind)
 
@@ -217,22 +213,22 @@ def _match(args: argparse.Namespace) -> None:
     from baselines.bm25.engine_numba import open_index
     from baselines.retrieve import rerankers
     from baselines.retrieve.dense import nearest
-    from baselines.retrieve.devices import work_of
-    from baselines.retrieve.index import named
+    from baselines.retrieve.index import Retriever, named
 
     release, config = open_release(args.release), SETS[args.set].queries
     splits = _splits(release, config, args.split)
     questions = {split: read_queries(release, split, config) for split in splits}
     asked = {question: text for own in questions.values() for question, text in own}
     train = open_passages(release, config, split=TRAIN)
-    dual, job, options = _dual_encoder(args, args.model), None, work_of(args)
-    if not dual:
-        job = rerankers.pair_job(args, args.model, release, config, TRAIN)
-        dual = _dual_encoder(args, args.encoder) if args.encoder else None
-        if args.encoder and not dual:
-            raise InputError("is a model of pairs; expected one vector per text for --encoder", path=args.encoder)
+    model = _opened(args, args.model)
+    options, job = model.work, None
+    if isinstance(model, rerankers.Reranker):
+        job = rerankers.PairJob(release.path, config, TRAIN, model)
     elif args.encoder:
-        raise InputError("--encoder: --model is a dual-encoder already, and finds its own candidates")
+        raise InputError("--encoder: --model is a dual-encoder, which finds its own candidates")
+    dual = _opened(args, args.encoder) if args.encoder else None if job else model
+    if not isinstance(dual, Retriever | None):
+        raise InputError("scores pairs; expected a dual-encoder for --encoder", path=args.encoder)
     words = open_index(Texts(release, config, TRAIN), None, usable_cores())
     about = {
         "model": job and job.reranker.about(),
@@ -285,24 +281,24 @@ def _match(args: argparse.Namespace) -> None:
             "similar_training_questions": len({other for _, other in similar}),
         }
         if args.recall_sample:
-            # Recall: the share of the similar pairs of some questions that are candidates.
+            # Recall: the share of candidates among all similar pairs of the sampled questions.
             drawn = draw(asked, args.recall_sample, seed=0)
             every = dict.fromkeys([question for question in asked if question in drawn], train.ids(range(len(train))))
             similar = _similar(scored(every, f"all-{args.recall_sample}", window=1), args.threshold)
             counts = {kind: sum(b in own.get(a, ()) for a, b in similar) for kind, own in found.items()}
             shares = {kind: count / len(similar) if similar else None for kind, count in counts.items()}
             result["recall"] = {"questions": len(every), "similar_pairs": len(similar), **shares}
-    print(json.dumps(result) if args.format == "json" else _text(result))
+    print_result(result, _text(result), args.format)
 
 
 def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str]:
-    """Return the splits to compare with train. The default is dev and test, without splits that have no questions.
+    """Return the splits to compare with train. The default: dev and test, if they have questions.
 
     Raises :class:`InputError` for train and for splits without questions.
     """
     have = [split for name, split in release.splits() if name == config and release.rows(config, split)]
     if TRAIN in (found := list(dict.fromkeys(wanted or [split for split in TESTED if split in have]))):
-        raise InputError("--split train: expected other splits, which are compared with train")
+        raise InputError("--split train: every split is compared with train; expected another split")
     if not found or {*found} - {*have}:
         lacking = " and ".join(sorted({*(found or TESTED)} - {*have}))
         raise InputError(f"has no questions in {config} of {lacking}", path=release.path)
@@ -312,15 +308,6 @@ def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str
 def _similar(scores: dict[str, dict[str, float]], threshold: float) -> set[tuple[str, str]]:
     pairs = ((question, other, score) for question, own in scores.items() for other, score in own.items())
     return {(question, other) for question, other, score in pairs if is_similar(score, threshold)}
-
-
-def _calibration(found: dict[str, Any]) -> str:
-    shown = {name: f"{found[name]:.1%} ({low:.1%} to {high:.1%})" for name, (low, high) in found["intervals"].items()}
-    return (
-        f"threshold {found['threshold']}, from {found['pairs']:,} pairs, {found['positive_pairs']:,} with label 1\n"
-        f"on the other half of the pairs: precision {shown['precision']}, recall {shown['recall']}\n"
-        f"use it: python -m builders similar --scores RUN --threshold {found['threshold']}"
-    )
 
 
 def _text(result: dict[str, Any]) -> str:

@@ -4,16 +4,15 @@
 query in each run are scaled to 0 ... 1: the lowest becomes 0 and the highest 1, and equal scores all become 1. A
 passage that a run lacks adds 0.
 
-Tune the weights if one run is much better than another. With equal weights, the default of rrf, the fusion is then
-worse than the better run: on 700 questions, MRR@10 is 86.62 for multilingual-e5-small with BM25 and 91.68 without it.
---tune SPLIT tries every combination of weights in steps of --step on --tune-runs, the runs of the same systems in the
-same order on that split. The weights with the highest MRR@10 are used and written to --weights. Another call can read
-them from there. Weights tuned on the fused queries overestimate the result, so --tune-on-these is required for this.
+Tune the weights if one run is much better than another. With equal weights (the default of rrf), the fusion is then
+worse than the better run. For example, MRR@10 on 700 questions is 91.68 for multilingual-e5-small and 86.62 for its
+fusion with BM25. --tune SPLIT tries every combination of weights in steps of --step. --tune-runs are runs on SPLIT, by
+the same systems in the same order. The best weights by MRR@10 are used and written to --weights, for later calls.
+Weights tuned on the fused queries overestimate the result, and need --tune-on-these.
 
---tune train uses a fixed sixteenth of the training questions: those whose MD5 begins with 0. Train with --set
-data.leave_out=tuning, so that no model has learned these questions. The manifests of the runs record this. Other runs
-than BM25's cause a warning without this record. If the sixteenth has fewer than 50 questions, all training questions
-are used, with a warning.
+--tune train uses a fixed sixteenth of the training questions, or all questions if the sixteenth has fewer than 50.
+Train models with --set data.leave_out=tuning, so that they do not learn these questions. RUN.manifest.json records
+this. `fuse` warns about every run without this record, except BM25's.
 
 Example:
 
@@ -51,7 +50,6 @@ Scores = dict[str, dict[str, float]]  # by query, then by passage
 
 
 FEWEST = 50  # tuning questions
-TRAIN = "train"
 
 
 class _Record(msgspec.Struct):
@@ -129,7 +127,7 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
             f"--tune {args.tune}: {shared} queries of this split are in the runs to fuse; expected --tune-runs of "
             "another split, or --tune-on-these"
         )
-    if args.tune == TRAIN:
+    if args.tune == "train":
         qrels = _tuning_questions(qrels, others)
     systems = _scores(args, others)
     weights, value = tune(systems, qrels, args.step)
@@ -150,18 +148,17 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
 
 
 def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
-    """Return the judgments of the tuning questions, or of all training questions if the former are fewer than 50.
+    """Return the judgments of the tuning questions, or of all training questions if the former are fewer than FEWEST.
 
     Warns about runs of models that may have been trained on these questions.
     """
     own = {query: positives for query, positives in qrels.positives.items() if is_for_tuning(query)}
-    few = len(own) < FEWEST
-    if few:
-        log.warning("only %d of %d questions are for tuning, so all are used", len(own), len(qrels.positives))
-    if members := [run.path.name for run in runs if not _is_apart(run.path, few)]:
-        problem = "may have been trained on these questions, and then the weights favour it"
-        remedy = "" if few else " (train the model with data.leave_out=tuning)"
-        log.warning("%s: %s%s", ", ".join(members), problem, remedy)
+    if few := len(own) < FEWEST:
+        log.warning("only %d of %d training questions are for tuning; all are used", len(own), len(qrels.positives))
+    for run in runs:
+        if not _is_apart(run.path, few):
+            problem = "no record says that its model was not trained on these questions; else the weights favour it"
+            log.warning("%s: %s%s", run.path, problem, "" if few else " (train with data.leave_out=tuning)")
     return qrels if few else replace(qrels, positives=own)
 
 
@@ -169,10 +166,8 @@ def _is_apart(path: Path, few: bool) -> bool:
     """True if the manifest of a run says that no model was trained on the tuning questions. BM25 is no such model."""
     beside = path.with_name(f"{path.name}.manifest.json")
     record = read_json(beside, _Record) if beside.is_file() else _Record()
-    if record.kind == "bm25":
-        return True
-    first = record.reranked and path.with_name(record.reranked["file"])
-    return record.model.get("left_out") == "tuning" and not few and (not first or _is_apart(first, few))
+    is_apart = record.kind == "bm25" or (record.model.get("left_out") == "tuning" and not few)
+    return is_apart and (not record.reranked or _is_apart(path.with_name(record.reranked["file"]), few))
 
 
 def _read_weights(args: argparse.Namespace) -> list[float]:
@@ -206,7 +201,7 @@ def normalised(run: Run) -> Scores:
 
 
 def fused(systems: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
-    """Yield (query, hits) for every query of any run: those of the first run, then those that each next run adds."""
+    """Yield (query, hits) for every query of any run, in the order in which the queries first occur."""
     for query in dict.fromkeys(query for system in systems for query in system):
         terms: dict[str, list[float]] = {}
         for system, weight in zip(systems, weights, strict=True):
@@ -235,7 +230,7 @@ def tune(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[flo
         if not good.any():
             continue
         columns = np.array([[system.get(query, {}).get(corpus, 0.0) for system in systems] for corpus in ids])
-        scores = (columns @ every.T).round(12)  # rounded, so that differences in the last bits make no order
+        scores = (columns @ every.T).round(12)  # rounded, because the last bits are rounding errors
         # The row of the best positive. Ids are sorted and argmax returns the first maximum, so the lowest id wins ties.
         best = np.where(good[:, None], scores, -1.0).argmax(0)
         value = scores[best, np.arange(len(every))]

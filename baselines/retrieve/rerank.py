@@ -1,14 +1,14 @@
 """Re-rank a run by a cross-encoder or a language model.
 
-The best 50 passages of each query are re-ranked, in pairs of at most 384 tokens if the model was trained with this
-length (Sections 3.1, A.2). Queries retain the order of the run. Scores are logits, which have the order of
-``CrossEncoder.predict`` without the ties of sigmoids at 1. Pairs are scored in windows of queries. Finished windows are
-retained, so an interrupted command resumes when it is started again. Each GPU has one process.
+The best 50 passages of each query are re-ranked (Section 3.1). Pairs are cut to the model's length, which is 384 tokens
+in the paper (Section A.2). The output has the queries in the order of the run. Scores are logits, because the sigmoids
+of ``CrossEncoder.predict`` tie at 1. Finished scores are retained, so an interrupted command resumes when it is started
+again. Each GPU has one process.
 
 --kind llm asks a language model if a passage answers the query. The score is the logit of yes minus the logit of no.
 --kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL is the address of the
 endpoint, which must have OpenAI's chat API. OPENAI_API_KEY is its key, if needed. Queries and passages are sent to the
-endpoint. The scores are ranks counted from the end. The default kind (cross or llm) is detected from the model's files.
+endpoint. Of n passages, the first scores n and the last scores 1. The default kind is detected from the model's files.
 
 RUN2.manifest.json records the model, its precision, and the SHA-256 of both runs.
 
@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="run to re-rank")
     parser.add_argument("--model", required=True, metavar="M", help="hub name, folder, or name at the endpoint")
-    parser.add_argument("--kind", choices=RERANKERS, help="kind of model (default: detected from its files)")
-    parser.add_argument("--prompt", metavar="TEXT", help="instruction of a language model, else a prefix of each query")
+    parser.add_argument("--kind", choices=RERANKERS, help="kind of model (default: cross or llm, by its files)")
+    parser.add_argument("--prompt", metavar="TEXT", help="instruction for a language model, else a query prefix")
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="simultaneous listwise requests (default: 4)"
     )

@@ -3,7 +3,7 @@
 The test split is never read. Scores on the dev sample show whether the training makes progress. Do not compare them
 with scores on the whole collection, which has millions more passages.
 
-Memory holds row numbers of the collection and the texts of the training queries. They take 40 MB for the paper's
+Memory holds row numbers of the collection and the texts of the training queries. They take about 40 MB for the paper's
 86,395 queries and 222,395 positives with 4 negatives each. Passage texts are read batch by batch from memory-mapped
 files (:mod:`baselines.retrieve.passages`). The texts of the official negatives, about 400 MB, are never read.
 """
@@ -107,7 +107,6 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
     if data.leave_out:
         texts = {query: text for query, text in texts.items() if not is_for_tuning(query)}
         judged = {query: judged[query] for query in texts}
-        log.info("left out: %d of %d training questions, which are for tuning", every - len(texts), every)
         if not texts:
             raise InputError("data.leave_out = tuning leaves no training question", path=release.path)
     each = data.negatives_per_positive
@@ -274,7 +273,7 @@ class Batches(Sampler[list[int]]):
     An epoch is a random order of the rows, cut into batches of ``batch`` rows. An incomplete last batch is skipped.
     Two rows of the same query must not be in one batch, because the positive of one row would count as a negative of
     the other row. The second row waits for the next batch, unless no other row remains. The official code has no such
-    rule. It has 889,580 rows of 86,395 queries, so on average a batch of 512 rows has two rows of one query. Process
+    rule. It has 889,580 rows of 86,395 queries, so most batches of 512 rows contain a query twice. Process
     ``rank`` of ``world`` gets an equal, contiguous share of every batch, so all processes together see the batches
     that a single process would see.
 

@@ -103,8 +103,8 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
 class Words(Struct, frozen=True, forbid_unknown_fields=True):
     """Initial word vectors of a static model, for ``model.start = "words"``.
 
-    ``vocabulary``: number of words. The most frequent words of ``vocabulary_passages`` passages are used, and all their
-    characters are added. The passages are evenly spaced over the collection. ``dimensions``: size of a vector.
+    ``vocabulary``: number of words, by frequency. ``vocabulary_passages``: number of passages, evenly spaced over the
+    collection, that the words come from. All characters in these passages are added. ``dimensions``: size of a vector.
     ``characters``: weight of the characters' vectors in a word's initial vector; the word's own vector has weight 1.
     """
 

@@ -54,7 +54,8 @@ def install(extra: str) -> str:
     return f'pip install {project}[{extra}]"'
 
 
-def extra_of(module: str) -> str:
-    """Return the extra that installs a module, or an empty string."""
-    package = module.partition(".")[0]
-    return next((extra for extra, modules in _EXTRAS.items() if package in modules.split()), "")
+def missing_library(error: ImportError) -> str:
+    """Return the name of a missing library and the command that installs it, or "" for a library of no extra."""
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, modules in _EXTRAS.items() if package in modules.split()), None)
+    return f"{error.name} is not installed: {install(extra)}" if extra else ""

@@ -19,7 +19,7 @@ published sizes are printed. Copies lack passages, so do not compare scores on a
 --list prints the source, size, checksums and licence of every archive of the paper, and instructions for archives
 without an address. Nothing is fetched. `unknown` means that a value is not published, `-` that it does not apply.
 
-An archive is unpacked beside --out and needs disk space there. Memory grows by about 40 bytes for each passage.
+An archive is unpacked beside --out and needs disk space there. Memory grows by about 45 bytes for each passage.
 
 example:
   python -m builders official --list cmedqa2 datafountain-424

@@ -93,7 +93,7 @@ def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
 def overlaps_with_train(
     splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:
-    """Return the label overlap of every test split with its training split, by ``CONFIG/SPLIT`` of the judgments.
+    """Return the label overlap of every dev or test split with its training split, by ``CONFIG/SPLIT``.
 
     ``splits`` are the (config, split) pairs of the release, and ``read`` returns the rows of a pair.
     """

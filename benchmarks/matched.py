@@ -84,9 +84,8 @@ def compared(pairs: list[QuestionPair], models: list[str], dtype: str) -> None:
         similar[f"{Path(name).name}, {threshold}"] = np.array(scores) > float(threshold)
     if len(models) > 1:
         similar["any model"] = np.any(list(similar.values())[-len(models) :], axis=0)
-    print(
-        f"{len(pairs)} pairs, {labels.sum()} with label 1\n\n| way | pairs found | precision | recall |\n|---|---:|---|---|"
-    )
+    print(f"{len(pairs)} pairs, {labels.sum()} with label 1\n")
+    print("| way | pairs found | precision | recall |\n|---|---:|---|---|")
     for way, found in similar.items():
         right = int((found & labels).sum())
         shown = []

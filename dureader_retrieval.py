@@ -82,7 +82,7 @@ ARCHIVE: dict[str, Any] = {
     "sha256": None,
 }
 
-# The columns by kind of config. Further columns of a newer release are not read.
+# The columns of each kind of config. Further columns of a newer release are not read.
 COLUMNS: dict[str, dict[str, Any]] = {
     "corpus": {"_id": _TEXT, "title": _TEXT, "text": _TEXT},
     "ids": {"_id": _TEXT},
@@ -94,7 +94,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
 COLUMNS["crosslingual"] = {**COLUMNS["joined"], "query_zh": _TEXT}
 
 _ALL = ("train", "dev", "test")
-_WHOLE = "queries"  # the first split of this config has the same name, and contains the queries of all splits
+_WHOLE = "queries"  # this config's first split has the name of the config, and has the queries of all splits
 Declaration = tuple[str, tuple[str, ...], str]
 
 
@@ -112,7 +112,7 @@ def _sampled(name: str) -> Declaration | None:
     return None
 
 
-# Config -> (its columns, its possible splits in order, its description). A release may lack some configs. It may also
+# Config -> (its columns, its possible splits in order, its description). A release may lack configs. A release may
 # have samples (restrain, resttest, sample) of other sizes, which load by their names.
 CONFIGS: dict[str, Declaration] = {
     "corpus": ("corpus", ("corpus",), "every passage of the collection"),
@@ -259,9 +259,9 @@ class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
     sources: dict[str, list[Shard]] | dict[str, list[Member]]
 
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
-        """Return a name for the cache folder that depends on the content, so that a changed release is prepared again.
+        """Return a content-dependent name for the cache folder, so that a changed release is prepared again.
 
-        ``datasets`` calls this method first, so that a wrong ``data_dir`` fails before any work. The name also depends
+        ``datasets`` calls this method first, so a wrong ``data_dir`` fails before any work. The name also depends
         on the sizes and times of the shards. A shard that was edited in place has the same manifest, and must be
         verified again. If the archive's SHA-256 is unknown, this method downloads the archive.
         """
@@ -379,7 +379,7 @@ def load_dataset(
 
     Raises:
         FileNotFoundError: ``data_dir`` is not a release directory.
-        ReleaseError: a shard or the archive is damaged, cannot be downloaded, or lacks the config.
+        ReleaseError: a file is damaged, the archive cannot be downloaded, or the source lacks the config.
         ValueError: the config or the split does not exist.
     """
     if streaming and num_proc is not None:
@@ -509,7 +509,7 @@ def _holds_null(array: pa.Array) -> bool:
 
 
 def _digests(file: Any, *others: str) -> list[str]:
-    """Return the SHA-256 of the rest of a file, followed by its hashes of the algorithms ``others``."""
+    """Return hashes of the rest of a file: the SHA-256, then a hash for each algorithm of ``others``."""
     digests = [hashlib.new(name) for name in ("sha256", *others)]
     while block := file.read(_BLOCK):
         for digest in digests:
@@ -842,7 +842,7 @@ def _wrapped_records(file: io.BufferedReader, where: str, opening: int) -> Itera
         try:
             value, end = parse(text, start.end() if start else len(text))
         except (ValueError, RecursionError) as error:
-            # The text is cut off, at its end, or invalid. Reading more text shows the case.
+            # The text is incomplete, finished or invalid. Reading more text shows which.
             try:
                 block = stream.read(_BLOCK) if len(text) - at < _LONGEST_RECORD else ""
             except UnicodeDecodeError as wrong:
@@ -872,7 +872,7 @@ def _register() -> None:
     """Let ``datasets.load_dataset("dureader_retrieval", ...)`` find this module on datasets 5.x.
 
     datasets 5.x runs no scripts and has no public function to register a builder. This function therefore adds the
-    module to the private table of packaged modules. It also replaces the factory of such modules, only for this name.
+    module to the private table of packaged modules. It also replaces the factory of packaged modules for this name.
     The original factory lists every file below the working directory for the cache key, and fails in an empty folder.
     """
     major = int(datasets.__version__.split(".")[0])

@@ -36,7 +36,7 @@ from dureader_retrieval import ReleaseError
 NAME = "dureader-retrieval"
 VARIABLE = "DUREADER_RETRIEVAL_RELEASE"
 SPLITS = ("train", "dev", "test")
-# Set of an id -> the configs of its passages, queries and judgments.
+# Set in an id -> configs of the set's passages, queries and judgments.
 SETS = {
     "": ("corpus", "queries", "qrels"),
     "cmedqa": ("cmedqa-corpus", "cmedqa-queries", "cmedqa-qrels"),
@@ -98,7 +98,7 @@ class Source:
         return dureader_retrieval.splits_of(config, data_dir=self._folder())
 
     def version(self, config: str) -> str:
-        """Return a name for a config's rows that changes with the rows."""
+        """Return a version of a config's rows. The version changes with the rows."""
         builder_config = dureader_retrieval.DureaderRetrieval.builder_configs[config]
         builder_config.data_dir = self._folder(config)
         return str(builder_config.create_config_id({}))
@@ -213,7 +213,7 @@ class _Queries(BaseQueries):  # type: ignore[misc]
 
 
 class _Qrels(BaseQrels):  # type: ignore[misc]
-    """Judgments of Chinese queries. ``translations``, if given, replace the Chinese queries' ids by their own."""
+    """Judgments of Chinese queries. With ``translations``, the ids are those of the English queries."""
 
     def __init__(self, source: Source, config: str, split: str, translations: _Queries | None) -> None:
         self._source, self._place, self._translations = source, (config, split), translations

@@ -13,7 +13,7 @@ from typing import Any
 from baselines.measure import evaluate as measured
 from baselines.measure.qrels import read_judgments, read_queries, release_qrels
 from builders.core.cache import caches
-from builders.core.errors import InputError
+from builders.core.errors import InputError, missing_library
 from builders.core.files import temporary_folder
 from builders.core.hub import check_models, clear_errors
 from builders.core.progress import progress
@@ -110,7 +110,7 @@ def search(
         options: of `baselines run`, `bm25` or `rerank` for a name or folder, such as ``pooling="cls"``.
 
     Raises:
-        InputError: the release, the model or its output is wrong.
+        InputError: the release, the model or its output is wrong, or a library is not installed.
         TypeError: an unknown option, or an object that is no model.
     """
     if similarity not in (None, "cosine", "dot"):
@@ -123,9 +123,14 @@ def search(
     options = {key: value for key, value in options.items() if value is not None}
     searched = _by_name if isinstance(model, str | Path) else _by_object
     caches().mkdir(parents=True, exist_ok=True)
-    with temporary_folder(caches()) as folder:
-        hits = searched(model, release, split, top_k, None if run is None else _run_of(run), folder, **options)
-        return {query: dict(sorted(own, key=_best_first)) for query, own in hits}
+    try:
+        with temporary_folder(caches()) as folder:
+            hits = searched(model, release, split, top_k, None if run is None else _run_of(run), folder, **options)
+            return {query: dict(sorted(own, key=_best_first)) for query, own in hits}
+    except ModuleNotFoundError as error:
+        if line := missing_library(error):
+            raise InputError(line) from error
+        raise
 
 
 def _by_name(

@@ -1,7 +1,7 @@
 """Compare BM25 engines on the same tokens: index time, size and memory, queries per second, agreement of the top 50.
 
-By default the passages are random (see bm25_tokens.py): --passages with --tokens on average and --vocabulary words.
-With --release DIR, the passages and queries (--split) of a release are segmented and used instead.
+By default the passages are random (see bm25_tokens.py). --passages, --tokens (average per passage) and --vocabulary set
+their sizes. With --release DIR, the passages and queries (--split) of a release are segmented and used instead.
 
 Engines:
 
@@ -9,8 +9,8 @@ Engines:
 - bm25s: if installed
 - lucene: Pyserini, in this Python or in the Python of --pyserini. Pyserini needs a full JDK 21 or later (JAVA_HOME).
 
-The search time of lucene does not include passing hits from Java to Python. For the other engines, the time includes
-Python ids. Each engine indexes and searches in separate processes. Index memory is the largest sum (PSS) over the
+The search time of lucene does not include passing hits from Java to Python. The search time of the other engines ends
+with Python hits. Each engine indexes and searches in separate processes. Index memory is the largest sum (PSS) over the
 process tree, sampled ten times a second. Search memory is the largest resident set. If an engine fails, or needs more
 memory than --most-memory, its row shows the reason. The engines take turns, so that other load on the machine affects
 all of them equally. Figures are medians.
@@ -248,7 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, default=400_000, help="number of random passages (default: 400000)")
     parser.add_argument("--tokens", type=int, default=170, help="average tokens of a random passage (default: 170)")
-    parser.add_argument("--vocabulary", type=int, default=2_000_000, help="random words (default: 2000000)")
+    parser.add_argument("--vocabulary", type=int, default=2_000_000, help="number of words (default: 2000000)")
     parser.add_argument("--queries", type=int, default=1_000, help="number of queries (default: 1000)")
     parser.add_argument("--release", type=Path, help="release with passages and queries (default: random ones)")
     parser.add_argument("--split", default="dev", help="split of the release's queries (default: dev)")

@@ -2,8 +2,8 @@
 
 Each set is given as NAME=RELEASE[:SET[:SPLIT]]. SET defaults to main. SPLIT defaults to dev, or to test if the set has
 no dev. Each analyzer runs with and without stop words. k1 and b are tuned on training questions as by `bm25 --tune
-train`, with a sample drawn by --seed, and then evaluated on SPLIT. --mteb adds a row for mteb's BM25 until 2026:
-bm25s's own tokens (runs of letters between punctuation), English stop words and an English stemmer.
+train`, with a sample drawn by --seed, and then evaluated on SPLIT. --mteb adds a row for the BM25 that mteb used until
+2026. It has bm25s's own tokens (runs of letters between punctuation), English stop words and an English stemmer.
 
 Example:
 

@@ -1,9 +1,9 @@
 """Tokens and queries for benchmarks/bm25.py, either random or from a release.
 
-Lengths of random passages are log-normal (sigma 0.6). Each passage has ten topic words, drawn from 1 / (rank + 300),
-which make 35 % of its tokens. The other tokens are drawn from 1 / (rank + 2.7) ** 1.05. A query consists of four topic
-words of a random passage and the passage's first token. Words have one to three Chinese characters. Frequent words are
-shorter.
+Lengths of random passages are log-normal (sigma 0.6). Each passage has ten topic words, which make 35 % of its tokens.
+The probability of a topic word is proportional to 1 / (rank + 300), of another token to 1 / (rank + 2.7) ** 1.05. A
+query consists of four topic words of a random passage and the passage's first token. Words have one to three Chinese
+characters. Frequent words are shorter.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ def memory(pid: int) -> int:
 def raw_rows(paths: list[Path], questions: int, folder: Path) -> int:
     """Write ``questions`` rows in the raw format to ``folder``, one file per split, and return their size in bytes.
 
-    The rows of ``paths`` are repeated as often as needed, splits in turn. A number is appended to the question and to
-    every paragraph, so that all texts are distinct.
+    The splits of ``paths`` take turns, and their rows repeat until there are enough. A number is appended to the
+    question and to every paragraph, so that all texts are distinct.
     """
     from builders.release.rows import find_sources
     from builders.sources.lines import lines, read_blocks

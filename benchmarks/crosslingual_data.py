@@ -1,8 +1,8 @@
 """Create small real data for the cross-lingual experiments (Section 3.7) from XQuAD and a table of sentence pairs.
 
-XQuAD has the same questions and paragraphs in English and Chinese. Questions of every second article become dev, the
-others train. Sentence pairs (for example Tatoeba's) add training questions. The Chinese sentence of a pair is both the
-question and its passage, and the English sentence is the question's translation. The outputs are train.json and
+XQuAD has the same questions and paragraphs in English and Chinese. Articles alternate between train and dev. Sentence
+pairs (for example Tatoeba's) add training questions. The Chinese sentence of a pair is both the question and its
+passage, and the English sentence is the question's translation. The outputs are train.json and
 dev.json for `builders squad`, and translations.tsv for `builders add crosslingual`. Both commands are printed.
 
 Example:

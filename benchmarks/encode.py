@@ -1,11 +1,11 @@
-"""Compare the speed of encoding with SentenceTransformer.encode_document and with the machine's matrix rate.
+"""Compare the encoder's speed with SentenceTransformer.encode_document and the machine's matrix rate.
 
 The model is --model, or a random BERT of --layers and --width with a vocabulary of characters. The texts are the first
 passages of --release, or random texts of log-normal length (sigma 0.6) with --characters on average. Both encoders use
 the same texts and the same precision, and take turns. Figures are medians of --repeats after one warm-up.
 
-The matrix rate is the speed of a large square matrix product in the same precision, measured here. The share of the
-matrix rate is the operations that the texts' tokens need, without padding, per second, divided by the matrix rate.
+The matrix rate is the speed of a large square matrix product in the same precision, measured here. An encoder's
+operations per second, without those for padding, are shown as a share of the matrix rate.
 
 Example:
 

@@ -7,8 +7,8 @@ For every pair of runs and each measure, systems without a difference are simula
 - redrawn: the queries' differences, minus their mean, are sampled with replacement. Their expected mean is 0. They keep
   their skew, which violates the assumptions of both tests.
 
-For families, the values of all runs are shuffled within each query. A family counts as one false alarm if any of its
-pairs differs significantly.
+A family is all pairs of the runs, with all runs' values shuffled within each query. A family counts as one false alarm
+if any of its pairs differs significantly.
 
 Example:
 
@@ -81,7 +81,7 @@ def main() -> None:
     add_reference(parser)
     parser.add_argument("--draws", type=int, default=1_000, metavar="N", help="simulations per pair (default: 1000)")
     parser.add_argument(
-        "--resamples", type=int, default=999, metavar="N", help="of the randomisation test (default: 999)"
+        "--resamples", type=int, default=999, metavar="N", help="draws of the randomisation test (default: 999)"
     )
     parser.add_argument(
         "--size",

@@ -162,7 +162,7 @@ def check_compile(setting: Setting) -> Rows:
 
 
 def check_nccl(setting: Setting) -> Rows:
-    """Compare the loss that gathers over devices in a group of one process with the loss without a group."""
+    """Compare two losses: one gathers over devices, in a group of one process; the other has no process group."""
     model = SentenceTransformer(str(setting.model), device=setting.device).eval()
     texts = passages_of(setting, 16)
     features = [
@@ -255,7 +255,7 @@ def check_training(setting: Setting) -> Rows:
 
 
 def check_memory(setting: Setting) -> Rows:
-    """Check that a command without enough GPU memory fails with one line on stderr. It may use 0.4 % of the memory."""
+    """Check that a command without enough GPU memory fails with one line on stderr. Allow 0.4 % of the memory."""
     if not setting.cuda:
         return [check("out of memory", True, "no GPU")]
     torch.cuda.set_per_process_memory_fraction(0.004)

@@ -1,11 +1,11 @@
 """Measure how many known positives `relabel` and `mine` find among the hard negatives of cmrc2018.
 
-relabel: each dev question loses its one judgment. Its positive passage is hidden among five negatives, drawn from the
-passages that the re-rankers scored. (In Section 4, 14.8 % of the passages that models rank first are such false
-negatives.)
+relabel: each dev question loses its one judgment. Its positive passage is hidden among five negatives. The negatives
+are drawn from the passages that the re-rankers scored. (In Section 4, 14.8 % of the passages that models rank first are
+such false negatives.)
 
-mine: some dev questions get a second answering passage, the sentences around the answer. The passage is among the top
-20 of a dual-encoder in a small collection, and the limits of `mine` apply to the dual-encoder's cosines.
+mine: some dev questions get a second answering passage, made of the sentences around the answer. `mine` samples from
+the top 20 of a dual-encoder in a small collection. The limits of `mine` apply to the dual-encoder's cosines.
 
 If a found passage answers the question but was not hidden, it counts as a false alarm. Precision is therefore a lower
 bound.

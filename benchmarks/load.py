@@ -1,7 +1,7 @@
-"""Compare the speed of loading a release with loading the same rows as JSON lines by `datasets`.
+"""Compare two ways to load a release's rows: from the release, and from JSON lines with `datasets`.
 
 The release is --release, or a release of --questions questions built from the rows of --raw with distinct texts (see
-common.py). Each split is also written as JSON lines. Both are loaded in turns into empty caches. Figures are medians of
+common.py). Each split is also written as JSON lines. The two ways take turns, with empty caches. Figures are medians of
 rows per second. Imports and the first load, which warms up the libraries, are not counted.
 
 Example:

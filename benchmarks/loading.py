@@ -1,4 +1,4 @@
-"""Measure the training rows per second that one core prepares: texts joined, tokenized and padded, without a model.
+"""Measure the training rows per second that one core prepares: it joins, tokenizes and pads texts, without a model.
 
 The batches come from the trainers' data loaders. The passages are random Chinese texts in memory-mapped files, with
 log-normal lengths and --characters on average, as positives of the training split. Processor time of one thread is

@@ -2,11 +2,11 @@
 
 - Similar training questions: every N-th dev question is reworded, and added to `train-similar` with the same positive
   passages, as if `builders similar` had removed it. The configs `duplicated` and `others` split dev accordingly.
-- Judgments before the correction: `qrels-before` has the first half of each dev question's positives, rounded up. The
+- Judgments before the correction: `qrels-before` has the first half (rounded up) of each dev question's positives. The
   other half simulates the positives that annotators still have to find.
 
-Nothing is random. Figures on this release show that the rows of the table and the figure run, and the direction of both
-effects. They do not show the size of the effects in a real collection.
+Nothing is random. Scores on this release show that Table 6 and Figure 2 can be reproduced, and the direction of each
+effect. They do not show the size of the effects in a real collection.
 
 Example:
 

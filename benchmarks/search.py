@@ -1,10 +1,10 @@
-"""Compare the speed of dense search with FAISS's flat index, the memory bandwidth and the matrix rate.
+"""Compare the speed of dense search with three references: FAISS's flat index, memory bandwidth and matrix rate.
 
 The embeddings are random unit vectors: --passages by --dim in 16 bits, in shards on disk.
 
 - ours: memory-mapped shards, candidates by an engine, exact scores, ties resolved. Only writing the run is excluded.
-- flat: FAISS's IndexFlatIP with all passages in memory in 32 bits, with all queries in one batch. flat-100: batches of
-  100 queries. The time to build the index is not counted.
+- flat: FAISS's IndexFlatIP. All passages are in memory in 32 bits, and all queries form one batch. flat-100: the same
+  with batches of 100 queries. The time to build the index is not counted.
 
 All searches take turns. Figures are medians of --repeats after one warm-up. The bandwidth (sum of an array) and the
 matrix rate (a product in the engine's precision) are measured here. They give two lower bounds for any search: the time

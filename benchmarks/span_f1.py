@@ -1,6 +1,6 @@
 """Compare the speed of span-F1 with a simple implementation that uses a Counter for every span.
 
-Both implementations decide each (paragraph, answer) pair of the questions in --raw, on words and on characters.
+Both implementations label the paragraphs of the questions in --raw by their answers, on words and on characters.
 Paragraphs and answers with more than --tokens tokens are skipped, because the simple implementation would take minutes
 for each of them. The implementations take turns, and figures are medians.
 

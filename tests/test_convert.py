@@ -93,7 +93,7 @@ def test_segments_may_have_their_other_name_and_a_vocabulary_no_ids(parameters: 
         ({"use_task_id": True}, "of ERNIE 2.0; expected ERNIE 1.0"),
         ({"num_hidden_layers": 3}, "encoder_layer_2_ffn_fc_0.b_0"),
         ({"max_position_embeddings": 513}, "pos_embedding: has the shape [20, 4]; the configuration says [513, 4]"),
-        ("[PAD]\t0\t1\n", "vocab.txt:1: expected a token, or a token, a tab and its id"),
+        ("[PAD]\t0\t1\n", "vocab.txt:1: expected a token, or a token and its id, separated by a tab"),
         ("[PAD]\n[CLS]\n[SEP]\n高\n", "vocab.txt: lacks [MASK], [UNK]"),
     ],
 )

@@ -136,7 +136,7 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
         fetched = {path.rpartition("/")[2] for method, path in hub.requests if method == "GET"}
         assert not fetched & {"train.jsonl.gz", "script.py", "dataset_infos.json"}
         for name, said in (
-            (C_MTEB, "the copy has corpus, queries; expected rows with their passages, or corpus, queries and qrels"),
+            (C_MTEB, "the copy has corpus, queries; expected queries with passages, or corpus, queries and qrels"),
             ("no/body", "has no dataset no/body"),
             (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl"),
         ):

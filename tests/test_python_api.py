@@ -1,6 +1,7 @@
 """The Python API: what `from baselines import ...` gives equals what the command line prints."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,3 +165,10 @@ QUERY = md5(QUESTIONS["dev"][0])
 def test_what_is_wrong_is_one_error(model: Any, options: Any, kind: Any, said: str, release: Path) -> None:
     with pytest.raises(kind, match=said):
         evaluate(model, release, **options)
+
+
+def test_a_missing_library_is_named_with_its_extra(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "baselines.retrieve.dense", raising=False)
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(InputError, match=r'^sentence_transformers is not installed: pip install .*\[models\]"$'):
+        evaluate(encode, release)

@@ -1,13 +1,13 @@
 """Convert the official Paddle parameters to PyTorch.
 
 The official parameters are folders with one file for each parameter. The converted checkpoint loads without Paddle and
-without this project. dual_params and the twin of ERNIE 1.0 become a SentenceTransformer with two encoders. cross_params
-becomes a CrossEncoder whose score is the probability of class 1. ERNIE 1.0 becomes an encoder, to start a training
-from. `encode`, `search`, `rerank`, `push` and `train --start` read the converted checkpoints.
+without this project. dual_params, and the copy of ERNIE 1.0 for queries and passages (twin), become a
+SentenceTransformer with two encoders. cross_params becomes a CrossEncoder whose score is the probability of class 1.
+ERNIE 1.0 becomes a starting checkpoint. `encode`, `search`, `rerank`, `push` and `train --start` read the output.
 
-Queries and passages have the same tokens as in the official code: spaces are removed, an empty title precedes a
-passage, and queries and passages have at most 32 and 384 tokens. A file that is missing, damaged, unknown or of a wrong
-shape is an error. Pre-training heads and optimizer states are skipped.
+The dual-encoder and the cross-encoder read the official code's tokens: spaces are removed, and the dual-encoder's
+passages begin with an empty title. A query has at most 32 tokens, a passage or a pair 384. A file that is missing,
+damaged, unknown or of a wrong shape is an error. Pre-training heads and optimizer states are skipped.
 
 Example with unpacked archives:
 

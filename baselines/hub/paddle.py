@@ -1,12 +1,12 @@
 """Read ERNIE 1.0 from the official Paddle parameters, configuration and vocabulary, and write it as a BERT model.
 
-The parameters are a folder with one file for each parameter, which has the parameter's name. A file is little endian:
+The parameters are a folder with one file for each parameter. The file has the parameter's name. It is little endian:
 uint32 version (0), uint64 number of LoD levels (0 for a parameter), uint32 version (0), int32 size of a protobuf
 TensorDesc (field 1: data type, field 2: dimensions), the TensorDesc, and the values.
 
 ERNIE 1.0 and BERT have the same architecture: the sum of word, position and type embeddings, a layer norm, and
 post-layer-norm layers. Only the configuration's activation (relu) and layer-norm epsilon (Paddle's default) differ.
-transformers' ErnieModel would add task embeddings, which ERNIE 1.0 lacks. The names are those of the official code.
+transformers' ErnieModel would add task embeddings, which ERNIE 1.0 lacks. The official code defines the file names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HEAD = "<IQIi"
 _NUMBERS: dict[int, np.dtype[Any]] = {4: np.dtype("<f2"), 5: np.dtype("<f4")}
 _Size = Annotated[int, Meta(ge=1)]
 _Dropout = Annotated[float, Meta(ge=0, lt=1)]
-# Keys that BERT's configuration has, too.
+# Keys with the same name in BERT's configuration.
 _SAME = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings"),
     *("hidden_act", "initializer_range", "hidden_dropout_prob", "attention_probs_dropout_prob"),
@@ -60,7 +60,7 @@ _NO_PART = re.compile(
 
 
 class Config(Struct, frozen=True):
-    """The used values of an `ernie_config.json`."""
+    """The values of an `ernie_config.json` that the conversion uses."""
 
     hidden_size: _Size
     num_hidden_layers: _Size
@@ -85,7 +85,7 @@ class Config(Struct, frozen=True):
 
     @property
     def types(self) -> int:
-        """The number of segment types. As in the official code, either key can have it."""
+        """The number of segment types. sent_type_vocab_size overrides type_vocab_size, as in the official code."""
         return self.sent_type_vocab_size or self.type_vocab_size
 
     def of_bert(self, pad: int) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
         InputError: a file is missing, damaged or unknown, or its shape differs from the configuration.
     """
     if not folder.is_dir():
-        raise InputError("expected a folder of parameters, a file for each; unpack an archive (tar xf)", path=folder)
+        raise InputError("expected a folder with a file for each parameter; unpack an archive (tar xf)", path=folder)
     files = {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
     ernie = read_config(config)
     tokens = read_vocabulary(vocabulary, ernie.vocab_size)
@@ -149,7 +149,7 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
         problem = f"lacks {', '.join(missing[:3])} ({len(missing)} of {len(wanted)} parameters of a {kind})"
         raise InputError(problem, path=folder)
     if surplus := sorted(files.keys() - wanted - left):
-        raise InputError(f"has {', '.join(surplus[:3])}, no part of a {kind}; remove unknown files", path=folder)
+        raise InputError(f"has {', '.join(surplus[:3])}, unknown in a {kind}; remove these files", path=folder)
     if left:
         log.info("skipped, no part of the model: %s", ", ".join(sorted(left)))
     read: dict[str, dict[str, Floats]] = {part: {} for part in parts}
@@ -182,7 +182,7 @@ def _parts(config: Config, names: Iterable[str]) -> tuple[Kind, dict[str, list[N
 
 
 def read_config(path: Path) -> Config:
-    """Read an `ernie_config.json`. Raises :class:`InputError` with the key if it is not ERNIE 1.0's."""
+    """Read an `ernie_config.json`. Raises :class:`InputError` with the key if the model is not ERNIE 1.0."""
     return read_json(path, Config)
 
 
@@ -197,7 +197,7 @@ def read_vocabulary(path: Path, size: int) -> dict[str, int]:
     for number, line in enumerate(lines[: len(lines) - (not lines[-1])]):
         token, *given = line.strip().split("\t")
         if len(given) > 1 or (given and not re.fullmatch(r"\s*\d{1,9}\s*", given[0])):
-            raise InputError("expected a token, or a token, a tab and its id", path=path, line=number + 1)
+            raise InputError("expected a token, or a token and its id, separated by a tab", path=path, line=number + 1)
         found[token.strip()] = own = int(given[0]) if given else number
         if own >= size:
             raise InputError(f"expected ids below vocab_size, {size:,}, found {own:,}", path=path, line=number + 1)
@@ -208,7 +208,7 @@ def read_vocabulary(path: Path, size: int) -> dict[str, int]:
 
 
 def encoder_names(config: Config, prefix: str) -> Iterator[Name]:
-    """Yield the parameters of the encoder whose names begin with ``prefix``."""
+    """Yield an encoder's parameters. ``prefix`` precedes their Paddle names."""
     size = config.hidden_size
     for paddle, bert, rows in (
         ("word_embedding", "word_embeddings", config.vocab_size),
@@ -253,7 +253,7 @@ def read_parameter(path: Path) -> Floats:
     """Read one parameter of 16-bit or 32-bit floats as 32-bit floats.
 
     Raises:
-        InputError: the file is no parameter, has the wrong length, or a value is not finite or has another type.
+        InputError: the file is no parameter, its length is wrong, or its values are not finite or not floats.
     """
     content, start = path.read_bytes(), struct.calcsize(_HEAD)
     *versions, size = struct.unpack(_HEAD, content[:start].ljust(start, b"\xff"))
@@ -261,7 +261,7 @@ def read_parameter(path: Path) -> Floats:
     pairs = list(zip(numbers, numbers, strict=False))
     shape = [value for tag, value in pairs if tag == 0x10]
     if any(versions) or {tag for tag, _ in pairs} != {0x08, 0x10}:
-        raise InputError("truncated, or no parameter in Paddle's fluid format (one file each)", path=path)
+        raise InputError("truncated, or not a parameter in Paddle's fluid format (one per file)", path=path)
     kind = dict(pairs)[0x08]
     if kind not in _NUMBERS:
         raise InputError(f"has values of Paddle's type {kind}; expected FP16 (4) or FP32 (5)", path=path)

@@ -2,8 +2,8 @@
 
 Every file is compared with the manifest that `push` wrote. The directory appears when it is complete. After an
 interruption, run the same command again: complete files are not fetched again. Scripts and pickles are never fetched.
-The hub has no optimizer state, so `train --start DIR` starts a new training from the weights. The token is that of `hf
-auth login` or HF_TOKEN. HF_ENDPOINT names another hub.
+The hub has no optimizer state, so `train --start DIR` starts a new training from the weights. The access token comes
+from `hf auth login` or HF_TOKEN. HF_ENDPOINT names another hub.
 
 example:
   python -m baselines pull ORG/NAME --out build/models/de-bm25-neg

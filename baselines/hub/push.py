@@ -7,8 +7,8 @@ states and optimizer states are never pushed. The card describes the training, t
 If --release equals --dataset byte for byte, the scores are also written to .eval_results/. The hub shows them on the
 dataset's leaderboard, whose tasks the dataset's eval.yaml lists.
 
-After an interruption, run the same command again: received files are not sent again. The token is that of `hf auth
-login` or HF_TOKEN. HF_ENDPOINT names another hub. Set HF_HUB_DISABLE_XET=1 if that hub has no xet storage.
+After an interruption, run the same command again: complete files are not sent again. The access token comes from `hf
+auth login` or HF_TOKEN. HF_ENDPOINT names another hub. Set HF_HUB_DISABLE_XET=1 if that hub has no xet storage.
 
 SentenceTransformer("ORG/NAME") or CrossEncoder("ORG/NAME") then loads the model without this project. `python -m
 baselines pull` fetches it, and `train --start ORG/NAME` fine-tunes it further.

@@ -48,14 +48,14 @@ def marked(text: str, terms: set[str]) -> list[Word]:
 
 
 def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
-    """Return the part of at most ``chars`` characters whose different terms have the most characters in total.
+    """Return the part of at most ``chars`` characters whose terms are longest in total. Repeated terms count once.
 
     Among equally good parts the middle one is chosen, so that the terms have words on both sides. Without terms, the
     excerpt is the beginning. Omitted text is shown as "…".
     """
     starts = [0, *accumulate(len(word) for word, _ in text)]
     ends = [max(first + 1, bisect_right(starts, start + chars) - 1) for first, start in enumerate(starts[:-1])]
-    del ends[bisect_left(ends, len(text)) + 1 :]  # parts that begin later lie within the last of these parts
+    del ends[bisect_left(ends, len(text)) + 1 :]  # the first part that reaches the end contains all later parts
     values = []
     for first, end in enumerate(ends):
         found = [word.lower() for word, common in text[first:end] if common]

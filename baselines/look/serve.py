@@ -76,8 +76,8 @@ def open_searcher(args: argparse.Namespace) -> Searcher:
 def _assemble(args: argparse.Namespace) -> None:
     """Write the folder ``--assemble DIR``. An earlier assembled folder is replaced.
 
-    Raises :class:`InputError` for a set or split other than the page's defaults, and for models on the hub, because a
-    Space's variables name its models.
+    Raises :class:`InputError` for a set or split other than the page's defaults, and for models on the hub. In a
+    Space, variables such as SPACE_MODEL name models on the hub.
     """
     if (args.set, args.split) != ("main", "dev"):
         raise InputError("--assemble: a Space only shows the set main and its split dev")

@@ -1,13 +1,13 @@
-"""Show a question and its passages by run, or serve a search page.
+"""Show a question with the passages of each run, or serve a page.
 
 --query names a question by its id, its text or a part of its text. Without --query, the first question that every run
 answers is shown. Positives are marked. A passage longer than --chars is cut around the terms that it shares with the
 question. The terms are BM25's tokens. A terminal highlights them, unless NO_COLOR is set.
 
 --serve starts a page (Gradio) that searches the release. Each system has a column with ranks, scores, positives and
-shared terms. The query is a question of the split or any other text. BM25 is always a column. --model and --passages
-(its embeddings, by `encode`) add a dual-encoder. --reranker adds a cross-encoder, which re-ranks the passages of the
-dual-encoder, or else of BM25. Only this machine can open the page, unless --host is 0.0.0.0. If build/sample is
+shared terms. The query is a question of the split or any other text. BM25 is always a column. --model adds a
+dual-encoder, and needs --passages, the output of `encode`. --reranker adds a cross-encoder, which re-ranks the passages
+of the dual-encoder, or else of BM25. Only this machine can open the page, unless --host is 0.0.0.0. If build/sample is
 missing, the embedded sample is built. --assemble DIR only writes a folder that you can push as a Hugging Face Space.
 
 examples:

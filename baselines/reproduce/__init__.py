@@ -13,8 +13,8 @@ only show that every step runs. --small means --scratch with the settings of bas
 cores and some thousand passages, --small takes minutes.
 
 --scratch uses recipes without pretrained weights: a small BERT is first pretrained on the collection. --settings FILE
-(TOML) changes recipes and commands, for example for a small machine. A table [RECIPE] or ["*"] changes the values of
-one or all recipes, a table [options.VERB] the options of a command. baselines/settings has examples.
+(TOML) changes recipes and commands, for example for a small machine. Its section [RECIPE] changes one recipe, ["*"]
+changes all recipes, and [options.VERB] changes the options of a command. baselines/settings has examples.
 
 --table 6 needs the configs that `builders similar` writes. --figure 2 needs those of `builders annotate merge`. Figures
 are also drawn as PNG and SVG under --out.
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figure", type=int, nargs="+", metavar="N", help="figures of the paper (default: all)")
     parser.add_argument("--row", metavar="NAME", help="rows with this name (default: all)")
     parser.add_argument(
-        "--release", type=Path, metavar="DIR", help=f"release to read (default: {SAMPLE}, built if missing, --small)"
+        "--release", type=Path, metavar="DIR", help=f"release (default: {SAMPLE} with --small, built if missing)"
     )
     parser.add_argument("--split", default="dev", help="split to measure on, unless the row has its own (default: dev)")
     parser.add_argument("--scratch", action="store_true", help="use recipes without pretrained weights")
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="*",
         metavar="RUN",
-        help="print the published scores, with own runs of --release if any are given; run nothing",
+        help="print the published scores, and the scores of each RUN on --release; run nothing",
     )
     parser.add_argument("--searched", choices=["whole", "sample"], help="leaderboard: only this collection")
     parser.add_argument("--top", type=whole_number(1), metavar="N", help="leaderboard: only the N best of each table")
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
     if args.release is None:
         args.release = SAMPLE
         if not (args.small or args.scratch or args.settings):
-            log.info("no --release: using the embedded sample with --small (--release %s runs it without)", SAMPLE)
+            log.info("no --release: using the embedded sample and --small (--release %s: without --small)", SAMPLE)
             args.small = True
     if args.small:
         args.scratch, args.settings = True, args.settings or SMALL

@@ -1,8 +1,8 @@
 """Estimate the rows, tokens, operations and disk space of each step of a plan, for ``reproduce --dry-run``.
 
 Operations are 6 x parameters x tokens for training and 2 x parameters x tokens for encoding and re-ranking. Only the
-parameters of the transformer's layers count, because looking up an embedding multiplies nothing. Every text has as
-many tokens as its recipe allows. Disk space is that of checkpoints and embeddings. The estimate omits attention
+parameters of the transformer's layers count, because looking up an embedding multiplies nothing. Every text counts
+with the recipe's maximum length. Disk space is that of checkpoints and embeddings. The estimate omits attention
 scores, the second forward pass of gradient caching, vector search, and static models.
 """
 
@@ -65,7 +65,7 @@ class StepCost(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The sizes of a release, or if None, of the paper's tables. Raises KeyError for a set that the tables lack."""
+    """The sizes of a release, or of the paper's data if None. Raises KeyError for a set without published sizes."""
 
     release: Release | None = None
 
@@ -91,7 +91,7 @@ class Sizes(NamedTuple):
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
     """Return the architecture of a recipe's starting checkpoint, or None if it is unknown.
 
-    If another recipe trains this checkpoint, its architecture is returned. ``recipes``: see :func:`step_cost`.
+    If another recipe trains this checkpoint, return that recipe's architecture. ``recipes``: see :func:`step_cost`.
     """
     while recipe.model.start.startswith(FROM_RECIPE):
         name = recipe.model.start.removeprefix(FROM_RECIPE)

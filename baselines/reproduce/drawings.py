@@ -17,7 +17,7 @@ from builders.core.files import write_bytes
 
 # The paper's caption says "before (light blue) and after (dark blue)". Any other series is grey.
 _COLOURS = {"before": "#a9cce3", "after": "#1f618d"}
-_METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # omitted, so that bytes repeat
+_METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # omitted to keep the bytes equal
 
 
 def draw_figures(measured: Sequence[Measured], out: Path) -> list[Path]:

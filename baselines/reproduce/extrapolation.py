@@ -2,9 +2,9 @@
 
 The method is that of extrapolate-eval (Zhan et al., arXiv 2204.11447). ``builders add`` makes the configs.
 ReSTrain trains every system twice: on questions near the test queries (interpolation) and on other questions
-(extrapolation). Both are measured on the same test queries. ReSTTest trains every system once for each bucket, without
-the bucket's questions. Interpolation is measured on the test queries of the other buckets, extrapolation on those of
-the bucket. Both scores are means over the buckets. BM25 learns from no questions, so it shows how hard the queries are.
+(extrapolation). The two models are measured on the same test queries. ReSTTest trains every system once for each bucket
+of questions, without these questions. Extrapolation is measured on the bucket's test queries, interpolation on the
+other test queries. The scores are means over the buckets. BM25 learns from no questions and shows how hard queries are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The leaderboard: published scores with their sources, and own runs among them.
+"""The leaderboard: published scores with their sources, and the user's own runs among them.
 
 ``leaderboard.toml`` has the scores. Each combination of a searched collection and a split has its own table.
 """
@@ -34,8 +34,8 @@ OTHER = "other"  # neither the whole collection nor MTEB's sample of it
 OWN = "own run"
 PASSAGES = {"whole": 8_096_668, "sample": 100_001}
 _USUAL = ("nDCG@10", "R@10")
-# The measures of each table. Tables are sorted by the first. The whole collection has the paper's measures (Recall@k is
-# a hit rate). The sample has MTEB's measures (R@k is the share of the positives found).
+# The measures of each table. Its models are sorted by the first measure. The whole collection has the paper's measures
+# (Recall@k is a hit rate). The sample has MTEB's measures (R@k is the share of the positives found).
 MEASURES = {"whole": tuple(PAPER), "sample": ("nDCG@10", "MRR@10", "R@10"), OTHER: (*PAPER, *_USUAL)}
 _SAMPLE_QUERIES = 2_000
 _HEADS = {
@@ -138,9 +138,9 @@ def place_of(passages: int, queries: int, split: str, release: str) -> _Place:
 def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]:
     """Return the tables as JSON values.
 
-    The whole collection comes before the sample and other collections, dev before test. Models are sorted, best first.
-    A table has ``searched``, ``split``, ``title``, ``passages``, ``measures``, ``models``, and ``of`` (number of
-    models). A model has ``model``, ``trained``, ``source``, ``file``, ``figures``, and in own runs ``intervals``.
+    The whole collection comes first, then the sample, then other collections. dev comes before test. The best model is
+    first. A table has ``searched``, ``split``, ``title``, ``passages``, ``measures``, ``models``, ``of`` (all models).
+    A model has ``model``, ``trained``, ``source``, ``file``, ``figures``. An own run also has ``intervals``.
     """
     places = {(figure.searched, figure.split, "") for figure in published.figures} | {each["place"] for each in own}
     order = list(_HEADS)

@@ -1,4 +1,4 @@
-"""``matrix.toml``: the rows of the paper's tables and figures, the steps behind each row, and the published figures."""
+"""``matrix.toml``: the rows of the paper's tables and figures, the steps behind each row, and the published scores."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         step: the step that writes the measured run.
         published: the published scores in percent.
         published_on: the data of the published scores (empty: the paper's data of the set).
-        like: another row. Its published scores are compared with ours, too, if both are on the same split.
+        like: another row. Its published scores are also compared with our scores, if they are on our split.
         official_negatives: True if the steps read the hard negatives of the official data.
         queries, qrels: see :class:`Reference`.
         needs: further configs that the release must have.

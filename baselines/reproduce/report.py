@@ -43,7 +43,7 @@ class Measured:
 def measure(
     rows: Sequence[Row], plan: Mapping[str, Step], release: Release, split: str
 ) -> tuple[list[Measured], list[Own]]:
-    """Return the measured rows, and the leaderboard's entries of runs on all questions and qrels of main."""
+    """Return the measured rows, and leaderboard entries for runs that are measured on the whole split of main."""
     known: dict[Reference, Qrels] = {}
     found: list[Measured] = []
     own: dict[str, Own] = {}

@@ -1,8 +1,8 @@
 """Run the steps of a plan. A step is skipped if its output is complete and was made from the same input.
 
-Beside an output, ``.NAME.step.json`` records its key (:func:`key_of_step`). The key covers the command, the release's
-bytes that it reads, the steps before it, the recipe and the starting checkpoint. The file also has the version of the
-code. The output's files are recorded last. If they are missing or differ, the step runs again. Trainings resume.
+Beside an output, ``.NAME.step.json`` records the step's key (:func:`key_of_step`). The key covers the command, the data
+that the command reads, the steps before it, the recipe and the starting checkpoint. The record also has the version of
+the code. The output's files are recorded last. If they are missing or differ, the step runs again. Trainings resume.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def shown(command: list[str], processes: int = 1) -> str:
 def _known_key(step: Step, read: list[str], release: Release) -> str:
     """Return the step's key. Offline, a finished training's key has the recorded commit of its starting checkpoint.
 
-    Raises :class:`InputError` if the training is not finished.
+    Raises :class:`InputError` if the hub cannot be reached and the training is not finished.
     """
     try:
         return key_of_step(step, read, release)
@@ -270,8 +270,8 @@ def _stamp(output: Path) -> Path:
 def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
     """Write the stamp of a step that begins.
 
-    Saved states of an earlier training with this name are removed first. An output of another version of the code is
-    removed, too. Otherwise the command would skip it as finished. A model is renamed to NAME.before instead.
+    Saved states of an earlier training with this name are removed first. An output that another version of the code
+    made is also removed, because the command would skip it as finished. A model is renamed to NAME.before instead.
     """
     path, output = _stamp(step.output), step.output
     earlier = _read(path)
@@ -279,7 +279,7 @@ def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
         shutil.rmtree(states_of(output), ignore_errors=True)
         if earlier.key == stamp.key:
             words = (
-                "%s: made by another version of the code; the step runs again (--any-code accepts it; models become %s)"
+                "%s: made by another version of the code; the step runs again (--any-code keeps it; models become %s)"
             )
             log.warning(words, output, f"NAME{_BEFORE}")
             shutil.rmtree(output.with_name(f".{output.name}.building"), ignore_errors=True)

@@ -1,9 +1,9 @@
 """Re-rank a run by any kind of model.
 
-The best 50 passages of each query are re-ranked, in pairs of at most 384 tokens if the model was trained with this
-length (Sections 3.1, A.2). Queries retain the order of the run. Scores are logits, which have the order of
-``CrossEncoder.predict`` without the ties of sigmoids at 1. Pairs are scored in windows of queries. Finished windows are
-retained, so an interrupted command resumes when it is started again. Each GPU has one process.
+The best 50 passages of each query are re-ranked (Section 3.1). Pairs are cut to the model's length, which is 384 tokens
+in the paper (Section A.2). The output has the queries in the order of the run. Scores are logits, because the sigmoids
+of ``CrossEncoder.predict`` tie at 1. Finished scores are retained, so an interrupted command resumes when it is started
+again. Each GPU has one process.
 
 Passages below --top-k keep their order behind the re-ranked ones. Their scores lie just below the lowest new score.
 
@@ -12,9 +12,10 @@ the same settings. A passage is encoded once, however many queries share it. The
 or split encodes only further passages. An index that `run` has cached is used, too.
 
 --kind llm asks a language model if a passage answers the query. The score is the logit of yes minus the logit of no.
+--prompt is then the instruction. For other models, it is put before every query.
 --kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL is the address of the
 endpoint, which must have OpenAI's chat API. OPENAI_API_KEY is its key, if needed. Queries and passages are sent to the
-endpoint. The scores are ranks counted from the end. Any other kind is detected from the model's files.
+endpoint. Of n passages, the first scores n and the last scores 1. Any other kind is detected from the model's files.
 
 RUN2.manifest.json records the model, its precision, the number of passages that were encoded or of pairs that were
 scored, and the SHA-256 of both runs.

@@ -4,7 +4,7 @@ MODEL is a name on the hub or a folder. Each setting (prompts, pooling, lengths)
 has it: an option, the model's family (baselines/models.toml, with a source for each value), the model's files. An
 exception is pooling: files of sentence-transformers in the model override the family. The settings and their sources
 are printed above the scores. RUN.manifest.json records them with the release's fingerprints. The last column of the run
-names the model, its commit and the start of a hash of these records.
+has the model's name, its commit, and the first digits of a hash of everything that affects the run.
 
 The index is cached, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes. An interrupted command resumes when it is
 started again. Another split of the same release uses the same index.
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--over", type=Path, metavar="RUN", help="re-score only the best passages of this run")
     add_model_settings(parser)
     parser.add_argument(
-        "--kind", metavar="KIND", help="dense, static, sparse or multi-vector (default: detected from its files)"
+        "--kind", metavar="KIND", help="dense, static, sparse or multi-vector (default: by the model's files)"
     )
     parser.add_argument("--index", type=Path, metavar="DIR", help="directory of the index (default: in the cache)")
     add_options(parser, "--batch-tokens", "--tokenizers", *DEVICE)
@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def search(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], int, Iterator[tuple[str, list[Hit]]]]:
-    """Search by a model: return the record of the run, the number of queries, and (query id, best passages) of each.
+    """Search by a model. Return the run's record, the number of queries, and each (query id, best passages).
 
-    ``args``: the options of `run`, of which ``release``, ``out`` and ``format`` are not read. The passages are encoded
-    before this returns, the queries when the iterator is read.
+    ``args`` has the options of `run`. Its ``release``, ``out`` and ``format`` are not read. The passages are encoded
+    before this function returns. The queries are encoded when the iterator is read.
     """
     from baselines.retrieve.families import opened
 

@@ -3,7 +3,7 @@
 The test split is never read. Scores on the dev sample show whether the training makes progress. Do not compare them
 with scores on the whole collection, which has millions more passages.
 
-Memory holds row numbers of the collection and the texts of the training queries. This is about 40 MB for the paper's
+Memory holds row numbers of the collection and the texts of the training queries. They take about 40 MB for the paper's
 86,395 queries and 222,395 positives with 4 negatives each. Passage texts are read batch by batch from memory-mapped
 files (:mod:`baselines.retrieve.passages`). The texts of the official negatives, about 400 MB, are never read.
 """
@@ -138,8 +138,8 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
 def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
     """Read a file that `mine` wrote, and return the rows of the negatives by query id.
 
-    ``queries``: rows of the positives by query id. Other queries are skipped, and so are positives. Raises
-    :class:`InputError` for a malformed line, and for a passage that is not in the collection.
+    ``queries``: rows of the positives by query id. Positives in the file and queries that are not in ``queries`` are
+    skipped. Raises :class:`InputError` for a malformed line, and for a passage that is not in the collection.
     """
     found = read_negative_ids(path)
     lines = {query: line for query, _, line in found}
@@ -266,7 +266,7 @@ class Batches(Sampler[list[int]]):
     An epoch is a random order of the rows, cut into batches of ``batch`` rows. An incomplete last batch is skipped.
     Two rows of the same query must not be in one batch, because the positive of one row would count as a negative of
     the other row. The second row waits for the next batch, unless no other row remains. The official code has no such
-    rule. Its batches of 512, from 889,580 rows of 86,395 queries, have at least one such pair on average. Process
+    rule. It has 889,580 rows of 86,395 queries, so most batches of 512 rows contain a query twice. Process
     ``rank`` of ``world`` gets an equal, contiguous share of every batch, so all processes together see the batches
     that a single process would see.
 
@@ -365,7 +365,7 @@ class Reranked:
 
     Attributes:
         queries: texts by id.
-        ranked: for each query id, the texts of the top passages by passage id, in the run's order.
+        ranked: the top passages of each query in the run's order, as {query id: {passage id: text}}.
         positive: the ids of the positive passages, by query id.
         length: tokens of a (query, passage) pair, to size the batches.
     """
@@ -389,7 +389,7 @@ class Reranked:
 
 
 def dev_sample(release: Release, recipe: Recipe, passages: Passages, run: Path | None) -> Sampled | Reranked | None:
-    """Return the dev sample for a recipe, or None without an evaluation. Missing data is logged.
+    """Return the dev sample for a recipe, or None if the training is not evaluated. Missing data is logged.
 
     ``run``: a run of the dev queries, which a cross-encoder re-ranks. Raises :class:`InputError` if a passage of the
     run is not in the collection.

@@ -12,8 +12,8 @@ A candidate that scores like a positive may be an unjudged positive. These limit
   --margin X           candidates that score above (best positive - X), as RocketQA's denoising
   --relative-margin X  candidates that score above (1 - X) of the best positive, as NV-Retriever
 
-Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by default the scores of the run. By
-default, a positive that is not in the run gets the score of the query's last passage there.
+Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by default the scores of the run. A
+positive that the run lacks then gets the score of the query's last passage in the run.
 
 Each line of the output is a JSON object, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}. The
 first n ids of a list are a random sample too. `python -m builders annotate relabel` finds positives among these ids.
@@ -207,7 +207,7 @@ def _by_model(task: tuple[PairJob, bool, list[tuple[str, Candidates]], Limits], 
 
 
 def _by_run(given: Run, groups: Sequence[Group]) -> list[list[float]]:
-    """Return the scores of a run. A passage that is not in the run gets the score of the query's last one."""
+    """Return the scores of a run. A passage that the run lacks gets the score of the query's last hit."""
     found = []
     for query, ids in groups:
         hits = given.hits.get(query, [])
@@ -235,7 +235,7 @@ def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limi
 
 
 def for_english(given: Run, release: Release, split: str) -> Run:
-    """Copy the hits of Chinese queries to their English translations without hits. Both have the same judgments."""
+    """Give an English query without hits the hits of its Chinese original, because they share their judgments."""
     hits = dict(given.hits)
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):

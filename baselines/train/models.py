@@ -1,15 +1,15 @@
 """Open or create the models to train: from the hub, from a checkpoint, or from the collection itself.
 
-A dual-encoder is a SentenceTransformer that truncates queries and passages at different lengths. It has one encoder
-for both, or one for each (the library's Router). A cross-encoder is a CrossEncoder with one or two outputs. Plain
-``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load the saved models with their lengths, prompts and inputs.
+A dual-encoder is a SentenceTransformer that truncates queries and passages at different lengths. It has one shared
+encoder, or one encoder for queries and one for passages (the library's Router). A cross-encoder is a CrossEncoder with
+one or two outputs. Plain ``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load the lengths and prompts, too.
 
 Without pretrained weights, a training starts from a BERT with random weights (``start = "scratch"``) or from one
 vector per word (``start = "words"``). The latter is the library's StaticEmbedding: a text's vector is the mean of its
 words' vectors, which needs no GPU. jieba finds the words in the collection. A Unigram tokenizer then splits a text into
-its likeliest words, as jieba does, and unknown words into characters. A word's initial vector is a random vector times
-the word's inverse document frequency, plus such vectors of its characters. The similarity of two texts is then the
-weight of their shared words, plus noise. Training learns which words matter, and which words are synonyms.
+its likeliest words, as jieba does. It splits an unknown word into characters. A word's initial vector is random, scaled
+by the word's inverse document frequency, plus its characters' vectors (:func:`start_vectors`). The similarity of two
+texts is then the weight of their shared words, plus noise. Training learns which words matter or are synonyms.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
         if pooler := getattr(tower.auto_model, "pooler", None):
             pooler.requires_grad_(False)  # unused; with several processes, torch would wait for its gradients
         tower.query_length, tower.document_length = data.query_length, data.passage_length
-        # encode() without a task truncates to this length. A model from scratch has not learned later positions.
+        # encode() without a task truncates to this length, because a model from scratch knows no later positions.
         tower.max_seq_length = data.passage_length
     for route, key, length in (
         ("query", "query_length", data.query_length),
@@ -155,7 +155,7 @@ def halves(model: SentenceTransformer, shortest: int) -> list[int]:
 
 
 def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
-    """Return the model with one encoder for queries and a copy for passages. A model with two is returned as it is."""
+    """Give queries and passages their own encoders with equal weights. A model with two encoders stays unchanged."""
     if any(isinstance(module, Router) for module in model):
         return model
     passages = list(model.children())
@@ -241,7 +241,7 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
 
 
 def _at(commit: str | None) -> dict[str, Any]:
-    """Return arguments for transformers: the commit, and no remote code. By default, transformers asks on stdin."""
+    """Return transformers' arguments for the commit. They forbid remote code; the default is a prompt on stdin."""
     return {"trust_remote_code": False} | ({"revision": commit} if commit else {})
 
 
@@ -317,8 +317,8 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in _texts(passages, most):
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    # A character inside words needs a second piece with "##". The library breaks ties by a piece's number, and would
-    # number these pieces in the order of a hash table. As special tokens, the pieces have fixed numbers.
+    # A character inside words needs a second piece with "##". The library breaks ties by a piece's number, and a hash
+    # table would determine the numbers of these pieces. They are passed as special tokens, which get fixed numbers.
     alphabet: list[str] = []
     inside: list[str] = []
     for character in common:
@@ -390,9 +390,9 @@ def _normalizer() -> Any:
 
 
 def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
-    """Return a tokenizer of the ``size`` most frequent words and all characters, and its words by token id.
+    """Build a tokenizer of the ``size`` most frequent words and all characters. Return it and its tokens by id.
 
-    The tokenizer splits between Latin letters, digits and other letters. All other characters are dropped.
+    The tokenizer splits between Latin letters, digits and other letters. It drops characters of any other sort.
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 

@@ -1,7 +1,7 @@
 """Labelled pairs of questions, to train and evaluate a question-matching model (Section 2.3).
 
-Files are tables (commas or tabs, plain or gzipped) or JSON lines, the formats of LCQMC, BQ, AFQMC, ATEC and cMedQQ. The
-label is 1 if two questions ask the same, else 0.
+Files are tables (commas or tabs, plain or gzipped) or JSON lines, as LCQMC, BQ, AFQMC, ATEC and cMedQQ publish them.
+The label is 1 if two questions ask the same, else 0.
 """
 
 from __future__ import annotations

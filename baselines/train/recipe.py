@@ -55,14 +55,14 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """The model to train and its starting checkpoint.
 
     - ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (one vector per
-      word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME`` (its checkpoint).
+      word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME`` (that recipe's checkpoint).
     - ``revision``: a commit, tag or branch of a ``start`` on the hub. Default: the main branch.
     - ``pooling``, ``similarity`` (dual-encoder): default: the settings of ``start`` if ``start`` is a
       SentenceTransformer, else ``mean`` and ``dot``.
     - ``towers`` (dual-encoder): 1 encoder for queries and passages together, or 2 encoders with equal initial weights.
     - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is second minus first).
-    - ``inputs``: ``plain`` uses the start's tokenizer. ``official`` follows the official code: spaces are removed, and
-      an empty title precedes a passage (:mod:`baselines.retrieve.official_input`).
+    - ``inputs``: ``plain`` uses the start's tokenizer. ``official`` removes spaces, and puts an empty title before a
+      dual-encoder's passages, as the official code does (:mod:`baselines.retrieve.official_input`).
     """
 
     kind: Literal["dual", "cross", "mlm"]
@@ -103,9 +103,9 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
 class Words(Struct, frozen=True, forbid_unknown_fields=True):
     """Initial word vectors of a static model, for ``model.start = "words"``.
 
-    ``vocabulary``: number of words, the most frequent ones of ``vocabulary_passages`` passages, evenly spaced over the
-    collection. All characters in these passages are added. ``dimensions``: size of a vector. ``characters``: weight of
-    the characters' vectors in the initial vector of a word, relative to the word's own vector.
+    ``vocabulary``: number of words, by frequency. ``vocabulary_passages``: number of passages, evenly spaced over the
+    collection, that the words come from. All characters in these passages are added. ``dimensions``: size of a vector.
+    ``characters``: weight of the characters' vectors in a word's initial vector; the word's own vector has weight 1.
     """
 
     vocabulary: Positive = 60_000
@@ -126,9 +126,9 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     - ``rows`` (dual-encoder): a positive with k negatives gives k rows of one negative each (``one-negative``, as in
       the official code), or one row with all negatives (``all-negatives``).
     - ``similar``: also train on questions that were removed as similar to a dev or test question (config
-      ``train-similar``, Section 2.3). Its only use is to measure their effect (Table 6).
-    - ``dev_queries``: number of queries of ``dev_split`` to rank during training. A dual-encoder ranks their positives
-      and ``dev_passages`` other passages. A cross-encoder re-ranks the top 20 of a run (``--dev-run``).
+      ``train-similar``, Section 2.3). This setting only serves to measure the effect of these questions (Table 6).
+    - ``dev_queries``: number of queries of ``dev_split`` in the evaluation during training. A dual-encoder ranks all
+      their positives and ``dev_passages`` other passages. A cross-encoder re-ranks the top 20 of ``--dev-run``.
     """
 
     source: Literal["release", "pairs"] = "release"

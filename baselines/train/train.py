@@ -11,12 +11,12 @@ The states of a running training are saved in CKPT.training. After a kill, the s
 On a CPU of the same machine the result is identical to the bit. GPUs add numbers in varying order.
 
 --set data.set=restrain-14K-interpolation trains only on the sampled questions of this config. Configs come from
-`builders add`. Hard negatives of all training questions can be used unchanged.
+`builders add`. Negatives that `mine` sampled for all training questions can be used unchanged.
 
 question-matching trains on labelled pairs of questions instead of a release (Section 2.3). Pairs are tables (commas or
 tabs) or JSON lines, gzipped or not, with the columns text1, text2 and label, or the names in LCQMC, BQ and AFQMC. For a
-table without header, add the names: FILE:id,text1,text2,label. AUC, and accuracy at the paper's threshold of 0.5, on
---dev-pairs or on a held-out part of --pairs are printed and saved in training.json.
+table without header, add the names: FILE:id,text1,text2,label. The evaluation uses --dev-pairs, or a held-out part of
+--pairs. AUC, and accuracy at the paper's threshold of 0.5, are printed and saved in training.json.
 
 Example, without pretrained weights:
 
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--negatives", type=Path, action="append", default=[], metavar="F", help="hard negatives of `mine` (repeatable)"
     )
     parser.add_argument(
-        "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries that a cross-encoder re-ranks for scores"
+        "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries, to evaluate a cross-encoder in training"
     )
     parser.add_argument(
         *("--start", "--start-from"),  # torchrun reads --start as an abbreviation of its own --start-method
@@ -392,7 +392,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
     from baselines.card import draw_curve, finish_checkpoint
 
-    # finish_checkpoint writes the card. The library's card would look up parts of the start's path on the hub.
+    # finish_checkpoint writes the card. For its own card, the library would search the hub for parts of a local path.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
     _forget_lengths(trainer)
     trainer.model.save_pretrained(str(work), **no_card)

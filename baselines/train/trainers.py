@@ -1,7 +1,7 @@
 """The trainers of sentence-transformers and transformers, with this project's batches, losses and callbacks.
 
 The order of the batches depends only on the seed (:class:`baselines.train.data.Batches`). Masks depend only on the seed
-and the row. A resumed training therefore ends in the same bits. For the trainer, the whole training is one epoch,
+and the batch. A resumed training therefore ends in the same bits. For the trainer, the whole training is one epoch,
 because the batches already repeat the rows for the recipe's epochs.
 """
 
@@ -155,7 +155,7 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
     adversarial, embeddings_gradient, tokens, _share = 0.0, 1.0, 0, 1.0
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> Any:
-        """Return the contribution of a part of the batch to the batch's mean loss."""
+        """Return the mean loss of a part of the batch, times the part's share of the batch's rows."""
         return pair_loss(model, inputs) * self._share
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> torch.Tensor:
@@ -200,7 +200,7 @@ class _MaskTrainer(_OurBatches, Trainer):
 
 TOKENS_ON_GPU = 32_768  # two towers of BERT-base take 15.6 GiB in bf16 (formula: benchmarks/gpu_speed.py)
 
-# The official code uses the defaults of Paddle's Adam, whose weight decay is also decoupled from the gradients.
+# These are the defaults of Paddle's Adam, which the official code uses. Paddle decouples weight decay, as AdamW does.
 _ADAM = {"optim": "adamw_torch", "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8}
 
 
@@ -258,8 +258,8 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
     """Create the dual-encoder's trainer, which scores each query against the passages of all rows, in all processes.
 
     Passages of other rows are in-batch negatives, or under torchrun, cross-batch negatives (RocketQA; Section 3.1,
-    A.2). Both give the same loss. Gradients are cached, so that a batch of any size needs only the memory of
-    ``train.mini_batch`` rows. A static model needs little memory and reads the batch at once.
+    A.2). The loss does not depend on the number of processes. Gradients are cached, so that a batch of any size needs
+    only the memory of one mini-batch. A static model needs little memory and reads the batch at once.
     """
     from sentence_transformers.util import dot_score
 

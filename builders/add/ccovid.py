@@ -1,13 +1,13 @@
 """Add cCOVID-News, the news out-of-domain set (Section 2.4).
 
-Table 3 has the figures of the set. It is built from the files of DataFountain competition 424. --release adds the set
+Table 3 has the figures of the set, which is built from DataFountain competition 424. --release adds the set
 to a copy of a release. NCPPolicies_context_*.csv has the documents (docid, text). Each whole document is one passage.
-NCPPolicies_train_*.csv has the questions (id, docid, question, answer). Both are tab-separated, in UTF-8 or GB18030,
+NCPPolicies_train_*.csv has the questions (id, docid, question, answer). Files are tab-separated, in UTF-8 or GB18030,
 plain, .gz or .zip. JSON lines with docid, context and an optional question also work. The kind of a file is detected
 from its header. The competition's test questions have no document and are not used.
 
-949 questions are drawn at random for test, as in the paper. The other questions, 4,000 of the competition's 4,949, are
-train, for fine-tuning. The paper does not publish its draw. The manifest records the seed of this draw.
+949 questions are drawn at random for test, as in the paper. The other 4,000 questions of the competition become train,
+for fine-tuning. The paper does not publish its draw. The manifest records the seed of this draw.
 
 example:
   python -m builders add ccovid --source NCPPolicies --out build/ccovid

@@ -1,6 +1,6 @@
 """Add cMedQA, the medical out-of-domain set (Section 2.4).
 
-Table 3 has the figures of the set. It is built from the files of cMedQA2. --release adds it to a copy of a release.
+Table 3 has the figures of the set, which is built from cMedQA2. --release adds the set to a copy of a release.
 question.csv (question_id,content) and answer.csv (ans_id,question_id,content) have the texts. The candidates of dev and
 test have the columns question_id,ans_id,cnt,label, where label 1 is positive. The candidates of train have the same
 columns, or question_id,pos_ans_id,neg_ans_id. The kind of a file is detected from its header. A candidates file also
@@ -8,8 +8,8 @@ needs train, dev or test in its name. Files are UTF-8 or GB18030, plain, .gz or 
 
 The corpus has all answers. cMedQA2's dev candidates become test, and its test candidates become dev, because the sizes
 match: the paper's test split has 3,999 queries and 7,527 passages, and cMedQA2's dev candidates have 4,000 questions
-and 7,527 positive pairs. Equal questions are merged. Questions without candidates go to train, with their answers in
-answer.csv. cMedQA2 is for non-commercial research only.
+and 7,527 positive pairs. Equal questions are merged. Questions without candidates go to train; answer.csv has
+their positives. cMedQA2 is for non-commercial research only.
 
 example:
   python -m builders add cmedqa --source cMedQA2 --out build/cmedqa
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
     """Return the set, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, for missing test candidates, and for a foreign file in ``paths``.
+    Raises :class:`InputError` for a wrong row, for missing test candidates, and if ``paths`` names a foreign file.
     """
     questions, answers = SourceTexts("question"), SourceTexts("answer")
     own: _Judged = {}  # question -> its answers in answer.csv
@@ -76,7 +76,7 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
     named = {question for split in judged.values() for question in split}
     rest = {question: own[question] for question in questions.by_source if question in own and question not in named}
     if rest:
-        log.info("%d questions without candidates go to train, with their answers in answer.csv", len(rest))
+        log.info("%d questions without candidates go to train; answer.csv has their positives", len(rest))
         judged["train"] = judged.get("train", {}) | rest
     return merge("cmedqa", questions, answers, judged), used
 

@@ -41,7 +41,7 @@ Queries = dict[str, list[str]]
 
 
 class SourceTexts:
-    """The texts of one kind (questions or passages) by their source's id. ``blank`` counts the skipped blank texts."""
+    """Texts of questions or of passages, by the source's id. ``blank`` counts the skipped blank texts."""
 
     def __init__(self, kind: str) -> None:
         self.kind, self.blank = kind, 0
@@ -61,7 +61,7 @@ class SourceTexts:
 class Collection:
     """A set to add to a release: its passages, its queries by split, and the counts of the input (``read``)."""
 
-    name: str  # prefix of the configs and column of Table 3, for example cmedqa; main: configs without a prefix
+    name: str  # prefix of the configs and column of Table 3, for example cmedqa; main has no prefix
     passages: dict[str, str]
     queries: dict[str, Queries]
     read: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +75,7 @@ _SKIPPED = {
     "passage_missing": "judgments name a passage that the sources do not have",
     "question_missing": "questions have no text in the sources",
     "without_positive": "questions have no passage",
-    "in_another_split": "questions have the text of a question in an earlier split of test, dev, train",
+    "in_another_split": "questions are also in an earlier split of the order test, dev, train",
 }
 
 
@@ -107,7 +107,7 @@ def merge_equal_questions(
     taken: Container[str],
     counts: dict[str, int],
 ) -> Queries:
-    """Merge questions of equal text. Return each text -> MD5s of the passages of all questions with this text.
+    """Merge questions of equal text. Return text -> MD5s of the passages of its questions.
 
     A text in ``taken`` is skipped, because an earlier split has it. The function increases ``counts``.
     """
@@ -129,7 +129,7 @@ def merge_equal_questions(
 
 
 def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
-    """Draw ``size`` test queries at random from ``all`` or, without ``all``, from test. The other queries become train.
+    """Draw ``size`` test queries at random from split ``all`` or, if it is missing, test. The rest becomes train.
 
     Section 2.4 draws 949 queries of cCOVID-News. The paper's second version uses the rest for training.
     """
@@ -168,9 +168,9 @@ def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
 
 
 def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[Path]) -> Iterator[tuple[str, Source]]:
-    """Yield (kind, file) for the files of a set. ``headers`` has the columns of each kind; ``json`` is JSON lines.
+    """Yield (kind, file) for the files of a set. ``headers`` maps a kind to columns; ``json`` is JSON lines.
 
-    Other files are skipped. Raises :class:`InputError` if ``paths`` names another file directly.
+    Files without such a header are skipped. Raises :class:`InputError` if ``paths`` names such a file directly.
     """
     for source in find_tables(paths):
         header = header_of(source)
@@ -204,7 +204,7 @@ def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
 
 
 def open_base(path: Path, verb: str) -> Release:
-    """Open the release to extend. Its manifest's record of an earlier ``verb`` is dropped, because it is replaced."""
+    """Open the release to extend, without the manifest's record of an earlier build by the same ``verb``."""
     base = open_release(path)
     builds = [build for build in base.manifest.builds if build.verb != verb]
     return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=builds))

@@ -1,6 +1,6 @@
 """Add the cross-lingual set: English queries (Section 2.5).
 
-Table 3 has the figures of the set. It is built from the release with the Chinese queries, and a table of translations
+Table 3 has the figures of the set. Sources are a release with the Chinese queries, and a table of translations
 (CSV or TSV). The table has columns named id or zh, and english. A table without a header has two columns: the query's
 id or Chinese text, and the English text. An English query has the passages, judgments and split of its Chinese query.
 The new configs are crosslingual-queries (_id, text, zh_id) and crosslingual. crosslingual has the rows of train, dev
@@ -114,7 +114,7 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
     """Yield the rows of translation tables. A table without a header has two columns: id or Chinese text, and English.
 
     ``known`` maps the release's query ids to their texts. Any other key is a Chinese text. Raises :class:`InputError`
-    for other columns, and for a row whose id and Chinese text are of different queries.
+    for a table with other columns, and for a row whose id and Chinese text are of different queries.
     """
     for source in sources:
         table = open_table(source, encoding, spreadsheet=True)
@@ -173,7 +173,7 @@ def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[Engli
     counts["with_chinese"] = sum(bool(_HAN.search(text)) for own in queries.values() for _, text in own)
     for key, words in (
         ("untranslated", "rows without English text are skipped"),
-        ("with_chinese", "rows have Chinese"),
+        ("with_chinese", "English texts contain Chinese characters"),
     ):
         if counts[key]:
             log.warning("%d %s", counts[key], words)
@@ -191,7 +191,7 @@ def build_crosslingual(
 ) -> dict[str, Any]:
     """Write the release ``out``: a copy of ``base`` with the cross-lingual configs. Return the figures of the set.
 
-    ``packages`` has the figures of the packages, if people translated the queries.
+    ``packages`` has the figures of `annotate translations`, if people translated the queries.
     """
     queries, counts = english_queries(pairs, splits)
     figures: dict[str, Any] = {}

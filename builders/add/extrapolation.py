@@ -49,7 +49,7 @@ def restrain_arguments(parser: argparse.ArgumentParser) -> None:
         "--exclude",
         type=whole_number(1),
         metavar="K",
-        help="exclude each test query's K nearest from extrapolation (default: excludes about half of the queries)",
+        help="exclude the K nearest training queries of each test query from extrapolation (default: excludes half)",
     )
     parser.add_argument(
         "--split", nargs="+", default=["dev"], metavar="SPLIT", help="test queries, labelled or not (default: dev)"
@@ -63,11 +63,11 @@ def restrain(args: argparse.Namespace) -> None:
     cosine of their vectors, which any model can compute.
 
     SIZE-interpolation has the SIZE training queries most similar to the test queries: the nearest training query of
-    every test query, then the second nearest, and so on. Only the most similar queries of the last rank are used.
+    every test query, then the second nearest, and so on. From the last rank, only the most similar queries are used.
 
     SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of every
-    test query are removed. K is --exclude, or the rank that allows the largest sets. K does not depend on SIZE, so a
-    smaller set is part of a larger set of its kind, and no extrapolation set shares a query with an interpolation set.
+    test query are removed. K is --exclude, or the rank that allows the largest sets. K does not depend on SIZE. So a
+    smaller set is part of a larger set of its kind. Interpolation and extrapolation sets never share a query.
     Many test queries cause a warning, because almost every training query is then similar to some test query.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
@@ -114,7 +114,7 @@ def restrain(args: argparse.Namespace) -> None:
 class TrainingSet(NamedTuple):
     """One set of training queries: its kind (interpolation or extrapolation), size, and ascending rows.
 
-    For interpolation, ``ranks`` is the largest rank of any of its queries among a test query's nearest. For
+    For interpolation, each query of the set is among the ``ranks`` nearest training queries of some test query. For
     extrapolation, ``ranks`` is K: the set has none of the K nearest queries of any test query.
     """
 
@@ -172,8 +172,8 @@ def resttest(args: argparse.Namespace) -> None:
     """Add training and test sets by k-means, each with one bucket excluded from training (ReSTTest).
 
     The method is of Zhan et al. (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
-    vectors, of any model. The config of bucket N has three splits. `train` has the training queries of the other
-    buckets, `extrapolation` the test queries of bucket N, and `interpolation` the others. Report the mean over buckets.
+    vectors, from any model. The config of bucket N has three splits. `train` has the training queries of the other
+    buckets, `extrapolation` the test queries of bucket N, `interpolation` all other test queries. Report bucket means.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
     give the same sets on any number of threads. The command prints, for every set, the test queries' mean cosine with
@@ -219,8 +219,8 @@ def bucketed(
     """Cluster training and test queries together. ``seed`` draws the initial centres from the queries.
 
     ``vectors`` (n + m, d) has the training queries first, then the test queries. Returns the bucket, from 0, of every
-    training (n,) and test (m,) query. Also returns (m, ``count``) a test query's largest cosine with the training
-    queries of each bucket. Raises :class:`InputError` for a bucket without training or without test queries.
+    training (n,) and test (m,) query. The third array (m, ``count``) has each test query's largest cosine with the
+    training queries of each bucket. Raises :class:`InputError` for a bucket without training or without test queries.
     """
     if len(vectors) < count:
         raise InputError(f"{len(vectors):,} queries do not fill {count} buckets; choose fewer buckets")

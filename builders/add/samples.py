@@ -2,13 +2,13 @@
 
 For every size, a config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and randomly
 drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs rank first for
-any query, then second, and so on. Passages of the last rank are drawn at random, and so is the rest if the runs have
-too few passages. A smaller sample is part of a larger sample of its kind. Earlier samples of the release are replaced.
-The same seed and runs give the same samples, even if the passages have another order.
+any query, then second, and so on. Among passages of the last rank, the choice is random. If the runs have too few
+passages, random passages follow. A smaller sample is part of a larger one, separately with and without -hard. Earlier
+samples are replaced. The same seed and runs give the same samples, even if the passages have another order.
 
---extract CONFIG writes a small release for all verbs and tools. It has the sample's passages with their texts, and the
-queries of the sample's splits. It has no training questions, because their positives are not in a sample. `bm25` and
-`search` of baselines search the passages of a sample with --sample.
+--extract CONFIG writes a small release, with the sample's passages and the queries of the sample's splits. It lacks
+training questions, because a sample lacks their positives. With --sample, `bm25` and `search` of baselines search
+a sample without an extract.
 
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples
@@ -104,7 +104,7 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
     if not positives or sizes[0] < len(positives) or sizes[-1] >= len(ids):
         held = f"has {len(positives):,} positives in qrels/{'+'.join(args.split)} and {len(ids):,} passages"
         found = f"found {sizes[0]:,} to {sizes[-1]:,}"
-        raise InputError(f"{held}; expected --sizes from the first to below the second, {found}", path=release.path)
+        raise InputError(f"{held}; expected positives <= --sizes < passages, {found}", path=release.path)
     slices = (ids.slice(start, _AT_ONCE).to_pylist() for start in range(0, len(ids), _AT_ONCE))
     lot = lots((each for some in slices for each in some), args.seed, len(ids))
     kinds = {"": _levels(ids, positives, str(release.path))}

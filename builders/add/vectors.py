@@ -2,13 +2,13 @@
 
 Vectors come from a directory of ``baselines encode --queries`` for this release, or from a Parquet file. A Parquet file
 has a column of ids (``_id``, ``id``, ``query_id`` or ``query-id``) and a column of lists of floats. The floats may be
-float16, float32 or float64. A vector may have any length, because only its direction counts.
+float16, float32 or float64. Vectors need not be normalised, because only directions count.
 
-A sum of floats depends on the order of its terms, and so on the number of threads and on the processor. To make results
-reproducible, every vector is scaled to the same length below 4,096, and rounded to whole numbers. Every partial sum of
-a scalar product then stays within 2**24 (Cauchy-Schwarz), where float32 represents whole numbers exactly. So the
-product is the same in any order of summation. The error of a cosine is about 0.0001, less than that of half-precision
-embeddings. Of two equal products, the lower row wins.
+A sum of floats depends on the order of its terms. This order depends on the number of threads and the processor. So
+every vector is scaled to the same length below 4,096, and rounded to whole numbers. Every partial sum of a scalar
+product then stays within 2**24 (Cauchy-Schwarz), where float32 represents whole numbers exactly. The
+product is therefore the same in any order of summation. The error of a cosine is about 0.0001, less than the error of
+half-precision embeddings. If two products are equal, the lower row ranks first.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Chunk(msgspec.Struct):
 
 
 class _Encoded(msgspec.Struct):
-    """The part of the manifest of ``baselines encode`` that tells which row belongs to which query."""
+    """Fields of the manifest of ``baselines encode`` that assign rows to queries."""
 
     config: str
     split: str
@@ -158,7 +158,7 @@ def scale(dimensions: int) -> float:
 
 
 def fixed_point(vectors: npt.NDArray[Any]) -> Floats:
-    """Scale the rows (n, d), finite and not all zero, to one length and round them to whole numbers in float32."""
+    """Scale rows (n, d) to one length, and round them to whole numbers. Rows must be finite and not all zero."""
     rows = vectors.astype(np.float64)
     rows /= np.abs(rows).max(axis=1, keepdims=True)  # prevents overflow and underflow of squares
     rows *= scale(rows.shape[1]) / np.sqrt(np.einsum("nd,nd->n", rows, rows))[:, None]
@@ -176,10 +176,10 @@ def _products(tests: Floats, trains: Floats) -> Iterator[Floats]:
 
 
 def best_ranks(tests: Floats, trains: Floats) -> tuple[Ints, Ints]:
-    """Return the nearness of every training query (n, d) to the test queries (m, d), both from :func:`fixed_point`.
+    """Return each training query's best rank and product. Vectors (m, d) and (n, d) are from :func:`fixed_point`.
 
-    The first array (n,) has the query's best rank, from 1, among the neighbours of any test query. The second array
-    (n,) has the largest product at that rank.
+    The first array (n,) has the best rank, from 1, of a training query among the neighbours of any test query. The
+    second array (n,) has the largest product at this rank.
     """
     best = np.full(len(trains), np.iinfo(np.int64).max)
     ranks = np.arange(1, len(trains) + 1) << 32
@@ -202,8 +202,8 @@ def nearest(tests: Floats, trains: Floats, rows: Ints) -> npt.NDArray[np.float64
 def clusters(vectors: Floats, starts: Ints) -> Ints:
     """Cluster (n, d) vectors by spherical k-means. Return every row's cluster, from 0, the largest cluster first.
 
-    ``starts`` has the rows of the initial centres. k-means ends if no row moves, or after 100 rounds. An empty cluster
-    restarts from the row that is farthest from its centre.
+    ``starts`` has the rows of the initial centres. k-means ends after 100 rounds, or if no row changes its cluster. An
+    empty cluster restarts from the row that is least similar to its own centre.
     """
     centres = vectors[starts]
     labels = np.full(len(vectors), -1)

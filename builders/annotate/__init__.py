@@ -14,11 +14,11 @@ also prints the agreement between people (Cohen's and Fleiss' kappa).
 `prefill` lets a model judge first. Its judgments are marked, and never count as a person's.
 `compare` measures the agreement of a model with people.
 
-`pool`, `relabel` and `translations` need no round. `relabel` turns training negatives that models score as positive
-into positives. `translations` applies the same quality control to English translations of queries.
+`pool`, `relabel` and `translations` need no round. `relabel` makes a training negative a positive if models
+score it high. `translations` applies the same quality control to English translations of queries.
 
-Judgments are added, never changed. Each records person, time, package and version. A killed step can be run again, and
-importing a file twice has no further effect. Several imports can run at once. docs/annotate.md explains a whole round.
+Judgments are added, never changed. A judgment records person, time, package and version. A killed step can be run
+again. Importing a file twice has no further effect. Several imports can run at once. docs/annotate.md has more details.
 
 example:
   python -m builders annotate pool select --release build/sample --runs one.run two.run --scores ce.run \\

@@ -5,7 +5,7 @@ retrievers. `baselines rerank` then scores this run with each re-ranker of an en
 computes their mean (A.1), and writes the best 5 passages of each query as a pool. People judge the pairs of this pool.
 
 A pool is a file of JSON lines. `query-id` and `corpus-id` identify the pair. `rank` and `score` are the ensemble's.
-`runs` has the passage's rank in each run that contains it. `judged` is its score in the release's qrels, or null.
+`runs` has the passage's rank in each run that contains it. `judged` is the pair's score in qrels, or null.
 
 Every re-ranker must score every candidate. `baselines rerank` writes logits, whose range differs between re-rankers, so
 a sigmoid turns each logit into a probability. `--scale none` uses the scores unchanged, for example probabilities.
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     select = parser.add_argument_group("select")
     select.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="scores of each re-ranker, one run each")
     select.add_argument(
-        "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (default: sigmoid)"
+        "--scale", choices=SCALES, default=SCALES[0], help="conversion of each score before the mean (default: sigmoid)"
     )
     select.add_argument("--top", type=whole_number(1), default=TOP, metavar="N", help=f"select the {top}")
     add_format(parser)

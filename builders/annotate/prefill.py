@@ -1,18 +1,18 @@
 """Let a model judge a round first; its judgments are marked and never count as a person's.
 
-The model gives every pair a grade from 0 to 3, as UMBRELA does. Grade 3 means that the passage answers exactly, 2 that
-it answers among other things, 1 that it is about the subject, and 0 that it is not. Grades 2 and 3 count as relevant.
+The model gives every pair a grade from 0 to 3, as UMBRELA does. Grade 3 is an exact answer, grade 2 an
+answer among other things, grade 1 only the right subject, grade 0 another subject. Grades 2 and 3 count as relevant.
 In a round of errors (`baselines errors`), the model selects one of the eight categories instead.
 
-The model is --model at the endpoint in OPENAI_BASE_URL, any server with OpenAI's chat API. Queries and passages are
+--model names a model at the endpoint in OPENAI_BASE_URL, any server with OpenAI's chat API. Queries and passages are
 sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key. Instead of an endpoint, --scores reads a
 model's scores from a run that `baselines rerank` wrote. --scores works only for rounds of relevance.
 
 A model's judgments have the kind `model`. Reviews, the agreement between people, and `merge` ignore them. `annotate
 compare` measures their agreement with people. Judgments are saved in groups of 20, so a killed command repeats at most
 20 questions and the questions in flight. With --show, Label Studio shows the grades as predictions, which annotators
-may correct. This is faster, but people's judgments are then no longer independent. --rerankers names the models that
-ranked the pairs. A judge of the same family causes a warning.
+may correct. Correcting is faster, but people's judgments then depend on the model. --rerankers names the models that
+ranked the pairs. If --model is of the family of such a model, a warning appears.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ _FAMILIES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="NAME", help="the endpoint's name for the model")
+    parser.add_argument("--model", required=True, metavar="NAME", help="name of the model at the endpoint")
     parser.add_argument("--scores", type=Path, metavar="RUN", help="the model's scores, instead of an endpoint")
-    parser.add_argument("--scale", choices=SCALES, default=SCALES[0], help="function of each score (default: sigmoid)")
+    parser.add_argument("--scale", choices=SCALES, default=SCALES[0], help="conversion of scores (default: sigmoid)")
     parser.add_argument("--rerankers", nargs="+", default=[], metavar="NAME", help="models that ranked the pool")
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="requests at once (default: 4)"
@@ -178,7 +178,7 @@ def _judgment(model: str, package: Package, item: Item, label: int, **more: Any)
 def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item]]) -> int:
     """Turn a model's scores into grades, add them to the round, and return their number.
 
-    Each grade covers a quarter of the probabilities, so probabilities from 0.5 count as relevant. This rule is our own.
+    Each grade covers a quarter of the probabilities, so 0.5 and above is relevant. This is not UMBRELA's rule.
     """
     pairs = [item.pair for _, item in waiting]
     (scores,) = scores_of(pairs, [read_run(args.scores)], args.scale, "pool candidates")

@@ -1,8 +1,8 @@
 """Move training negatives that an ensemble scores as positive (Section 4).
 
 Hard negatives are unjudged passages, and some of them answer the question. In the paper, 14.8 % of the passages that
-the models rank first are such false negatives. As in RLHN, stronger models than the model to train find the false
-negatives, which then become positives.
+the models rank first are such false negatives. As in RLHN, models that are stronger than the model to train find
+false negatives, which then become positives.
 
 `candidates` writes the negatives as a run. They come from a file of `mine`, or from the release's training rows.
 `baselines rerank` scores this run with each re-ranker of an ensemble. `move` reads the scores and writes a new release.
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     move = parser.add_argument_group("move")
     move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="scores of each re-ranker, one run each")
     move.add_argument(
-        "--scale", choices=SCALES, default=SCALES[0], help="function of each score before the mean (default: sigmoid)"
+        "--scale", choices=SCALES, default=SCALES[0], help="conversion of each score before the mean (default: sigmoid)"
     )
     move.add_argument(
         "--threshold",
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="lowest score of a positive (default: 0.5)",
     )
-    move.add_argument("--agree", choices=["mean", "all"], default="mean", help="scores that decide (default: mean)")
+    move.add_argument("--agree", choices=["mean", "all"], default="mean", help="score compared with X (default: mean)")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 

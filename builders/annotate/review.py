@@ -306,9 +306,9 @@ def translations_arguments(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--package-size", type=number, default=PACKAGE, metavar="N", help=f"queries ({PACKAGE})")
     export.add_argument("--translations", nargs="+", type=Path, metavar="TABLE", help="machine translations to correct")
     control = parser.add_argument_group("review and import")
-    control.add_argument("--reviews", nargs="+", type=Path, metavar="SHEET", help="filled-in sheets, one a reviewer")
+    control.add_argument("--reviews", nargs="+", type=Path, metavar="SHEET", help="filled-in sheets, one per reviewer")
     control.add_argument(
-        "--pairs", type=number, default=items, metavar="N", help=f"pairs of a package for a reviewer (default: {items})"
+        "--pairs", type=number, default=items, metavar="N", help=f"pairs of a package per reviewer (default: {items})"
     )
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)

@@ -13,7 +13,7 @@ A package that was sent back has a new version, whose files are called PACKAGE.v
 package's present version count. If a person judged a pair twice, the latest judgment counts.
 
 A round asks one question about each pair. The question ``relevance`` leads to qrels (Section 2.3, A.3). The question
-``errors`` asks why a system ranked a passage high that is not labelled positive (Section 3.5, Table 10).
+``errors`` asks why a system ranked a passage without a positive label high (Section 3.5, Table 10).
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def add_judgments(round_: Path, judgments: Sequence[Judgment], timed: bool = Tru
             latest = {each.place: (each.label, each.note) for each in known}
             imported = {each.place: each for each in judgments}  # the last judgment of a repeated pair wins
             new = [each for each in imported.values() if latest.get(each.place) != (each.label, each.note)]
-        for left in folder.glob(".*.tmp*"):  # a killed process's files and locks, because this process has the lock
+        for left in folder.glob(".*.tmp*"):  # left by killed processes, because this process has the lock
             left.unlink()
         if new:
             content = b"".join(map(encoded, new))
@@ -292,7 +292,7 @@ def fingerprint_of(release: Release, split: str) -> str:
 
 
 def open_round(path: Path, question: Asked | None = None) -> Round:
-    """Return the round in ``path``. Raises :class:`InputError` if there is none, or if it asks another ``question``."""
+    """Return the round in ``path``. Raises :class:`InputError` if it has no round for ``question``."""
     try:
         found = read_json(path / ROUND, Round)
     except (FileNotFoundError, NotADirectoryError):
@@ -358,7 +358,7 @@ class Standing:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def votes(self, pair: Pair) -> dict[str, int]:
-        """Return annotator or reviewer -> label of a pair. If a person annotated and reviewed it, the review counts."""
+        """Return annotator or reviewer -> label of a pair. The review counts if a person did both."""
         return self.annotations.get(pair, {}) | self.reviews.get(pair, {})
 
     def annotated(self, pair: Pair) -> int | None:

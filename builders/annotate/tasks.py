@@ -58,7 +58,7 @@ _FORMULA = tuple("=+-@\t\r")  # first characters of a formula in spreadsheets
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
 # Question words are not highlighted, because they tell nothing about a passage.
 ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为什么", "为何", "多少", "哪里", "哪些", "哪个", "是否"}
-# A key such as 1 or 0 selects a choice. Label Studio's Ctrl+Enter submits the choice. Exports contain its alias.
+# A key such as 1 or 0 selects a choice. Label Studio's Ctrl+Enter submits the choice. Exports contain the alias.
 _CONFIG = """\
 <View>
   <Style>
@@ -188,7 +188,7 @@ def export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--package-size", type=number, default=PACKAGE, metavar="N", help=f"pairs of a package (default: {PACKAGE})"
     )
-    help_text = f"pairs of a package for a reviewer (default: {pairs})"
+    help_text = f"pairs of a package per reviewer (default: {pairs})"
     parser.add_argument("--review-pairs", type=number, default=pairs, metavar="N", help=help_text)
 
 

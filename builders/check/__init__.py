@@ -6,8 +6,8 @@ joined rows or statistics that disagree with the other files. Warnings are contr
 in two splits, and sizes that differ from the paper's. For a release from raw data, different sizes are only an info.
 Every shard is read. Testing 8 million passages needs about 1 GB of memory and 1 GB of disk in TMPDIR.
 
-After the tests, the command prints counts of the rows, which do not depend on stats.json: Table 3, the lengths of
-passages, and the label overlap of test queries with training queries. --figures draws histograms of the passage lengths
+After the tests, the command counts the rows without using stats.json. It prints Table 3, the lengths of passages, and
+the label overlap of test queries with training queries. --figures draws histograms of the passage lengths
 and of the positives per query (passage-length.png, positives-per-query.png) and writes the counts as stats.json.
 
 example:

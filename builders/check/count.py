@@ -1,4 +1,4 @@
-"""Count a release from its rows: Table 3, the English queries, passage lengths, positive passages per query."""
+"""Compute statistics from a release's rows: Table 3, English queries, passage lengths, positives per query."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Figures:
 
 
 def count_survey(tables: Survey) -> Figures:
-    """Count a release whose rows have been read into ``tables``."""
+    """Compute the statistics of the release whose rows are in ``tables``."""
     corpora = [config for config in dict.fromkeys(part.corpus for part in SETS.values()) if tables.splits(config)]
     lengths = {config: _counter(tables, _LENGTHS, config) for config in corpora}
     positives, table3 = {}, {}

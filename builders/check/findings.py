@@ -14,7 +14,7 @@ LONGEST_QUERY = 1_000
 EXAMPLES = 3
 
 # Test name -> (severity, the faults that the test counts). An error makes scores wrong or a release unreadable. A
-# warning matters to readers of the scores, but occurs in real web text. An info is only for comparison.
+# warning may affect the scores, but also occurs in sound web data. An info is only for comparison.
 TESTS = {
     "manifest": (ERROR, "files that are missing, unreadable or different from the manifest"),
     "unlisted-files": (WARNING, "files that the manifest does not list (publish refuses them)"),

@@ -10,12 +10,12 @@ import numpy as np
 
 from builders.store.table3 import LengthCounter
 
-_SHOWN = 0.99  # share of the passages; a few very long passages would press all others into one bar
+_SHOWN = 0.99  # share of the passages that is drawn; very long passages would make the other bars too thin
 _COLOUR = "#2a6f97"
 
 
 def draw(lengths: dict[str, LengthCounter], positives: dict[str, LengthCounter]) -> dict[str, bytes]:
-    """Return the histograms as {file name: bytes of the PNG}. The arguments are those of :class:`.count.Figures`."""
+    """Return the histograms as {file name: bytes of the PNG}. The arguments are fields of :class:`.count.Figures`."""
     drawn = {
         "passage-length.png": (lengths, "passages", _draw_lengths),
         "positives-per-query.png": (positives, "queries", _draw_positives),

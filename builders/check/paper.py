@@ -87,7 +87,7 @@ _RELABELLED = (
 
 
 def relabelled_text(stats: dict[str, dict[str, Any]], paper: dict[str, Any]) -> str:
-    """Format the counts of :func:`relabelled` of every split and of the paper as aligned text."""
+    """Format the results of :func:`relabelled` for every split, and the paper's values, as aligned text."""
     table = [["judged by people", *stats, "paper"]]
     for key, title, form in _RELABELLED:
         values = [*(found[key] for found in stats.values()), paper.get(key)]

@@ -1,6 +1,6 @@
 """The rules of ``check`` for the rows of a release.
 
-A rule is an SQL query on the tables of :mod:`builders.check.survey`. It returns a row with an example for each fault.
+A rule is an SQL query on the tables of :mod:`builders.check.survey`. The query returns one row for each fault.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PARTS = {
 }
 _NEEDS = {"corpus_ids": "corpus", "query_ids": "queries"}  # part -> the parameter that names the required config
 _LONG = f"chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END"
-# Several Chinese queries may share a translation, so zh_id is part of the group. Ids are read for repeated texts only.
+# Several Chinese queries may share a translation, so zh_id is part of GROUP BY. Ids are read only for repeated texts.
 _AGAIN = """(
     WITH again AS (
         SELECT config, split, key, zh_id FROM texts WHERE NOT blank
@@ -98,7 +98,7 @@ RULES = (
     Rule("judged", "dangling-ids", "judgments of a query that {queries} lacks", "query_id", f"judgments {_NO_QUERY}"),
     Rule("judged", "dangling-ids", "judgments of a passage that {corpus} lacks", _PAIR, f"judgments {_NO_PASSAGE}"),
     Rule("judged", "duplicate-judgments", "pairs", _PAIR, f"judgments {_BY_PAIR}(*) > 1"),
-    # Every query of a labelled split needs a positive passage. A drawn training set has only some of the queries.
+    # Every query of a labelled split needs a positive passage. A drawn set is tested only for its judged queries.
     Rule(
         *("sampled", "queries-without-positives", "queries", "query_id"),
         "judgments GROUP BY query_id HAVING max(score) <= 0",
@@ -152,7 +152,7 @@ def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | None]]]:
-    """Yield (place, kinds of its rows, parameters for the rules) for every split, and for groups of splits."""
+    """Yield (name, kinds of rows, parameters of rules) for every split, and for splits that are tested together."""
     main = SETS["main"]
     for config, split in tables.loaded:
         columns, found = config_of(config).columns, SETS[config_of(config).set]
@@ -169,7 +169,7 @@ def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | Non
             kinds = {"joined", "removed"}
         elif "query_id" in columns.names:
             kinds = {"joined", "asked", "benchmark"} if found is main else {"joined", "asked"}
-            # If the qrels exist but are unreadable, every passage would be a finding.
+            # If the qrels exist but are unreadable, this rule is skipped, because it would report every passage.
             if found is main and (
                 (main.qrels, split) not in tables.release.splits() or split in tables.splits("qrels")
             ):

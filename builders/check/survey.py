@@ -1,6 +1,6 @@
 """Read all rows of a release into DuckDB tables, for the tests and counts of ``check``.
 
-Each text is read once. The tables store its id, its MD5 as a number, its length and its peculiarities, not the text.
+Each text is read once. The tables store the id, MD5, length and faults of a text, but not the text.
 Tables that exceed the memory limit spill to disk. For 8 million passages, about 1 GB of memory and of disk suffice.
 """
 
@@ -48,8 +48,8 @@ CREATE TABLE joined_passages (
 """
 
 
-# Properties of a text. If several queries share a translation, its id is the MD5 of text and zh_id. Control characters
-# are C0, C1 and DEL, without tab and line ends. U+2028 counts as a separator.
+# Properties of a text. If English queries have equal texts, further ids are the MD5 of text and zh_id. Control
+# characters are C0, C1 and DEL, without tab and line ends. U+2028 is a separator, not a control character.
 _MACROS = r"""
 CREATE MACRO is_id(id, text, zh_id) AS coalesce(md5(text) = id OR md5(text || chr(10) || zh_id) = id, false);
 CREATE MACRO is_blank(text) AS NOT regexp_matches(coalesce(text, ''), '[^\s\p{Z}\p{C}]');
@@ -58,7 +58,7 @@ CREATE MACRO is_replaced(text) AS contains(coalesce(text, ''), chr(65533));
 CREATE MACRO words_in(text) AS len(string_split_regex(trim(text), '\s+'));
 """
 
-# SQL that reads a split's files into the tables, by the columns of the split.
+# SQL that reads a split's files into the tables. ``_READ`` selects the SQL by the columns of the split.
 _TEXTS = """
 INSERT INTO texts
 SELECT $config, $split, _id, md5_number(coalesce(text, '')), is_id(_id, text, {zh_id}), coalesce(length(text), 0),

@@ -1,8 +1,8 @@
 """Entries of manifests (path, size, rows, SHA-256), and a cache of files that were verified against them.
 
-:func:`describe` makes a :class:`FileEntry`, and :func:`wrong_file` compares a file with its entry. Each file is read
-only once for this. The user's cache records a verified file until its inode, size, mtime or ctime changes. A record is
-an empty file whose name is a hash, so processes need no lock."""
+:func:`describe` makes a :class:`FileEntry`. :func:`wrong_file` compares a file with its entry, and reads an unchanged
+file only once. The user's cache records a verified file until its inode, size, mtime or ctime changes. A record is an
+empty file whose name is a hash, so processes need no lock."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool =
     fault = look()
     if not fault and started - max(file.st_mtime_ns, file.st_ctime_ns) > _SETTLED and _note(path.stat(), claim) == note:
         _here.add(note)
-        with contextlib.suppress(OSError):  # without a record, the file is only verified once more
+        with contextlib.suppress(OSError):  # without a record, the file is verified again next time
             note.parent.mkdir(parents=True, exist_ok=True)
             note.touch()
     return fault
 
 
 def other_sha256(path: Path, sha256: str) -> str:
-    """Describe a difference from the expected SHA-256 (hex) of a file; empty if they agree."""
+    """Describe the difference between a file's SHA-256 and the expected one (hex); empty if they are equal."""
     found = sha256_of(path)
     return "" if found == sha256 else f"has the SHA-256 {found}, expected {sha256}"
 

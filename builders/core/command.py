@@ -55,13 +55,13 @@ def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.Argumen
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--quiet", action="store_true", help="log warnings and errors only")
+    parser.add_argument("--quiet", action="store_true", help="log warnings and errors")
     module.add_arguments(parser)
     return parser
 
 
 def as_typed(program: str, text: str) -> str:
-    """Return ``text``. If ``program`` is the console script, its ``python -m`` commands name the console script."""
+    """Return ``text``. If ``program`` is the console script, replace ``python -m PROGRAM`` by the script's name."""
     return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, text) if program == CONSOLE else text
 
 
@@ -88,7 +88,7 @@ def add_steps(
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
+        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings and errors")
         common(name, step)
         if add_options := getattr(module, f"{function}_arguments" if function else "add_arguments", None):
             add_options(step)

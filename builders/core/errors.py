@@ -31,7 +31,7 @@ class InputError(Exception):
 
 
 class Unfinished(InputError):
-    """A failure that is not the input's fault, for example of the network. The same command resumes the work."""
+    """A failure that the input did not cause, for example a network error. The same command resumes the work."""
 
 
 # Extra -> the import names of its libraries. A library is listed only under the smallest extra that installs it.
@@ -48,13 +48,14 @@ _EXTRAS = {
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra, in a checkout or beside the installed wheel."""
+    """Return the pip command that installs an extra of this checkout, or of the installed package."""
     is_checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
     project = '-c constraints.txt -e ".' if is_checkout else '"dureader-retrieval'
     return f'pip install {project}[{extra}]"'
 
 
-def extra_of(module: str) -> str:
-    """Return the extra that installs a module, or an empty string."""
-    package = module.partition(".")[0]
-    return next((extra for extra, modules in _EXTRAS.items() if package in modules.split()), "")
+def missing_library(error: ImportError) -> str:
+    """Return the name of a missing library and the command that installs it, or "" for a library of no extra."""
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, modules in _EXTRAS.items() if package in modules.split()), None)
+    return f"{error.name} is not installed: {install(extra)}" if extra else ""

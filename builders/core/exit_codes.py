@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from builders.core.errors import InputError, extra_of, install
+from builders.core.errors import InputError, missing_library
 from builders.core.limits import DiskFull, full_disk, reserve_little
 
 # Libraries report exhausted memory by different exceptions: MemoryError, duckdb.OutOfMemoryException, RuntimeError.
@@ -65,8 +65,8 @@ def exit_code(work: Callable[[], int]) -> int:
             _drop_stdout()  # Python would flush the buffered text again at exit, and fail again
             place = error if isinstance(error, InputError) else getattr(error, "filename", None) or "stdout"
             return _say(f"error: {place}: {full}")
-        if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
-            return _say(f"error: {error.name} is not installed: {install(extra)}")
+        if isinstance(error, ModuleNotFoundError) and (line := missing_library(error)):
+            return _say(f"error: {line}")
         if isinstance(error, MemoryError) or _NO_MEMORY.search(f"{type(error).__name__}: {error}"):
             return _say(f"error: not enough memory ({' '.join(str(error).split())[:200] or 'an allocation failed'})")
         if isinstance(error, OSError):

@@ -72,7 +72,7 @@ def sha256_of(path: Path) -> str:
 
 
 def real_path(path: Path) -> Path:
-    """Return the absolute path of ``path``, or of the target of a link. Writing to it does not replace the link.
+    """Return the absolute path of ``path``, or of the target of a link. Writing to this path keeps the link.
 
     Raises :class:`InputError` for a link that leads back to itself, and for the address of an object store.
     """
@@ -136,7 +136,7 @@ def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
             yield
         finally:
             if os.getpid() == owner:  # a forked process must not release its parent's lock
-                # The file is removed before the release. A waiting process notices this and creates a new file.
+                # The file is removed before the lock is released. A waiting process notices this and makes a new file.
                 path.unlink(missing_ok=True)
                 lock.release()
 
@@ -151,7 +151,7 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     home = Path(tempfile.gettempdir() if inside is None else inside)
     for lock in home.glob(f".{_TEMPORARY}*.lock"):
         left = home / lock.stem[1:]
-        with contextlib.suppress(InputError, OSError), alone(left, left):  # InputError: in use; OSError: another user's
+        with contextlib.suppress(InputError, OSError), alone(left, left):  # in use, or another user's
             shutil.rmtree(left, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         while True:
@@ -262,7 +262,7 @@ def reading(
     """Convert an error while the block reads a file into an :class:`InputError` of one line.
 
     Errors of the operating system, gzip, zip, Arrow and UTF-8 decoding are converted. The new message quotes the
-    original one. ``damaged`` is its text for damaged content, and ``remedy`` is advice at its end.
+    original one. For damaged content, the new message begins with ``damaged``. ``remedy`` is advice at its end.
     """
     try:
         yield

@@ -20,8 +20,8 @@ from builders.core.limits import writing
 def check_output(out: Path, what: str, mark: str) -> Path:
     """Return the real path of a directory to write (:func:`.files.real_path`).
 
-    Raise :class:`InputError` if ``out`` is a file, or a directory that is neither empty nor an earlier output, which
-    contains the file ``mark``. ``what`` names the kind of output in the error, for example ``a release``.
+    Raise :class:`InputError` if ``out`` is a file, or a directory that is neither empty nor an earlier output. Every
+    output contains the file ``mark``. ``what`` names the kind of output in the error, for example ``a release``.
     """
     out = real_path(out)
     if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not any(out.iterdir())):
@@ -39,7 +39,7 @@ def key_of(about: Any) -> str:
 def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = False) -> Iterator[Path]:
     """Yield a work folder beside ``out``. The work folder is removed when the block ends.
 
-    With a ``key`` (:func:`key_of`), the work folder also survives a kill and every error except wrong input. The next
+    With a ``key`` (:func:`key_of`), a kill, or any error except wrong input, leaves the work folder in place. The next
     block with the same key resumes in the same folder, unless ``resume`` is False. Work folders of other keys are
     removed. With ``wait``, the call waits for another process that writes the same output.
 
@@ -114,7 +114,7 @@ def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path
     ``is_whole`` returns True if the directory is complete and undamaged. ``build`` writes the files into the folder
     that is its argument.
     """
-    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # a kill leaves these two folders
+    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # a kill may leave one of these
         return False
     with work_beside(folder, wait=True) as work:
         if is_whole():  # another process has built the directory in the meantime

@@ -1,4 +1,4 @@
-"""Upload files to a repository of the Hugging Face hub in one commit, and report its errors in one line.
+"""Upload files to a repository of the Hugging Face hub in one commit, and report errors of the hub in one line.
 
 Each commit contains a manifest that lists its files. The next commit deletes files of this manifest that are no longer
 published. Files that the manifest does not list are never deleted."""

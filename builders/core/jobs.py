@@ -28,7 +28,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 _SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # macOS has the shortest limit for a socket's path
 
-# A forked process drops finalizers. Without this second reference, the stack would be freed and remove the folder.
+# A forked process drops finalizers. Without this reference, it would free the stack and so remove its parent's folder.
 _held = contextlib.ExitStack()
 
 

@@ -20,7 +20,7 @@ from builders.core.errors import Unfinished
 
 _A_CORE = 2 << 30  # bytes of address space needed for each core, on which every library starts a thread
 _ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
-# Variables for the number of threads of OpenMP (torch, FAISS, Arrow), of BLAS, numba and Rust libraries.
+# Environment variables that set the number of threads: OpenMP (torch, FAISS, Arrow), BLAS, numba, Rust libraries.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # numpy, torch and DuckDB report a full disk in these words, without the system's errno and message.

@@ -14,22 +14,22 @@ sentence-transformers  the files of pylate, and SPLIT.pairs.jsonl: query, passag
 official  the files of the original release (main set only): passage_collection.json, train.json, dev.json,
           test1.json, and the baseline's dual.train.tsv and cross.train.tsv if train has negatives
 
---negatives F ... adds hard negatives from files of `python -m baselines mine`. The formats from tevatron to
-sentence-transformers write them before the negatives of the release. Each positive gets --negatives-per-positive
-negatives in turn. If a query has fewer negatives, pylate repeats some. Queries without a positive or a negative are
-skipped, and their number is logged.
+--negatives F ... adds hard negatives from files of `python -m baselines mine`. tevatron, flagembedding, triplets,
+pylate and sentence-transformers write them before the release's own negatives. Each positive gets
+--negatives-per-positive negatives in turn. If a query has fewer negatives, pylate repeats some. Queries without a
+positive or a negative are skipped, and their number is logged.
 
 --run RUN ... also writes runs, in the formats trec (runs/NAME.trec), beir (runs/NAME.json, BEIR's results) and official
 (predictions/NAME.json, at most 50 passages per query). The scores of a query are distinct, even as 32-bit floats, so
-that every tool has the same order. A submission of the test split consists of such predictions. Queries that are
-missing in the run are logged and count 0. Unknown passages and queries of another split are an error.
+that every tool has the same order. A submission consists of official predictions for the test split. For official,
+queries that the run lacks are logged and count 0. Unknown passages and queries of another split are an error.
 
 JSON formats contain the unchanged texts. TSV formats replace each tab or line end by a space. The number of changed
 lines is logged and written to EXPORT. For splits without judgments, only queries are written. The output directory
-appears when it is complete and replaces an earlier export. Any other existing directory is an error.
+appears when it is complete. It replaces only an earlier export. Any other existing directory is an error.
 
 --set also accepts restrain-SIZE-interpolation, restrain-SIZE-extrapolation and resttest-bucketN, which `add` makes.
-This exports the main set with only the training questions of that config. The test splits of resttest-bucketN are
+The export is the main set with only the training questions of that config. The test splits of resttest-bucketN are
 interpolation and extrapolation.
 
 example:

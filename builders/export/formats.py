@@ -4,7 +4,7 @@ A format is a function that writes a set of a release into an output. :data:`FOR
 writes the directory.
 
 In training data, the negatives of a query are dealt to its positives in turn. If the negatives run out, dealing starts
-again with the first. With 4 negatives for each positive, as `baselines mine` draws them, each negative is used once.
+again with the first. `baselines mine` draws 4 negatives for each positive. By default, each negative is thus used once.
 ``baselines/train/pairs.py`` deals negatives in the same way.
 """
 
@@ -150,8 +150,8 @@ def _cross(row: dict[str, Any]) -> Iterator[list[str]]:
         yield from ([row["query"], "", passage["text"], label] for passage in row[name])
 
 
-# A Rows function makes the lines of a query from its text, its positives, its negatives, and the dealt negatives.
-# Dealt: a pair of each positive and its negatives.
+# ``Rows`` functions return the lines of a query from its text, positives, negatives and ``Dealt``.
+# ``Dealt`` has a pair for each positive: its text, and the texts of the negatives dealt to it.
 Dealt = list[tuple[str, list[str]]]
 Rows = Callable[[str, list[str], list[str], Dealt], Iterator[dict[str, Any]]]
 

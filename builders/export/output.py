@@ -27,9 +27,9 @@ class Output:
     Attributes:
         folder: the folder.
         negatives: files of hard negatives from `baselines mine`.
-        negatives_per_positive: number of negatives in a row of training data.
+        negatives_per_positive: number of negatives dealt to each positive of training data.
         rows: number of rows of each written file, by the file's name in the folder.
-        notes: further content of EXPORT, such as the number of lines with replaced tabs and line ends by file.
+        notes: further content of EXPORT, for example the number of changed lines in each file.
     """
 
     def __init__(self, folder: Path, source: Path, negatives: Sequence[Path], negatives_per_positive: int) -> None:

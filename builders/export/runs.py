@@ -28,8 +28,8 @@ _BLOCK = 1 << 20
 def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
     """Return the (passage, score) pairs of a query, best first, with strictly falling scores and no repeated passage.
 
-    A score that is not below the score before it is lowered to the next smaller 32-bit float. If that leads to
-    infinity, descending ranks replace the scores.
+    A score that is not below the score before it is lowered to the next smaller 32-bit float. If a score
+    becomes infinite, descending whole numbers replace all scores.
     """
     first = {passage: score for passage, score in reversed(hits)}
     scores: dict[str, np.float32] = {}
@@ -96,7 +96,7 @@ def _results(run: Run, _: str, data: ReleaseSet) -> Blocks:
 
 
 def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
-    """Return the first 50 distinct passages of each query, in the order of the split with the most queries of the run.
+    """Return the first 50 distinct passages of each query. Queries have the order of the split that has most of them.
 
     Queries that the run lacks are logged. Queries of another split and unknown passages are an :class:`InputError`.
     """
@@ -111,7 +111,7 @@ def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
         raise InputError(f"has {_named(unknown)} that {place} lacks; expected a run of one split", path=run.path)
     data.expect_passages({passage for passages in lists.values() for passage in passages}, run.path)
     if missing := [query for query in splits[split] if query not in lists]:
-        log.warning("%s lacks %s of %d of %s; they count 0", run.path, _named(missing), len(splits[split]), place)
+        log.warning("%s lacks %s of the %d in %s; each counts 0", run.path, _named(missing), len(splits[split]), place)
     return _object({query: lists[query] for query in splits[split] if query in lists}, json.dumps)
 
 

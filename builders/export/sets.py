@@ -39,7 +39,7 @@ LEFT JOIN judged USING (_id)
 GROUP BY q.line, q._id, q.text ORDER BY q.line
 """
 
-# The mined passages of each query with their texts, in the order of the files of mined negatives.
+# The mined passages of each query with their texts, in the order of the --negatives files.
 _FIND = """
 CREATE TEMP TABLE found AS
 SELECT query, list({'docid': c._id, 'title': title, 'text': c.text} ORDER BY line) AS mined
@@ -96,7 +96,7 @@ class ReleaseSet:
     def qrels_splits(self) -> list[str]:
         if not self.configs.translated:
             return self._splits(self.configs.qrels)
-        # English queries have no qrels, only joined rows. If all lists of a split are empty, it has no judgments.
+        # English queries have no qrels, only joined rows. A split whose lists are all empty has no judgments.
         return [split for split in self.query_splits() if any(batch.num_rows for batch in self.qrels(split))]
 
     def qrels(self, split: str) -> Batches:
@@ -198,10 +198,10 @@ def set_name(text: str) -> str:
 def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
     """Yield a function that returns a split's joined rows with mined negatives before the other negatives.
 
-    Repeated negatives and negatives that are positives are dropped. ``paths`` are files of ``baselines mine``.
+    Repeated negatives are dropped, and negatives that are also positives. ``paths`` are files of ``baselines mine``.
 
     Raises:
-        InputError: a file is not one of ``mine``, the corpus lacks a passage, or the set lacks all queries.
+        InputError: a file is not from ``mine``, the corpus lacks a passage, or the set has none of the queries.
     """
     if not paths:
         yield data.joined

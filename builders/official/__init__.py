@@ -2,24 +2,24 @@
 
 --archive reads the original release, the pre-processed release, or any of their files. The original release has
 passage_collection.json, train.json, dev.json, test1.json and test2.json. The pre-processed release has part-00 to
-part-03 with passage2id.map.json, dual.train.tsv, cross.train.tsv, dev.q.format and q2qid.dev.json. The negatives of its
-TSVs become `negative_passages`. Its dual-encoder's top 50 of dev becomes the run runs/official-dev-top50.trec.
+part-03 with passage2id.map.json, dual.train.tsv, cross.train.tsv, dev.q.format and q2qid.dev.json. The TSVs' negatives
+become `negative_passages`. The top 50 passages of the official dual-encoder become runs/official-dev-top50.trec.
 
-Ids are compared with the MD5 of their texts, line numbers with the map, and the TSVs with train.json. Differences are
+The build compares ids with the MD5s of their texts, parts with the map, and TSVs with train.json. Differences are
 printed, and counted in stats.json with examples. A line in a wrong format stops the build, with file and line.
 --skip-bad-lines skips such lines, counts them in stats.json and lists them in official/skipped.tsv. A skipped passage
-keeps its line number, so the map stays valid. Its judgments are counted, and skipped in the qrels. `export --format
-official` writes official files from a release.
+keeps its line number, so the map stays valid. Judgments of a skipped passage are counted, but not written to the qrels.
+`export --format official` writes official files from a release.
 
---copy reads copies from a hub, folders or files, as JSON lines or Parquet. HF_ENDPOINT sets another hub. A copy has
-rows with their passages (zyznull/dureader-retrieval-ranking), or corpus, queries and judgments (mteb/DuRetrieval, or
+--copy reads JSON lines or Parquet from a hub, a folder or a file. HF_ENDPOINT sets another hub. A copy has queries with
+their passages (zyznull/dureader-retrieval-ranking), or corpus, queries and judgments (mteb/DuRetrieval, or
 C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels). ORG/NAME/dev.jsonl.gz reads only this file. The differences from the
 published sizes are printed. Copies lack passages, so do not compare scores on a copy with scores on the collection.
 
---list prints the source, size, checksums and licence of every archive of the paper, and how to get an archive without
-an address by hand. Nothing is fetched. `unknown` means that a value is not published, `-` that it does not apply.
+--list prints the source, size, checksums and licence of every archive of the paper, and instructions for archives
+without an address. Nothing is fetched. `unknown` means that a value is not published, `-` that it does not apply.
 
-An archive is unpacked beside --out and needs disk space there. Memory grows by about 40 bytes for each passage.
+An archive is unpacked beside --out and needs disk space there. Memory grows by about 45 bytes for each passage.
 
 example:
   python -m builders official --list cmedqa2 datafountain-424

@@ -34,7 +34,7 @@ class OfficialFile:
         shown: name in error messages.
         archive: path of the archive or folder, as the user gave it.
         path: path of the file on disk, unpacked if it is from an archive.
-        role: role of :data:`.formats.ROLES`.
+        role: a role from :data:`.formats.ROLES`, for example ``map``.
         rows: number of rows without bad lines, or None before the file is read.
     """
 
@@ -61,7 +61,7 @@ class OfficialFile:
 
 
 class _Header(tarfile.TarInfo):
-    """A tar header that refuses large extensions, because tarfile reads extensions into memory."""
+    """A tar header that refuses large extended headers, because tarfile reads them into memory."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.size < 0:  # tarfile would go backwards in the archive

@@ -1,4 +1,4 @@
-"""Read official files or copies into a new release: parsed blocks, passages, findings.
+"""Code that official files and copies share: read files in blocks, number passages, and count disagreements.
 
 Files are read in blocks of whole lines, so that memory does not grow with the size of a file.
 
@@ -90,10 +90,10 @@ class Findings:
 
 
 class Passages:
-    """The ids of the collection's passages, by row of the release's corpus.
+    """The ids of the collection's passages, in the order of the corpus rows.
 
-    A passage keeps the archive's id, because judgments and predictions use this id. Without an id, the passage gets the
-    MD5 of its text, like official ids. Other ids are counted, not changed. Only the first passage of an id is written.
+    A passage keeps the archive's id, because judgments and predictions use it. Without an id, a passage gets the
+    MD5 of its text, as in the official data. Ids that are not this MD5 are counted. Each id is written only once.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Passages:
         return self.ids.find(ids) >= 0
 
     def ids_of(self, digests: Keys) -> Keys:
-        """Return the passage ids of texts, given the MD5s of the texts. The MD5 itself wins if it is an id."""
+        """Return the passage ids of texts from the texts' MD5s. An MD5 that is itself an id is returned unchanged."""
         return np.where(self.has(digests)[:, None], digests, self._ids_by_digest.get(digests, digests))
 
 
@@ -189,7 +189,7 @@ class Work:
     def parsed(
         self, file: OfficialFile, parse: _Parser, span: tuple[int, int] | None = None, cut: re.Pattern[bytes] = LINE_CUT
     ) -> Iterator[tuple[Any, Lines]]:
-        """Yield, for every block of a file, ``parse(bytes)`` and the numbers, from 1, of its good lines.
+        """Yield ``parse(block)`` for every block of a file, with the numbers of its good lines in the file (from 1).
 
         ``parse`` is a function of :mod:`.formats`. ``span`` is the part to read: its first byte and its end. A block
         may end after a match of ``cut``. Raises :class:`InputError` if a line is bad and bad lines are not skipped.

@@ -1,4 +1,4 @@
-"""Build a release from the official archives: the steps in order, and the collection's passages."""
+"""Build a release from the official archives: find and check the files, read them, and write the configs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def build_official(archives: list[Path], out: Path, skip_bad_lines: bool = False
     ``skip_bad_lines`` skips lines in a wrong format; see :class:`.blocks.Findings`.
 
     Raises:
-        InputError: for a damaged or refused archive, without an official file, for an empty file, a file that is not
-            UTF-8 or has a line in a wrong format, and if ``out`` exists and is not a release.
+        InputError: an archive is damaged or refused, there is no official file, a file is empty or not UTF-8, a line
+            has a wrong format, or ``out`` exists and is not a release.
     """
     with open_work(out, skip_bad_lines) as work:
         (work.folder / "unpacked").mkdir()
@@ -86,7 +86,7 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
 def check_files(files: list[OfficialFile]) -> None:
     """Check the names of the official files, and their first bytes.
 
-    Raises :class:`InputError` without a file, for two equal names, an empty file, a byte order mark, and CR LF.
+    Raises :class:`InputError` if there is no file, for two equal names, an empty file, a byte order mark, or CR LF.
     """
     if not files:
         raise InputError(
@@ -133,7 +133,7 @@ def read_map(work: Work, files: list[OfficialFile]) -> tuple[npt.NDArray[np.int6
 
 
 def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
-    """Write the config ``corpus``: passages of the original release first, then of the parts in order, each id once."""
+    """Write each passage id once to the config ``corpus``: first from the original release, then from the parts."""
     collections = by_role["passages"]
     parts = sorted(by_role["part"], key=lambda file: file.name.rsplit("/", 1)[-1])
     by_line = read_map(work, by_role["map"])

@@ -1,4 +1,4 @@
-"""Build a release from a copy of the data: rows with their passages, or corpus, queries and qrels.
+"""Build a release from a copy of the data: queries with their passages, or corpus, queries and qrels.
 
 ``zyznull/dureader-retrieval-ranking`` has Tevatron's rows in ``train.jsonl.gz`` and ``dev.jsonl.gz``.
 ``mteb/DuRetrieval`` has corpus, queries and judgments of dev. ``C-MTEB/DuRetrieval`` has corpus and queries, and
@@ -85,7 +85,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
     """Yield (place, row) for every row, decoded as a ``kind``.
 
-    Raises :class:`InputError` for a damaged file, and with the place for a row of another form.
+    Raises :class:`InputError` for a damaged file, and for a row that is not a ``kind``, with the row's place.
     """
     for place, row in _rows(path):
         yield place, typed({_NAMES.get(name, name): value for name, value in row.items()}, kind, place)
@@ -94,8 +94,8 @@ def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
 def kind_of(path: Path, *names: str) -> str:
     """Return ``ranking``, ``corpus``, ``queries`` or ``qrels``, by the columns of the file.
 
-    Corpus and queries have the same columns. The first of ``names`` with one of the two words decides. Raises
-    :class:`InputError` for other columns, and for texts without either word in ``names``.
+    Corpus and queries have the same columns. The first of ``names`` that contains ``corpus`` or ``quer``, but not both,
+    decides. Raises :class:`InputError` for other columns, and if no name decides.
     """
     first = next(_rows(path), None)
     if first is None:
@@ -106,12 +106,12 @@ def kind_of(path: Path, *names: str) -> str:
     if {"query-id", "corpus-id"} <= columns:
         return "qrels"
     if not {"_id", "text"} <= columns:
-        kinds = "query and positive_passages; _id and text; query-id, corpus-id and score"
+        kinds = "(query, positive_passages), (_id, text) or (query-id, corpus-id, score)"
         raise InputError(f"has the columns {', '.join(sorted(columns))}; expected {kinds}", path=path)
     for name in map(str.lower, names):
         if ("quer" in name) != ("corpus" in name):
             return "corpus" if "corpus" in name else "queries"
-    raise InputError("the texts may be passages or queries; expected a name with corpus or queries", path=path)
+    raise InputError("may contain passages or queries; expected a name with corpus or queries", path=path)
 
 
 class CopyFile(NamedTuple):
@@ -135,7 +135,7 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
         for file in files:
             by_kind.setdefault(file.kind, []).append(file)
         if by_kind.keys() not in ({"ranking"}, {"corpus", "queries", "qrels"}):
-            expected = "rows with their passages, or corpus, queries and qrels"
+            expected = "queries with passages, or corpus, queries and qrels"
             hint = "C-MTEB has the qrels of NAME in NAME-qrels"
             raise InputError(f"the copy has {', '.join(by_kind)}; expected {expected} ({hint})", path=words[0])
         splits = {name: Split(name, labelled=True) for name in SPLITS}
@@ -176,7 +176,7 @@ def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> li
 
 
 def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Question:
-    """Add positives to a question. Several rows of a question are merged at the place of the first row."""
+    """Add positives to a question. The first row of a question sets its position; later rows add positives."""
     question = split.by_id.get(query[0])
     if question is None:
         question = split.add(*query)
@@ -286,7 +286,7 @@ def _fetched(repo: str, start: str) -> dict[str, Path]:
         if not names:
             raise InputError(f"{repo} has no .jsonl, .jsonl.gz or .parquet file {start}".rstrip())
         if bad := next(filter(None, map(problem_of, names)), None):
-            raise InputError(f"{repo}: the name of a file {bad}")
+            raise InputError(f"{repo}: {bad}")
         log.info("%s at %s: %d files", repo, commit, len(names))
         return {name: Path(api.hf_hub_download(repo, name, repo_type="dataset", revision=commit)) for name in names}
 

@@ -1,8 +1,8 @@
 """The official files: their names, and parsers of their lines.
 
 ``*.q.format`` and ``cross.train.tsv`` were checked on real rows (the samples in PaddlePaddle/RocketQA). The other
-layouts follow the archive's readme and the scripts that read the archive. ``dev.retrieval.top50.res.id_map.tsv`` has
-the ids of the query and passage in the same line of ``dev.retrieval.top50.res.tsv``.
+layouts follow the archive's readme and the scripts that read the archive. Line n of
+``dev.retrieval.top50.res.id_map.tsv`` has the ids of the texts in line n of ``dev.retrieval.top50.res.tsv``.
 
 Each ``parse_...`` function parses one block of whole lines. It raises :class:`BadLine` with a wrong line's number.
 """
@@ -189,7 +189,7 @@ def parse_map(data: bytes) -> tuple[list[int], bytes]:
     for pair in data.strip().removesuffix(b",").split(b","):
         if not (found := _PAIR.fullmatch(pair)):
             shown = pair[:60].decode(errors="replace")
-            raise BadLine(f'not pairs of a line number and an id, {{"0": id, "1": id}}: found {shown!r}', 0)
+            raise BadLine(f'expected pairs of a line number and an id, {{"0": id, "1": id}}, found {shown!r}', 0)
         numbers.append(int(found[1]))
         ids.append(found[2])
     return numbers, bytes.fromhex(b"".join(ids).decode())

@@ -1,14 +1,14 @@
 """Read the questions of the official archives, with judgments and negatives: the splits train, dev and test.
 
-- ``train.json``, ``dev.json`` and the test files have the questions, in order, and their positive passages.
-- Without ``dev.json``, its questions come from ``q2qid.dev.json`` or ``dev.q.format`` of the pre-processed release.
-- Without ``train.json``, its questions and judgments come from ``dual.train.tsv`` and ``cross.train.tsv``. With
+- ``train.json`` and ``dev.json`` have questions with their positive passages. The test files have only questions.
+- Without ``dev.json``, the dev questions come from ``q2qid.dev.json`` or ``dev.q.format``.
+- Without ``train.json``, the train questions and judgments come from ``dual.train.tsv`` and ``cross.train.tsv``. With
   ``train.json``, questions and positives that only the TSVs have are counted and skipped. The negatives of the TSVs
   become ``negative_passages``: each negative once, in order, without positives of the question.
 
-The official dual-encoder's top 50 of dev becomes a run of the release, ``runs/official-dev-top50.trec``. The archive
-has one file with pairs of texts and one file with pairs of ids, the best passage of a question first, without scores.
-The run's scores are reversed ranks (50 for the first of 50), which do not change measures of ranks.
+The official dual-encoder's top 50 passages for dev become the run ``runs/official-dev-top50.trec``. The archive has
+them as pairs of texts and as pairs of ids. Passages are ordered, best first, but have no scores. The run's scores
+are reversed ranks (50 for the first of 50). Measures such as MRR depend only on the order.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def ids_in(data: bytes) -> Iterator[bytes]:
 
 
 def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
-    """Read ``train.json``, ``dev.json`` (with judgments), ``test1.json`` or ``test2.json`` (without) into ``split``."""
+    """Read ``train.json``, ``dev.json`` or a test file into ``split``. The test files have no judgments."""
     labelled = file.role != "test"
     split.labelled |= labelled
     parse = functools.partial(parse_questions, labelled=labelled)
@@ -199,7 +199,7 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
 def write_questions(work: Work, split: Split) -> None:
     """Write a split's ``queries``, ``qrels`` and joined rows, and its column of Table 3.
 
-    If there is a collection, the qrels have only judgments of its passages. Table 3 counts each positive of a question.
+    If there is a collection, the qrels omit judgments of passages that it lacks. Table 3 counts all judgments.
     """
     questions = list(split.by_id.values())
     if not questions:

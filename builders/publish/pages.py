@@ -40,7 +40,7 @@ def example(release: Release, configs: Configs) -> str:
     row = next(rows, None)
     if row is None:
         return ""
-    shown = json.dumps(_cut(row), ensure_ascii=False, indent=1).replace("```", r"\u0060``")  # else it ends the block
+    shown = json.dumps(_cut(row), ensure_ascii=False, indent=1).replace("```", r"\u0060``")  # ``` ends a block
     # Control characters are escaped, because they could move the cursor of a terminal.
     plain = "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in shown)
     return f"`{config}`, {split}:\n\n```json\n{plain}\n```\n"
@@ -77,7 +77,7 @@ def scores_table(release: Release, builds: Collection[Build], given: dict[str, P
     """Return a Markdown table of scores. A release from the official archives also gets the paper's scores.
 
     ``given`` maps a part (``dev``, ``cmedqa_test``) to a file for :func:`read_scores`. Raises :class:`InputError` if
-    the release lacks the part, or if the scores belong to another number of queries.
+    the release lacks the part, or if the number of scored queries is not that of the part.
     """
     rows = [row for part, path in given.items() for row in _measured(release, part, path)]
     if is_official(builds):

@@ -1,6 +1,6 @@
 """Build a release from raw DuReader 2.0 (the paper's Section 2.2).
 
-The input is JSON lines, plain or gzipped, in files, folders and zip archives: search and zhidao files, raw or
+The input is JSON lines, plain or gzipped, in files, folders and zip archives. Search and zhidao files are read, raw or
 preprocessed. The output has passages, queries, qrels, joined rows, a card and statistics. Labels follow Algorithm 1
 (span-F1). Passages and ids follow the rules of the official data. File names decide the split; --train, --dev and
 --test override them. An existing release in --out is replaced when the new release is complete. A killed build resumes.
@@ -38,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--segmenter",
         choices=SEGMENTERS,
         default=SEGMENTERS[0],
-        help="segmenter for rows without words; rjieba gives the same words as jieba, faster (default: rjieba)",
+        help="segmenter for rows without word lists; rjieba gives the same words as jieba, faster (default: rjieba)",
     )
     add("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")
     add(
         "--match",
         choices=["threshold", "best"],
         default="threshold",
-        help="positive: paragraphs that reach the threshold, or of these only each answer's best (default: threshold)",
+        help="positive: paragraphs that reach the threshold; with best, only each answer's best (default: threshold)",
     )
     add("--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)")
     add("--workers", type=whole_number(1), help="worker processes, or tasks in flight with ray (default: all cores)")

@@ -104,8 +104,8 @@ def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
         given = document.segmented_paragraphs
         if given is not None and len(given) != len(document.paragraphs):
             raise ValueError(
-                f"documents[{number}] has {len(document.paragraphs)} paragraphs and {len(given)} segmented_paragraphs"
+                f"documents[{number}] has {len(document.paragraphs)} paragraphs, but {len(given)} segmented_paragraphs"
             )
     if segmented and row.segmented_answers is not None and len(row.segmented_answers) != len(row.answers or []):
-        raise ValueError(f"{len(row.answers or [])} answers and {len(row.segmented_answers)} segmented_answers")
+        raise ValueError(f"has {len(row.answers or [])} answers, but {len(row.segmented_answers)} segmented_answers")
     return row

@@ -1,7 +1,7 @@
 """Label paragraphs by span-F1 with the human answers (Section 2.2.2, Algorithm 1).
 
-A span of L tokens and an answer of m tokens that share a multiset of o tokens have F1 = 2o / (L + m). F1 reaches a
-threshold p/q exactly if ``2q*o - p*L >= p*m``. The comparison uses integers, because many pairs of the real data have
+A span has L tokens, an answer has m tokens, and they share a multiset of o tokens. Then F1 = 2o / (L + m). F1 reaches
+a threshold p/q exactly if ``2q*o - p*L >= p*m``. The comparison uses integers, because many pairs of the real data have
 an F1 of exactly 0.5, and floating point rounds some of these wrongly. :mod:`builders.release.span_scan` has the loops.
 """
 
@@ -86,7 +86,7 @@ def label_questions(
     """Return one label for each paragraph of all questions: True for a positive paragraph.
 
     With ``match="threshold"`` (Algorithm 1), a span of the paragraph must reach the threshold with an answer. With
-    ``match="best"`` (v2 of the paper), no other paragraph of the question may have a larger F1 with this answer.
+    ``match="best"`` (v2 of the paper), this F1 must also be the largest of all the question's paragraphs.
     """
     table = np.zeros(1 + max(int(ids.max(initial=0)) for ids in (questions.ids, questions.answers)), np.int32)
     if match == "best":

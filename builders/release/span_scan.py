@@ -102,7 +102,7 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
 
 @compiled
 def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
-    """False only if no span reaches p/q. A bound on every span's score rejects most paragraphs without such a span.
+    """False only if no span reaches p/q. True may be wrong, because only a bound on the spans' scores is computed.
 
     The bound is Kadane's sum over groups of eight tokens. The sum counts every token that occurs in the answer, even if
     the answer has it less often. In the first and last group, matching tokens count as if they adjoined the span.
@@ -131,7 +131,7 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
 
     Kadane's sum bounds the score of every span. It counts every token that occurs in the answer, even if the answer has
     the token less often. A span never gets worse by starting after the last zero of the sum. So only runs of
-    positive sums that reach p * m are scanned exactly, each run up to its last such sum.
+    positive sums with a sum of at least p * m are scanned exactly. The scan of a run ends at its last such sum.
     """
     if not _may_reach(paragraph, m, table, p, q):
         return False

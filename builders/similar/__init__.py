@@ -1,22 +1,22 @@
 """Remove or report training questions similar to dev and test.
 
-A training question with the meaning of a dev or test question gives its answer away (Section 2.3). A training question
-is removed if it matches in any of these ways, the strongest first:
+If a training question means the same as a dev or test question, training reveals the answer (Section 2.3). A training
+question is removed if it matches in any of these ways, the strongest first:
 
   exact       The texts are equal.
   normalised  The letters and digits are equal, ignoring punctuation, blanks, width and case.
   n-gram      The Jaccard similarity of the character n-grams is at least --jaccard.
   model       The score of `python -m baselines match` is above --threshold. The paper uses only --by model.
 
-The new release has no removed question in queries, qrels, train and crosslingual. Three new configs are train-similar
-(the removed questions with their passages), duplicated (dev and test questions that are similar to a removed question)
-and others (the other dev and test questions). Running it again on its own output removes further questions.
+The questions are removed from queries, qrels, train and crosslingual. train-similar has the removed questions with
+their passages. duplicated has the dev and test questions that are similar to a removed question. others has all other
+dev and test questions. To remove further questions, run the verb on its own output with other options.
 
---against FILE reports on other training pairs instead. It searches FILE for questions and positive passages of dev and
-test. FILE is JSON lines, plain or gzipped, or Parquet. The usual keys and columns are detected; --question and
---positive set others. The report counts, for each file and for all files, the matching questions and positive passages
-by way, and the questions that share a row with one of their positive passages. It also prints examples. --questions DIR
-writes the questions of the pairs and of the splits as a release, which `python -m baselines match` can score.
+--against FILE removes nothing. It searches other training pairs for questions and positive passages of dev and test.
+FILE is JSON lines, plain or gzipped, or Parquet. --question and --positive name unusual keys or columns. For each file
+and for all files, the report counts matching questions and positive passages, by way. It also counts questions that
+share a row with one of their positive passages, and shows examples. --questions DIR writes a release with the questions
+of the pairs and of dev and test, which `python -m baselines match` can score.
 
 Example:
 
@@ -40,7 +40,7 @@ from builders.similar.likeness import HOW, NGRAM, SHARE, TESTED, THRESHOLD
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--release", type=Path, required=True, metavar="DIR", help="release directory to read")
-    add("--out", type=Path, metavar="OUT", help="new release (may be --release), or the report (default: stdout)")
+    add("--out", type=Path, metavar="OUT", help="new release (may be --release), or --against report (default: stdout)")
     add("--list", type=Path, metavar="FILE", help="write every similar pair to this file, as JSON lines")
     add("--split", nargs="+", choices=TESTED, help="splits to compare with (default: dev test)")
     add("--by", nargs="+", choices=HOW, default=list(HOW), help="ways to match (default: all; model needs --scores)")

@@ -28,7 +28,7 @@ from builders.store.layout import QUERIES, text_id
 
 _SMALL = 64 << 20  # with fewer bytes of pairs, worker processes cost more time than they save
 _ROWS = 1_024  # rows of a block
-_EXAMPLES = 3  # examples of each kind and way, for a file
+_EXAMPLES = 3  # examples in a file, for each kind of text and way of matching
 _SHOWN = 60  # characters of an example
 
 Answers = dict[str, dict[str, set[str]]]  # split -> question's id -> ids of its positive passages
@@ -70,7 +70,7 @@ class Block(NamedTuple):
 
 
 class Seen:
-    """The matches in training pairs: the strongest way by kind and id, examples, and counts."""
+    """Matches in training pairs: the strongest way for each kind and id, examples, and counts."""
 
     def __init__(self) -> None:
         self.rows, self.texts = 0, {"questions": 0, "passages": 0}
@@ -80,7 +80,7 @@ class Seen:
         self._numbers: Counter[tuple[str, str]] = Counter()
 
     def add(self, block: Block, known: Known) -> None:
-        """Add the counts and examples of a block."""
+        """Add the matches, examples and counts of a block."""
         self.rows += block.rows
         self.texts["questions"] += block.questions
         self.texts["passages"] += block.passages
@@ -94,7 +94,7 @@ class Seen:
                 self.examples.append(example | {"text": known.texts[kind][each], "found": text})
 
     def figures(self, asked: Mapping[str, Collection[str]], answers: Answers) -> dict[str, Any]:
-        """Count the matching questions and positive passages of each split, and the questions with both in a row."""
+        """Count, for each split, matching questions, matching passages, and questions in a row with a positive."""
         splits = {}
         for split, questions in asked.items():
             passages = set().union(*answers[split].values())
@@ -113,7 +113,7 @@ def _counts(members: Collection[str], found: Mapping[str, str]) -> dict[str, int
 
 
 def compare(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the report of ``similar --against``: ``options``, one record for each file, and ``all`` files together."""
+    """Return the report of ``similar --against``: ``options``, ``files`` (a record for each), and ``all`` (totals)."""
     tested, names = read_tested(args), names_of(args.question, args.positive)
     answers: Answers = {}
     for split in tested.asked:
@@ -168,7 +168,7 @@ def _compare(file: Path, block: list[Pair]) -> Block:
 
 
 def write_questions(args: argparse.Namespace) -> None:
-    """Write the questions of ``args.against`` as training queries of a release, beside the compared splits.
+    """Write a release with the questions of ``args.against`` as queries of train, and with the compared splits.
 
     `python -m baselines match` reads this release. The ids are the MD5 of the text.
     """

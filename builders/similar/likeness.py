@@ -1,11 +1,11 @@
-"""Find similar texts: equal, equal after normalisation, by n-grams, or by a model's scores.
+"""Find pairs of similar texts by equality, normalised equality, n-grams, or a model's scores.
 
 Two texts can match in four ways, the strongest first:
 
 - ``exact``: the texts are equal.
 - ``normalised``: their letters and digits are equal (:func:`normalised`).
 - ``n-gram``: the Jaccard similarity of their character n-grams is at least a threshold. MinHash finds candidates.
-  Every candidate's similarity is then computed exactly. A pair just at the threshold is missed once in 1,000 times.
+  Every candidate's similarity is then computed exactly. A pair at the threshold is missed in at most 0.1 % of cases.
 - ``model``: a question-matching model scores them as similar (:func:`read_scores`).
 """
 
@@ -31,7 +31,7 @@ NGRAM, SHARE = 2, 0.8
 THRESHOLD = 0.5  # threshold of a model's score (Section 2.3)
 _VALUES, _SEED = 128, 42  # number of values of a MinHash, and its seed
 _BLOCK = 1_024  # texts whose n-grams are in memory together
-_RECALL = 0.999  # share of the pairs exactly at the threshold that is found
+_RECALL = 0.999  # lowest recall for pairs whose similarity is exactly the threshold
 
 
 class Like(NamedTuple):
@@ -68,17 +68,16 @@ def ngrams(text: str, length: int) -> list[str]:
 
 
 def bands(share: float) -> int:
-    """Return the number of bands of a MinHash that finds pairs of Jaccard similarity ``share``.
+    """Return the fewest MinHash bands that find pairs of Jaccard similarity ``share`` with recall ``_RECALL``.
 
-    Two texts are candidates if all values of a band are equal. The result is the fewest bands that reach ``_RECALL``,
-    because fewer bands give fewer candidates to compare.
+    Two texts are candidates if all values of a band are equal. Fewer bands give fewer candidates to compare.
     """
     counts = (1 << power for power in range(_VALUES.bit_length()))
     return next((n for n in counts if 1 - (1 - share ** (_VALUES // n)) ** n >= _RECALL), _VALUES)
 
 
 class LikeTexts:
-    """Index of ``texts``, by id, that finds the indexed texts that match other texts.
+    """Index of ``texts`` (by id). :meth:`find` looks up other texts and returns the matching indexed texts.
 
     ``by`` has the enabled ways of ``HOW``. ``length`` and ``share`` are the n-gram length and the Jaccard threshold.
     """
@@ -139,10 +138,11 @@ def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
 
 
 def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
-    """Return training question's id -> similar development and test questions, the highest score of all runs first.
+    """Return training question's id -> similar development and test questions, the highest score first.
 
     ``python -m baselines match`` writes the runs. The query-id is the id of a development or test question. The
-    corpus-id is the id of a training question (MD5 of its text). The score is the probability that both ask the same.
+    corpus-id is the id of a training question (MD5 of its text). The score is the probability that the two questions
+    mean the same. If several runs score a pair, the highest score counts.
 
     Raises :class:`InputError` for an unreadable run, or a score outside of 0 to 1, for example a logit.
     """
@@ -161,13 +161,13 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
 
 
 def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
-    """Return the matches of a question: matches of its letters first, then the matches that only a model finds."""
+    """Return the matches of a question: first ``likes``, then the matches that only a model finds."""
     known = {like.id for like in likes}
     return [*likes, *(like for like in scored if like.id not in known)]
 
 
 class Tested(NamedTuple):
-    """The development and test questions for a comparison with other questions, and the options of the comparison.
+    """Development and test questions to compare with other questions, and the options of the comparison.
 
     ``asked`` maps a split to the texts of its questions by id. ``options`` is for the manifest and the report.
     """
@@ -185,7 +185,7 @@ class Tested(NamedTuple):
 def read_tested(args: argparse.Namespace) -> Tested:
     """Read the questions and scores that the options of `similar` name.
 
-    Raises :class:`InputError` if the release has none of the splits, or if a score is for another question.
+    Raises :class:`InputError` if the release has none of the splits, or if a score is for a question outside them.
     """
     release = open_release(args.release)
     splits = [split for split in TESTED if split in (args.split or TESTED)]
@@ -203,5 +203,5 @@ def read_tested(args: argparse.Namespace) -> Tested:
     tested = Tested(release, asked, options, scores)
     if lost := {like.id for likes in scores.values() for like in likes} - tested.questions().keys():
         where = ", ".join(map(str, args.scores))
-        raise InputError(f"scores {min(lost)}; expected only questions of {', '.join(splits)}", path=where)
+        raise InputError(f"has a score for {min(lost)}; expected only questions of {', '.join(splits)}", path=where)
     return tested

@@ -1,8 +1,8 @@
 """Read training pairs in common formats: JSON lines (plain or gzipped) and Parquet.
 
-The keys or columns of a row are in ``QUESTIONS`` or ``PASSAGES``, which have the names of FlagEmbedding, Tevatron,
-DuReader and others. A row without these can have keys of ``EITHER``, such as MTEB's queries and corpus. Other keys
-(ids, negatives, scores) are ignored. A value is a text, an object with a text in ``text`` or ``paragraph_text``, or a
+``QUESTIONS`` and ``PASSAGES`` list the usual keys or columns, for example of FlagEmbedding, Tevatron and DuReader. If a
+row has no such key, keys in ``EITHER`` are read, for example of MTEB's queries and corpus. All other keys (ids,
+negatives, scores) are ignored. A value is a text, an object with a text in ``text`` or ``paragraph_text``, or a
 list of texts and objects. A row may also be a list of texts: a question, a passage, then negatives.
 """
 
@@ -44,7 +44,7 @@ class Names(NamedTuple):
     either: Sequence[str] = EITHER
 
     def of(self, have: Iterable[str], path: Path, line: int | None = None) -> list[str]:
-        """Return the keys or columns in ``have`` that name texts. Those of ``either`` count only without others.
+        """Return the keys or columns in ``have`` that name texts. Names in ``either`` count only if no other name does.
 
         Raises :class:`InputError` if no key or column names texts.
         """
@@ -66,7 +66,7 @@ def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
     """Yield the rows of a file.
 
     Raises :class:`InputError` with file and line if the file is neither JSON lines nor Parquet, if a row has no key of
-    ``names``, or if a value has another type.
+    ``names``, or if a value is not a text, an object with a text, or a list.
     """
     lines = ((line, json_of(text, Any, path, line)) for line, text in raw_lines(path) if text.strip())
     for line, row in _parquet(path, names) if path.suffix == ".parquet" else lines:

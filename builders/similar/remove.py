@@ -33,7 +33,7 @@ _BY_QUERY = {
 
 
 def remove(args: argparse.Namespace) -> dict[str, Any]:
-    """Write the release ``args.out``, and return ``similar`` of its ``stats.json``.
+    """Write the release ``args.out``. Return the value of ``similar`` in its ``stats.json``.
 
     Raises :class:`InputError` for a score of an unknown question, and if no training question would be left.
     """
@@ -44,7 +44,7 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
     release, train = tested.release, tested.release.texts("queries", "train")
     if strangers := tested.scores.keys() - train.keys():
         where = ", ".join(map(str, args.scores))
-        raise InputError(f"scores {min(strangers)}; expected a training question of {args.release}", path=where)
+        raise InputError(f"has a score for {min(strangers)}; expected training questions of {args.release}", path=where)
     found = _similar(train, tested, args)
     if len(found) == len(train):
         problem = f"all {len(train):,} training questions are similar, so no question would be left"
@@ -53,9 +53,9 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
     like = {each.id for likes in found.values() for each in likes}
     duplicated = {split: like & texts.keys() for split, texts in tested.asked.items()}
     for split, members in duplicated.items():
-        if (TOLD_APART[0], split) in release.splits():  # questions of earlier removals
+        if (TOLD_APART[0], split) in release.splits():  # from earlier runs of `similar`
             members.update(release.texts(TOLD_APART[0], split))
-    if args.list:  # before the release, because --out may replace --release, and a second run would not find the pairs
+    if args.list:  # written first: if --out replaces --release, a second run cannot find the pairs
         _write_list(args.list, train, tested, found)
     build = {"verb": "similar", "options": tested.options, "sources": sources}
     with draft_release(args.out, build, release) as draft:
@@ -90,7 +90,7 @@ def _counts(
 
 
 def as_table(counts: Mapping[str, Any], out: Path) -> str:
-    """Return the counts beside the paper's as aligned text."""
+    """Return the counts of the release and of the paper as aligned text."""
     paper, share = counts["paper"], counts["share"] or 0
     rows = [
         ("Section 2.3", "here", "the paper"),
@@ -132,7 +132,7 @@ def write(
     before = release.batches(REMOVED, "train") if (REMOVED, "train") in have else ()
     joined = [pa.Table.from_batches([batch]) for batch in before]
     draft.write(REMOVED, "train", [*joined, *_joined(release, removed, judged)])
-    english: set[str] = set()  # translations of removed questions
+    english: set[str] = set()  # ids of the translations of removed questions
     if ("crosslingual-queries", "train") in have:
         for table in release.rows_with("crosslingual-queries", "train", "zh_id", removed):
             english.update(table["_id"].to_pylist())
@@ -151,7 +151,7 @@ def write(
     for config in samples:
         draft.drop(config)
     draft.stats.pop("extrapolation", None)
-    if samples:  # the samples may have removed questions
+    if samples:  # samples may contain questions that are removed now
         log.warning("dropped %s; draw them again with `python -m builders add`", ", ".join(samples))
     if "train" in draft.stats["table3"]:
         rest = {query: own for query, own in judged.items() if query not in removed}

@@ -37,7 +37,7 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
     """Return the file ``path``, or all files in the folder ``path`` whose names match ``pattern``, sorted by name.
 
     A zip archive is replaced by its matching members. Raises :class:`InputError` if the path is missing or damaged, or
-    has no matching file. ``expected`` is the text of this last error.
+    has no matching file. If no file matches, the message is ``has`` and then ``expected``.
     """
     if not path.exists():
         raise InputError("does not exist", path=path)
@@ -86,7 +86,7 @@ def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
 
 
 def split_of(name: str) -> str | None:
-    """Return the split in a path: a word of the file's name, else of the nearest folder (``dev/``, ``devset/``)."""
+    """Return the split in the file's name, else in the name of the nearest such folder (``devset/``), else None."""
     *folders, file = name.lower().split("/")
     found = {match[1] for match in _SPLIT_WORD.finditer(file)}
     if found:

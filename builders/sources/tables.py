@@ -83,7 +83,7 @@ class Table:
 
 
 def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = False) -> Table:
-    """Detect a table's encoding (:mod:`.encoding`) and its delimiter, a tab if the first line has a tab.
+    """Detect a table's encoding (:mod:`.encoding`) and delimiter: tab if the first line has a tab, else comma.
 
     With ``spreadsheet``, TSV files may have quoted fields, as spreadsheets and :mod:`csv` write them.
     """

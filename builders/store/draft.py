@@ -156,7 +156,7 @@ class Draft:
                     self._entries.append(entry)
 
     def writer(self, config: str, split: str) -> SplitWriter:
-        """Return a writer for a split, which replaces the base's split. :meth:`finish` closes the writer."""
+        """Return a writer for a split. The new split replaces the base's. :meth:`finish` closes the writer."""
         self.drop(config, split)
         writer = SplitWriter(self.folder, config, split, schema_of(config))
         self._writers.append(writer)
@@ -213,9 +213,9 @@ def check_release_output(out: Path) -> Path:
 def draft_release(
     out: Path, build: dict[str, Any] | None = None, base: Release | None = None, work: Path | None = None
 ) -> Iterator[Draft]:
-    """Yield a draft that becomes the release ``out``, or is deleted if the block raises an error.
+    """Yield a draft that becomes the release ``out`` when the block ends without an error.
 
-    An earlier release at ``out`` is replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest.
+    A release at ``out`` is then replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest.
     The block may set ``draft.build`` instead. The configs of ``base`` are copied into the new release. ``work`` is a
     folder of :func:`builders.core.folders.work_beside`, if the caller already has one.
     """

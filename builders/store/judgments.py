@@ -20,7 +20,7 @@ Judged = Mapping[str, Mapping[str, int]]  # query id -> passage id -> score; a s
 
 
 def read_judged(release: Release, config: str, split: str) -> dict[str, dict[str, int]]:
-    """Return the judgments of a split of a qrels config, in file order. Empty if the release lacks the split."""
+    """Return a split's judgments from a qrels config, in file order. Empty if the release lacks the split."""
     judged: dict[str, dict[str, int]] = {}
     if (config, split) in release.splits():
         for batch in release.batches(config, split):
@@ -93,7 +93,7 @@ def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
 def overlaps_with_train(
     splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:
-    """Return the label overlap of every test split with its training split, by ``CONFIG/SPLIT`` of the judgments.
+    """Return the label overlap of every dev or test split with its training split, by ``CONFIG/SPLIT``.
 
     ``splits`` are the (config, split) pairs of the release, and ``read`` returns the rows of a pair.
     """

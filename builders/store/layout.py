@@ -1,8 +1,8 @@
-"""The layout of a release directory: the single table of its sets, configs, splits, columns and ids.
+"""The layout of a release directory. It declares the sets, configs, splits, columns and ids.
 
 A release has ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.json`` and ``manifest.json``. The manifest
-lists the builds, and every file with its size, rows and SHA-256. It contains no times and no local paths, so the same
-input and options give the same bytes. The manifest is written last.
+lists the builds, and every file with its size, rows and SHA-256. The manifest is written last. It has no times and no
+local paths, so the same input and options give the same bytes.
 
 ``dureader_retrieval.py`` imports nothing of this package and repeats the configs. A test compares the two lists.
 """
@@ -130,15 +130,15 @@ class Config:
 _ANY = {"SIZE": r"([1-9]\d*[KM]?)", "NUMBER": r"([1-9]\d*)"}
 
 # Configs for the quality strategies of Section 2.3 (Table 6, Figure 2). REMOVED has the removed training questions
-# with their passages. TOLD_APART are the development and test questions that resemble a removed question, and all other
-# development and test questions. BEFORE has the judgments before people corrected them.
+# with their passages. The two configs TOLD_APART have the development and test questions that a removed question
+# resembles, and those that no removed question resembles. BEFORE has the judgments before people corrected them.
 REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
 
 # Name prefixes of the drawn training sets (Zhan et al., 2022). ``restrain-`` has SIZE training questions, either
 # near the test questions or far from them. ``resttest-`` trains on all buckets of questions except one. Test queries of
 # that bucket are the split ``extrapolation``, and the other test queries are the split ``interpolation``.
 DRAWN = ("restrain-", "resttest-")
-SAMPLE = "sample-"  # ids of test questions' positives and of random passages, or (hard) of high-ranked ones
+SAMPLE = "sample-"  # ids of the test questions' positives, and of random (-hard: top-ranked) passages
 
 _PARTS = (
     ("corpus", CORPUS, ("corpus",), "Every passage"),
@@ -249,7 +249,7 @@ MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "reca
 
 
 def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield every (set, split) of dev and test for which the (config, split) pairs have queries and judgments."""
+    """Yield each (set, split), dev or test, that has queries and judgments in the (config, split) pairs ``splits``."""
     for name, found in SETS.items():
         for split in ("dev", "test"):
             if (found.queries, split) in splits and (found.qrels, split) in splits:

@@ -20,7 +20,7 @@ _PUBLISHED = {CARD_ZH, EVAL, "croissant.json"}  # earlier versions published cro
 
 
 def is_published(path: str) -> bool:
-    """True for files that only `publish` writes. These files are not copied to a release made from this release."""
+    """True for files that only `publish` writes. A release that is built from another does not copy such files."""
     return path in _PUBLISHED or path.startswith("assets/")
 
 

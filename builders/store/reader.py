@@ -55,7 +55,7 @@ class Release:
         return sum(entry.rows or 0 for entry in entries)
 
     def place(self, config: str, split: str, row: int) -> str:
-        """Return a split's ``row`` for an error message: the shard's path, and the row's number in the shard from 1."""
+        """Describe where a split's ``row`` is, for an error message: the shard, and the row's number in it from 1."""
         for entry in self.shards(config, split):
             if row < (entry.rows or 0):
                 return f"{self.path / entry.path}, row {row + 1}"

@@ -15,10 +15,10 @@ from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
 
 def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
-    """Replace a split's judgments of the main set with ``judged``, also in the Chinese and English joined rows.
+    """Replace a split's judgments with ``judged`` in the main set's qrels, and in the Chinese and English joined rows.
 
-    A passage with a score above 0 becomes a positive of its query's joined row. A passage with score 0 becomes a
-    negative. Other negatives stay. Raises :class:`InputError` if the corpus lacks a judged passage.
+    A passage with a score above 0 becomes a positive of its query's joined row. A passage with another score
+    becomes a negative. Other negatives stay. Raises :class:`InputError` if the corpus lacks a judged passage.
     """
     draft.write("qrels", split, [qrels_table(judged)])
     texts = texts_of_judged(base, judged)

@@ -24,7 +24,7 @@ def table3_column(
     """Return a column of Table 3: a split of the benchmark, or the test split of an out-of-domain set.
 
     ``query_chars`` is the total number of characters (code points) of the queries. ``judgments`` is the number of
-    (query, positive passage) pairs, 0 without labels. ``passages`` counts the positive passages once for each judgment.
+    (query, positive passage) pairs, 0 without labels. ``passages`` counts the lengths of the pairs' passages.
     """
     return {
         "queries": queries,
@@ -42,7 +42,7 @@ class LengthCounter:
         self.counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
     def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
-        """Count ``lengths[i]`` ``times[i]`` times, or once without ``times``."""
+        """Add ``times[i]`` texts of length ``lengths[i]``, or a single text without ``times``."""
         counts = np.bincount(lengths, times).astype(np.int64)
         if counts.size > self.counts.size:
             self.counts = np.pad(self.counts, (0, counts.size - self.counts.size))

@@ -1,6 +1,6 @@
 """Start the search page of a Hugging Face Space with the folders beside this file.
 
-The folders are `release/`, `model/` with `passages/` (its embeddings), and `reranker/`. Without a release, the page
+The folders are `release/`, `model/`, `passages/` (the model's embeddings) and `reranker/`. Without a release, the page
 builds the embedded sample. Without models, it searches by BM25 only. The Space's variables SPACE_MODEL and
 SPACE_RERANKER name models on the hub instead.
 """

@@ -99,7 +99,7 @@ def test_one_sure_re_ranker_outweighs_the_others_in_logits_only(world: Path) -> 
 
 def test_passages_below_the_cut_of_a_re_ranker_have_no_score(world: Path) -> None:
     (world / "a.manifest.json").write_text('{"top_k": 1}')
-    assert "lacks 4 of 6 candidates" in select(world, "pool", "--depth", 2, code=1).error
+    assert "lacks 5 of 6 candidates" in select(world, "pool", "--depth", 2, code=1).error
 
 
 @pytest.mark.parametrize("seed", range(3))

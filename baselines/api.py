@@ -181,11 +181,12 @@ def _by_object(
         raise TypeError(f"an own {'encoder' if encodes else 're-ranker'} has no option {', '.join(sorted(unknown))}")
     index = settings.pop("index", None) or folder / "index"
     corpus, queries = SETS[release.set].corpus, release.queries(split)
-    passages, ranked, groups = open_passages(release, corpus), run.rankings if run else {}, []
+    passages, groups, path = open_passages(release, corpus), [], run.path if run else Path()
+    ranked = run.rankings if run else {}
     for query, ids in ranked.items():
         if query not in queries:
-            raise InputError(f"has a query {query!r} that the split {split!r} lacks", path=run and run.path)
-        passages.expect(ids, run and run.path)
+            raise InputError(f"has a query {query!r} that the split {split!r} lacks", path=path)
+        passages.expect(ids, path)
         groups.append((queries[query], ids[:top_k]))
     if encodes:
         device = devices_of(None)[0] if hasattr(model, "similarity_fn_name") else "cpu"

@@ -121,7 +121,7 @@ def main(
     """Run one verb of a program and return its exit code.
 
     ``verbs`` maps a verb to its module, which has ``add_arguments(parser)``, ``run(args)``, and a docstring as help.
-    ``groups`` maps titles to parts of ``verbs``. Only the module of the verb is imported, so that the help is quick.
+    ``groups`` maps titles to subsets of ``verbs``. Only the module of the verb is imported, so that the help is quick.
     The exit code is 2 for wrong usage, otherwise the code of :func:`builders.core.exit_codes.exit_code`.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]

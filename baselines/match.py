@@ -1,11 +1,11 @@
-"""Find training questions that ask the same as dev or test.
+"""Find training questions that ask the same as a dev or test question.
 
 A question-matching cross-encoder (`train question-matching`) scores pairs of a dev or test question and a training
 question (Section 2.3). Only candidates are scored: the --top-k best training questions by words (BM25) and, with
 --encoder, by a dual-encoder. --recall-sample N also scores N questions with every training question, and prints the
 share of the similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question,
 and the probability that both ask the same, in [0, 1]. `python -m builders similar --scores RUN` removes the training
-questions above its threshold. Finished parts are retained, so an interrupted command resumes when it is started again.
+questions above 0.5. Finished scores are retained, so an interrupted command resumes when it is started again.
 
 Example:
 
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="score N questions with every training question to measure the candidates (default: 0)",
+        help="score N questions with every training question, for the candidates' recall (default: 0)",
     )
     parser.add_argument(
         "--threshold",
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> None:
             "similar_training_questions": len({other for _, other in similar}),
         }
         if args.recall_sample:
-            # Recall: the share of the similar pairs of some questions that are candidates.
+            # Recall: the share of candidates among all similar pairs of the sampled questions.
             drawn = draw(asked, args.recall_sample, seed=0)
             every = dict.fromkeys([question for question in asked if question in drawn], train.ids(range(len(train))))
             similar = _similar(probabilities(every, f"all-{args.recall_sample}", window=1), args.threshold)
@@ -142,13 +142,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str]:
-    """Return the splits to compare with train. The default is dev and test, without splits that have no questions.
+    """Return the splits to compare with train. The default: dev and test, if they have questions.
 
     Raises :class:`InputError` for train and for splits without questions.
     """
     have = [split for name, split in release.splits() if name == config and release.rows(config, split)]
     if TRAIN in (found := list(dict.fromkeys(wanted or [split for split in TESTED if split in have]))):
-        raise InputError("--split train: expected other splits, which are compared with train")
+        raise InputError("--split train: every split is compared with train; expected another split")
     if not found or {*found} - {*have}:
         lacking = " and ".join(sorted({*(found or TESTED)} - {*have}))
         raise InputError(f"has no questions in {config} of {lacking}", path=release.path)

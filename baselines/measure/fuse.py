@@ -4,12 +4,12 @@
 query in each run are scaled to 0 ... 1: the lowest becomes 0 and the highest 1, and equal scores all become 1. A
 passage that a run lacks adds 0.
 
-Tune the weights if one run is much better than another. With equal weights, the default of rrf, the fusion is then
-worse than the better run: on 700 questions, MRR@10 is 86.62 for multilingual-e5-small with BM25 and 91.68 without it.
---tune SPLIT tries every combination of weights in steps of --step on --tune-runs, the runs of the same systems in the
-same order on that split. The weights with the highest MRR@10 are used and written to --weights. Another call can read
-them from there. Tune on training questions, as in the example. Weights tuned on the fused queries overestimate the
-result, so --tune-on-these is required for such a tuning.
+Tune the weights if one run is much better than another. With equal weights (the default of rrf), the fusion is then
+worse than the better run. For example, MRR@10 on 700 questions is 91.68 for multilingual-e5-small and 86.62 for its
+fusion with BM25. --tune SPLIT tries every combination of weights in steps of --step. --tune-runs are runs on SPLIT, by
+the same systems in the same order. The best weights by MRR@10 are used and written to --weights, for later calls. Tune
+on training questions, as in the example. Weights tuned on the fused queries overestimate the result, and need
+--tune-on-these.
 
 Example:
 
@@ -159,7 +159,7 @@ def normalised(run: Run) -> Scores:
 
 
 def fused(systems: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
-    """Yield (query, hits) for every query of any run: those of the first run, then those that each next run adds."""
+    """Yield (query, hits) for every query of any run, in the order in which the queries first occur."""
     for query in dict.fromkeys(query for system in systems for query in system):
         terms: dict[str, list[float]] = {}
         for system, weight in zip(systems, weights, strict=True):
@@ -188,7 +188,7 @@ def tune(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[flo
         if not good.any():
             continue
         columns = np.array([[system.get(query, {}).get(corpus, 0.0) for system in systems] for corpus in ids])
-        scores = (columns @ every.T).round(12)  # rounded, so that differences in the last bits make no order
+        scores = (columns @ every.T).round(12)  # rounded, because the last bits are rounding errors
         # The row of the best positive. Ids are sorted and argmax returns the first maximum, so the lowest id wins ties.
         best = np.where(good[:, None], scores, -1.0).argmax(0)
         value = scores[best, np.arange(len(every))]

@@ -1,12 +1,12 @@
 """Dual-encoders with one vector per text (SentenceTransformer), and exact search by inner product.
 
-Static embeddings (StaticEmbedding: one vector per token, averaged) are dual-encoders without a network.
+Static embeddings (StaticEmbedding: one vector per token, averaged) are dual-encoders without a neural network.
 
 The score of a pair is the inner product of its 16-bit embeddings, computed in 64 bits and rounded to 32 bits. So it
 depends only on the pair, not on engine, block, batch or number of devices. Each device has a fast engine (FAISS or
 PyTorch, in 32 bits) that only selects candidates. The candidates are then scored exactly. The rounding error of 32-bit
-sums may exclude a passage of the top k, above all among ties. Queries for which this is possible get a second pass over
-all passages.
+sums may exclude a passage of the top k, above all among ties. Queries that may lack such a passage get a second pass
+over all passages.
 
 Memory holds a few blocks of passages per device, at most ``SCORES`` scores, and about 6 kB per query (embedding and
 candidates, at 768 dimensions and 100 candidates). It never holds the scores of all passages.
@@ -51,8 +51,8 @@ _GROUP = 32
 class Engine(abc.ABC):
     """Find the best passages of every query, block by block.
 
-    The best passages of each block are merged into the best so far, on the engine's device, so that a GPU does not wait
-    for the CPU. The choice among equal scores is undefined.
+    The best passages of each block are merged into the best so far. With PyTorch, a GPU merges them itself and need not
+    wait for the CPU. The choice among equal scores is undefined.
     """
 
     def __init__(self, queries: int, count: int, device: str) -> None:
@@ -72,7 +72,7 @@ class Engine(abc.ABC):
         return self._scores.cpu().numpy(), self._rows.cpu().numpy()
 
     def _merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
-        """Merge the best passages of a block, shape (queries, k), into those of the queries at ``place``."""
+        """Merge the best passages of a block, shape (queries, k), into the best so far of the queries ``place``."""
         scores, rows = torch.cat([self._scores[place], scores], 1), torch.cat([self._rows[place], rows], 1)
         self._scores[place], chosen = torch.topk(scores, self._scores.shape[1])
         self._rows[place] = rows.gather(1, chosen)
@@ -109,8 +109,8 @@ class FaissEngine(Engine):
 class TorchEngine(Engine):
     """Matrix products and top-k by PyTorch, in 32 bits.
 
-    A GPU multiplies 16-bit numbers and adds the products in 32 bits. This is fifteen times as fast as to multiply
-    32-bit numbers. The product of two 16-bit numbers fits into 32 bits, so only the sums are rounded.
+    A GPU multiplies 16-bit numbers and adds the products in 32 bits. Multiplying 32-bit numbers takes fifteen times as
+    long. The product of two 16-bit numbers fits into 32 bits, so only the sums are rounded.
     """
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
@@ -152,7 +152,7 @@ def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def candidates(vectors: Index, engines: Sequence[Engine], count: int) -> tuple[Floats, Rows]:
-    """Return (scores, rows) of the ``count`` best rows of each query by the engines' scores, best first.
+    """Return (scores, rows): each query's ``count`` best rows and their scores by the engines, best first.
 
     The shape is (queries, count), with fewer columns if the index has fewer passages. Each of the n engines has a
     thread and gets every n-th block. Threads suffice, because devices and libraries do the work outside Python.
@@ -193,7 +193,7 @@ def exact_scores(queries: Halves, vectors: Index, rows: Rows) -> Floats:
 
 
 def pair_scores(left: Halves, right: Halves) -> Floats:
-    """Return the exact score of each pair of embeddings, shape (pairs,). A CPU's cache can hold one step."""
+    """Return the exact score of each pair of embeddings, shape (pairs,). Each step fits into a CPU's cache."""
     sums, step = np.empty(len(left), np.float64), max(1, (1 << 17) // left.shape[1])
     for low in range(0, len(left), step):
         some = slice(low, low + step)
@@ -205,10 +205,10 @@ def pair_scores(left: Halves, right: Halves) -> Floats:
 def search(
     vectors: Index, queries: Halves, engines: Sequence[Engine], top_k: int, count: int, ranks: Callable[[], Rows]
 ) -> Iterator[tuple[Rows, Floats]]:
-    """Yield (rows, scores) of the best passages of each query, unsorted. The result is exact for engines of 32 bits.
+    """Yield (rows, scores) of the best passages of each query, unsorted. The result is exact if engines use 32 bits.
 
-    Each query has ``top_k`` passages (fewer in a small collection). Passages that tie with the last one may follow,
-    because the caller breaks ties by id.
+    Each query has ``top_k`` passages (fewer in a small collection). Further passages may have the same score as the
+    worst of these, because the caller breaks ties by id.
 
     Args:
         engines: new engines for these queries and ``count``. They cannot be used again.
@@ -259,11 +259,11 @@ def _second_pass(
 def nearest(
     vectors: Index, queries: Halves, passages: Passages, devices: Sequence[str], top_k: int, engine: str = ""
 ) -> Iterator[tuple[Rows, Floats]]:
-    """Yield (rows, exact scores) of each query's best passages by inner product: ``top_k``, and ties with the last.
+    """Yield (rows, exact scores) of each query's ``top_k`` best passages by inner product, and of ties at the lowest.
 
-    ``vectors`` has the embeddings of all ``passages`` or of ``chosen`` rows. ``queries`` has the shape (queries,
-    dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default: FAISS on a CPU
-    if it is installed, else torch).
+    ``vectors`` has the embeddings of all ``passages`` or of the rows ``vectors.chosen``. ``queries`` has the shape
+    (queries, dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default:
+    FAISS on a CPU if it is installed, else torch).
     """
     count, chosen = 2 * top_k, vectors.chosen
     faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None
@@ -316,6 +316,9 @@ class Dense(Retriever):
     def arrays(self, found: Halves) -> Arrays:
         return {"": found}
 
+    def pair_scores(self, index: Index, queries: Halves, rows: Rows) -> Floats:
+        return exact_scores(queries, index, rows)
+
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Floats]]:
@@ -338,10 +341,10 @@ class Static(Dense):
 
 
 def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, dims: int) -> torch.Tensor:
-    """Call a model's first method of ``names``, or the model itself, on ``size`` inputs at a time. Returns fp32 rows.
+    """Call the first method of ``names`` that a model has, or the model, on ``size`` inputs each. Returns fp32 rows.
 
     Raises TypeError for an object that cannot be called. Raises :class:`InputError` unless each call returns an array
-    of ``dims`` dimensions with a row of finite numbers for each input.
+    with ``dims`` axes and a row of finite numbers for each input.
     """
     name = getattr(model, "__name__", type(model).__name__)
     call = next(filter(callable, [*(getattr(model, each, None) for each in names), model]), None)

@@ -74,8 +74,22 @@ def kind_of_model(settings: ModelSettings) -> str:
 
 def kind_of_reranker(settings: ModelSettings) -> str:
     """Return llm for a language model, else cross."""
-    names = _config(settings, "config.json").architectures or []
-    return "llm" if any(name.endswith("ForCausalLM") for name in names) else "cross"
+    return "llm" if _has_head(settings, "ForCausalLM") else "cross"
+
+
+def kind_of_scorer(settings: ModelSettings) -> str:
+    """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a language model.
+
+    Plain files of transformers are a cross-encoder or a language model if their class has the head of one.
+    """
+    kind, plain = kind_of_model(settings), model_file(settings, "modules.json") is None
+    pairs = kind == "cross" or (plain and _has_head(settings, "ForCausalLM", "ForSequenceClassification"))
+    return kind_of_reranker(settings) if pairs else kind
+
+
+def _has_head(settings: ModelSettings, *ends: str) -> bool:
+    """True if the name of the model's class in transformers has one of the endings."""
+    return any(name.endswith(ends) for name in _config(settings, "config.json").architectures or [])
 
 
 def model_file(settings: ModelSettings, name: str) -> Path | None:

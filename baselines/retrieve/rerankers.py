@@ -1,15 +1,15 @@
-"""Re-rankers: cross-encoders, language models, and models behind an endpoint; scores of pairs by several processes.
+"""Re-rankers: cross-encoders, language models, and models behind an endpoint. Several devices share the pairs.
 
 A language model is asked if a passage answers a query. The score is the logit of yes minus the logit of no. Some models
 (for example Qwen3-Reranker, saved by sentence-transformers) have a chat template with the roles query and document,
-which is then used. Any other instruction-tuned model gets the prompt of Qwen3-Reranker's model card in its own chat
-template: an instruction, the query and the passage, to be answered by yes or no, without thinking.
+and this template is used. Any other instruction-tuned model gets the prompt of Qwen3-Reranker's model card in the
+model's chat template. The prompt has an instruction, the query and the passage. It asks for yes or no without thinking.
 
 A model behind an endpoint sorts several passages at once, as in RankGPT (Sun et al., 2023, arXiv 2304.09542). A window
 of 20 passages moves over the ranking from the end to the beginning in steps of 10, so the last passage can become the
 first. Passages that an answer omits follow the named passages in their old order. An answer without any passage changes
 nothing. The endpoint needs OpenAI's chat API (OPENAI_BASE_URL, OPENAI_API_KEY) and receives queries and passages. The
-scores are ranks counted from the end, which are comparable only within a query.
+first of n passages scores n, and the last scores 1, so scores are comparable only within a query.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.index import resumed
 from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
 from baselines.retrieve.passages import Passages, open_passages
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.settings import ModelSettings, Overrides
 from builders.annotate.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
@@ -49,7 +49,7 @@ _SYSTEM = (
 )
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 _FORM = '"<Instruct>: " ~ instruct ~ "\\n<Query>: " ~ query ~ "\\n<Document>: " ~ document'
-SHOWN, STEP = 20, 10  # passages per window, and passages by which the window moves
+SHOWN, STEP = 20, 10  # passages per window, and passages per move of the window
 _ORDER = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
 
 
@@ -63,7 +63,7 @@ class Reranker(abc.ABC):
 
     @abc.abstractmethod
     def about(self) -> dict[str, Any]:
-        """Return everything that affects the scores, as JSON values. This opens a local model."""
+        """Return everything that affects the scores, as JSON values. A local model is opened for its fingerprint."""
 
     @abc.abstractmethod
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
@@ -129,7 +129,7 @@ class LanguageModel(Cross):
 def asking(template: str, with_system: bool = True) -> str:
     """Convert a chat template with the usual roles to a template with the roles query and document.
 
-    If ``with_system`` is true, a system message has the general instruction. Else the user's message begins with it.
+    The instruction to judge is a system message if ``with_system`` is true, else the beginning of the user's message.
     """
     of = '(messages | selectattr("role", "equalto", "{}") | map(attribute="content") | list + [{}]) | first'.format
     frame = json.dumps(_SYSTEM, ensure_ascii=False)
@@ -197,7 +197,7 @@ def order_prompt(query: str, passages: Sequence[str], instruction: str = "") -> 
 
 
 def order_in(answer: str, count: int) -> list[int]:
-    """Return the order of ``count`` passages in an answer, as indices from 0. Empty if the answer names no passage."""
+    """Return the order of ``count`` passages in an answer, as indices from 0. [] if the answer names no passage."""
     answer = re.sub(r"(?s)<think>.*?</think>", "", answer)  # the thoughts of a reasoning model
     numbers = re.findall(r"\[\s*(\d{1,4})\s*\]", answer) or re.findall(r"\d{1,4}", answer)
     named = [int(number) - 1 for number in numbers]
@@ -211,14 +211,14 @@ ASKED = 16  # queries per window with an endpoint: few, because an interruption 
 
 
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
-    """Return the re-ranker of a model. An empty ``kind`` is read from its files. Raises :class:`InputError`."""
+    """Return a model's re-ranker. If ``kind`` is empty, the model's files determine it. Raises :class:`InputError`."""
     kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
     return kinds[kind or kind_of_reranker(settings)](settings, work)
 
 
 @dataclass(frozen=True)
 class PairJob:
-    """A re-ranker and the split of passages (``corpus``/``split``) that it scores. Worker processes receive it."""
+    """A re-ranker, and the split (``corpus``/``split``) of the passages to score. Worker processes receive the job."""
 
     release: Path
     corpus: str
@@ -234,10 +234,11 @@ def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str
         model,
         revision=args.revision if listwise else commit_of(model, args.revision),
         max_length=args.max_length,
-        query_prompt=getattr(args, "prompt", None),
         trust_remote_code=getattr(args, "trust_remote_code", False),
+        **{name: value for name in Overrides.__struct_fields__ if (value := getattr(args, name, None)) is not None},
     )
-    work = Work(("cpu",), "fp32", parallel=args.parallel) if listwise else work_of(args)
+    expect_no(settings, "a model of pairs", *(name for name in Overrides.__struct_fields__ if name != "query_prompt"))
+    work = Work(("cpu",), "fp32", parallel=getattr(args, "parallel", 4)) if listwise else work_of(args)
     return PairJob(release.path, corpus, split, open_reranker(settings, work, kind))
 
 
@@ -265,7 +266,7 @@ def score_windows(
 ) -> list[list[float]]:
     """Call :func:`score_groups` on all devices of the job, for ``window`` queries at a time.
 
-    Finished windows are saved in the folder ``work``. Use this folder only for these groups, this job and ``window``.
+    Finished windows are saved in the folder ``work``. Another job, other groups or another window need another folder.
     """
     window = window or WINDOW
     starts = enumerate(range(0, len(groups), window))
@@ -282,7 +283,7 @@ def score_windows(
 
 
 def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
-    """Return the scores of a window's passages by query. They are read from the window's file if it exists."""
+    """Return the scores of each query's passages in a window. Scores that are saved in its file are reused."""
     job, path, groups = task
 
     def is_right(scores: list[list[float]]) -> bool:

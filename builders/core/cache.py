@@ -76,8 +76,8 @@ def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool =
     """Return the fault that ``look`` reports for a file; empty if the file is valid.
 
     ``look`` is skipped if an earlier call with the same ``claim`` found this file valid. With ``again``, ``look``
-    always runs. A file is identified by device, inode, size, mtime and ctime. ``claim`` contains every expected value, as JSON
-    values. If the user's cache is not writable, ``look`` runs once in each process.
+    always runs. A file is identified by device, inode, size, mtime and ctime. ``claim`` contains every expected value,
+    as JSON values. If the user's cache is not writable, ``look`` runs once in each process.
     """
     started, file = time.time_ns(), path.stat()
     note = _note(file, claim)

@@ -55,7 +55,7 @@ def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.Argumen
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--quiet", action="store_true", help="log warnings and errors")
+    parser.add_argument("--quiet", action="store_true", help="log only warnings or errors")
     module.add_arguments(parser)
     return parser
 
@@ -88,7 +88,7 @@ def add_steps(
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings and errors")
+        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log only warnings or errors")
         common(name, step)
         if add_options := getattr(module, f"{function}_arguments" if function else "add_arguments", None):
             add_options(step)

@@ -9,7 +9,7 @@ model, but differs in three ways. This module corrects the first two, and the fr
   which jieba never does. Here, each rare character is a word, and the texts before and after it are cut separately.
 - rjieba's model has six decimals and jieba's has sixteen. Results may differ if two ways to cut are almost equally
   likely, which can happen for 36 pairs of characters. Ordinary text has only one of these cases: 常在 before one
-  character. Here, 常在 is cut as jieba cuts it. The other cases still differ, and `benchmarks/segment.py` counts them."""
+  character. This module cuts 常在 as jieba does. Other cases still differ: `benchmarks/segment.py` counts them."""
 
 from __future__ import annotations
 

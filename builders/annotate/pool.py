@@ -40,7 +40,7 @@ from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.core.tables import print_result, text_table
-from builders.core.typed import json_lines
+from builders.core.typed import json_lines, read_json
 from builders.store.judgments import Judged, read_judged
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
@@ -67,6 +67,12 @@ class Pooled(Ids, frozen=True, rename="kebab"):
     score: float
     runs: dict[str, Rank]
     judged: int | None
+
+
+class _Reranked(msgspec.Struct):
+    """The field read from the manifest of a run."""
+
+    top_k: int | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +161,12 @@ def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]]
     log.info("%s: %s; next: `baselines rerank --split %s --top-k %d`", path, found, split, longest)
 
 
+def _depth(path: Path) -> int | None:
+    """Return the number of passages per query that `rerank` scored, by the run's manifest. None means all."""
+    manifest = path.with_name(f"{path.name}.manifest.json")
+    return read_json(manifest, _Reranked).top_k if manifest.is_file() else None
+
+
 def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
     """Return each re-ranker's scores of all ``pairs``, in the order of ``pairs``. Other pairs of a run are ignored.
 
@@ -165,7 +177,8 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
     found = []
     for run in runs:
         # Reversed, so that a repeated passage gets its higher score.
-        own = {query: dict(reversed(hits)) for query, hits in run.hits.items()}
+        depth = _depth(run.path)
+        own = {query: dict(reversed(hits[:depth])) for query, hits in run.hits.items()}
         if missing := [(query, passage) for query, passage in pairs if passage not in own.get(query, {})]:
             longest = max(Counter(query for query, _ in pairs).values())
             raise InputError(

@@ -98,10 +98,10 @@ def search(
     Args:
         model: a name or folder, "bm25", or an own encoder: a function from a list of texts to an array of shape (texts,
             dimensions), or an object with ``encode_query`` and ``encode_document``, or with ``encode``. With ``run``, a
-            re-ranker: a name or folder, a function from a list of (query, passage) to an array of shape (pairs,), or an
-            object with ``predict``.
+            name or folder, an object with ``encode``, or a re-ranker: a function from a list of (query, passage) to an
+            array of shape (pairs,), or an object with ``predict``.
         release: an open release, or the argument of :func:`open_release`.
-        top_k: passages of a query.
+        top_k: passages of a query. With ``run``, passages that are re-scored; the others follow in their order.
         run: re-rank the passages of this run, a dictionary or a file.
         query_prompt, passage_prompt: put before every query or passage.
         similarity: "cosine" or "dot" (default: the model's; cosine for an own function).
@@ -145,7 +145,7 @@ def _by_name(
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
     known = {each.dest: each.default for each in parser._actions}
-    if unknown := options.keys() - known.keys() | options.keys() & {"out", "tune", "format"}:
+    if unknown := options.keys() - known.keys() | options.keys() & {"out", "over", "tune", "format"}:
         raise TypeError(f"{model} has no option {', '.join(sorted(unknown))}")
     options |= {"model": str(model), "release": release.path, "set": release.set, "split": split, "top_k": top_k}
     args = argparse.Namespace(**known | options | {"run": folder / "first.run", "out": folder / "found.run"})
@@ -168,30 +168,39 @@ def _by_object(
     batch_size: int = 256,
     **settings: Any,
 ) -> Iterable[tuple[str, Iterable[Hit]]]:
-    """Search by an own encoder, or re-rank ``run`` by an own re-ranker."""
+    """Search by an own encoder, or re-rank ``run`` by an own encoder or re-ranker."""
     from baselines.retrieve.dense import Own, called
     from baselines.retrieve.devices import Work, batch_tokens, devices_of
     from baselines.retrieve.passages import open_passages
+    from baselines.retrieve.rerank import reordered
     from baselines.retrieve.settings import ModelSettings
 
-    known = {"query_prompt"} if run else {"query_prompt", "passage_prompt", "similarity", "index"}
+    encodes = run is None or (hasattr(model, "encode") and not hasattr(model, "predict"))
+    known = {"query_prompt", "passage_prompt", "similarity", "index"} if encodes else {"query_prompt"}
     if unknown := settings.keys() - known:
-        raise TypeError(f"an own {'re-ranker' if run else 'encoder'} has no option {', '.join(sorted(unknown))}")
+        raise TypeError(f"an own {'encoder' if encodes else 're-ranker'} has no option {', '.join(sorted(unknown))}")
     index = settings.pop("index", None) or folder / "index"
     corpus, queries = SETS[release.set].corpus, release.queries(split)
-    if run is None:
+    passages, groups, path = open_passages(release, corpus), [], run.path if run else Path()
+    ranked = run.rankings if run else {}
+    for query, ids in ranked.items():
+        if query not in queries:
+            raise InputError(f"has a query {query!r} that the split {split!r} lacks", path=path)
+        passages.expect(ids, path)
+        groups.append((queries[query], ids[:top_k]))
+    if encodes:
         device = devices_of(None)[0] if hasattr(model, "similarity_fn_name") else "cpu"
         work, name = Work((device,), "own", batch_tokens(device)), getattr(model, "__name__", type(model).__name__)
         encoder = Own(ModelSettings(name, **settings), work, model, batch_size)
-        yield from encoder.hits(release, corpus, index, list(queries.items()), top_k)
-        return
-    passages, prompt = open_passages(release, corpus), settings.get("query_prompt", "")
-    for query, ids in progress(run.rankings.items(), total=len(run.rankings), unit="query", label="rerank"):
-        if query not in queries:
-            raise InputError(f"has a query {query!r} that the split {split!r} lacks", path=run.path)
-        passages.expect(ids := ids[:top_k], run.path)
-        pairs = [(prompt + queries[query], text) for text in passages.texts(passages.rows(ids).tolist())]
-        yield query, zip(ids, called(model, ["predict"], pairs, batch_size, 1).tolist(), strict=True)
+        if run is None:
+            return encoder.hits(release, corpus, index, list(queries.items()), top_k)
+        scores = encoder.scores(release, corpus, index, groups)[0]
+    else:
+        prompt = settings.get("query_prompt", "")
+        bar = progress(groups, total=len(groups), unit="query", label="rerank")
+        pairs = ([(prompt + text, each) for each in passages.texts(passages.rows(ids).tolist())] for text, ids in bar)
+        scores = [called(model, ["predict"], own, batch_size, 1).tolist() for own in pairs]
+    return [(query, reordered(ids, own)) for (query, ids), own in zip(ranked.items(), scores, strict=True)]
 
 
 def _run_of(given: Any) -> Run:

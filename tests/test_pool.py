@@ -97,6 +97,11 @@ def test_one_sure_re_ranker_outweighs_the_others_in_logits_only(world: Path) -> 
         assert [row["corpus-id"] for row in rows(world / scale)] == expected
 
 
+def test_passages_below_the_cut_of_a_re_ranker_have_no_score(world: Path) -> None:
+    (world / "a.manifest.json").write_text('{"top_k": 1}')
+    assert "lacks 5 of 6 candidates" in select(world, "pool", "--depth", 2, code=1).error
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> None:
     drawn = random.Random(seed)

@@ -1,9 +1,11 @@
 """Re-ranking by cross-encoders and language models: scores, queries and interruptions."""
 
 import contextlib
+import json
 import math
 import random
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,11 @@ from chat_server import Chat, chat
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import CrossEncoder
-from tiny_kinds import write_language_model
+from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
 from tiny_models import write_cross, write_dual
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from baselines.retrieve import rerankers
+from baselines.retrieve import index, rerankers
 from builders.store.runs import Hit, read_run, write_run
 
 Ask = Callable[..., tuple[list[list[str]], Chat]]
@@ -35,7 +37,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_cross(folder / "cross")
     write_cross(folder / "two", labels=2)
     write_cross(folder / "three", labels=3)
-    write_dual(folder / "dual")
+    write_dual(folder / "dual", prompts={"query": "问", "document": "文"})
+    (folder / "empty").mkdir()
     write_language_model(folder / "llm")
     rng = random.Random(4)
     questions = [md5(question) for question in reversed(QUESTIONS["train"])]  # not the release's order
@@ -59,7 +62,10 @@ def test_scores_are_the_cross_encoders_in_the_runs_order(world: Path, tmp_path: 
     assert list(found.hits) == list(given.hits)
     model = CrossEncoder(str(world / "cross"), device="cpu")
     for query, hits in found.hits.items():
-        assert {corpus for corpus, _ in hits} == set(given.rankings[query][:4])
+        assert {corpus for corpus, _ in hits[:4]} == set(given.rankings[query][:4])
+        assert [corpus for corpus, _ in hits[4:]] == given.rankings[query][4:]  # behind the others, in their old order
+        assert hits[3][1] > hits[4][1] > hits[5][1] > hits[3][1] - 1e-4
+        hits = hits[:4]
         pairs = [(BY_ID[query], BY_ID[corpus]) for corpus, _ in hits]
         scores = np.array([score for _, score in hits])
         np.testing.assert_allclose(scores, model.predict(pairs, activation_fn=torch.nn.Identity()), atol=1e-5)
@@ -125,8 +131,11 @@ def test_two_outputs_rank_by_the_probability_of_the_second(world: Path, tmp_path
         ("QUERY Q0 unknown 1 1.0 t", [], "has a passage 'unknown' that the release's corpus lacks"),
         ("who Q0 PASSAGE 1 1.0 t", [], "has a query 'who' that queries/train lacks"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/three"], "returns 3 scores per pair"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/dual"], "is a SentenceTransformer; expected a CrossEncoder"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--out", "RUN"], "is both --run and --out"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--kind", "dense"], "is a CrossEncoder; expected a SentenceTransformer"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--pooling", "cls"], "a model of pairs has no setting pooling"),
+        ("QUERY Q0 unknown 1 1.0 t", ["--model", "WORLD/dual"], "has a passage 'unknown' that the release's corpus"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/empty"], "WORLD/empty: cannot be opened"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--out", "RUN"], "is both the run to re-rank and --out"),
     ],
 )
 def test_bad_input_is_one_error(world: Path, tmp_path: Path, line: str, words: list[str], message: str) -> None:
@@ -135,7 +144,7 @@ def test_bad_input_is_one_error(world: Path, tmp_path: Path, line: str, words: l
     words = [word.replace("WORLD", str(world)).replace("RUN", str(bad)) for word in words]
     done = rerank(world, tmp_path / "a.run", world / "cross", "--run", bad, *words, code=1)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and message in errors[0]
+    assert len(errors) == 1 and message.replace("WORLD", str(world)) in errors[0]
     assert not (tmp_path / "a.run").exists()
 
 
@@ -267,3 +276,78 @@ def test_what_was_answered_is_not_asked_again(
         assert "answered 500" in failed.stderr
     found, server = ask(by_size)
     assert found == [BEST] * 4 and len(server.asked) == 1
+
+
+ENCODERS: dict[str, Callable[[Path], Path]] = {
+    "dense": lambda folder: write_dual(folder, prompts={"query": "问", "document": "文"}),
+    "static": write_static,
+    "sparse": write_sparse,
+    "multi-vector": write_multi_vector,
+}
+
+
+@contextlib.contextmanager
+def encodings_noted(encoded: list[str], most: float = math.inf) -> Iterator[None]:
+    """Add every passage that is encoded inside to ``encoded``; Ctrl-C before one is more than ``most``."""
+    texts_of = index._texts
+
+    def noted(*given: Any) -> list[str]:
+        texts = texts_of(*given)
+        if len(encoded) + len(texts) > most:
+            raise KeyboardInterrupt
+        encoded.extend(texts)
+        return texts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "ROWS_ON_CPU", 16)  # two passages in a chunk of candidates
+        patch.setattr(index, "_texts", noted)
+        yield
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_an_encoder_scores_candidates_as_it_scores_the_collection(world: Path, tmp_path: Path, kind: str) -> None:
+    model, given, encoded = ENCODERS[kind](tmp_path / "model"), read_run(world / "first.run"), list[str]()
+    with encodings_noted(encoded):
+        rerank(world, tmp_path / "two.run", model, "--top-k", 2)
+        shared = {BY_ID[corpus] for ids in given.rankings.values() for corpus in ids[:2]}
+        assert sorted(encoded) == sorted(shared)  # each once
+        rerank(world, tmp_path / "four.run", model, "--top-k", 4)
+        wanted = {BY_ID[corpus] for ids in given.rankings.values() for corpus in ids[:4]}
+        assert sorted(encoded) == sorted(wanted)  # the deeper call encoded the others alone
+    about = json.loads((tmp_path / "four.run.manifest.json").read_text(encoding="utf-8"))
+    assert (about["kind"], about["passages_encoded"]) == (kind, len(wanted))
+    words = ["--release", world / "release", "--split", "train", "--out", tmp_path / "whole.run"]
+    run("baselines", "run", model, *words, "--index", tmp_path / "index")
+    whole = {query: dict(hits) for query, hits in read_run(tmp_path / "whole.run").hits.items()}
+    again = ["--over", world / "first.run", "--top-k", 4, "--index", tmp_path / "index"]
+    done = run("baselines", "run", model, *words[:-1], tmp_path / "over.run", *again)
+    for name, digits in (("four", 1e-3), ("over", 0)):  # the encodings of the whole collection give every digit
+        for query, hits in read_run(tmp_path / f"{name}.run").hits.items():
+            ids, best, rest = [corpus for corpus, _ in hits], given.rankings[query][:4], given.rankings[query][4:]
+            assert set(ids[:4]) == set(best) and ids[4:] == rest
+            scores = {corpus: score for corpus, score in hits if corpus in best and corpus in whole[query]}
+            assert scores == pytest.approx({c: whole[query][c] for c in scores}, rel=digits, abs=0)
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert any(f"top 4 {len(wanted)} passages encoded, 0 of them now, " in line for line in lines)
+    assert sum(line.startswith((f"{world}/first.run", f"{tmp_path}/over.run")) for line in lines) == 4
+
+
+def test_an_interrupted_encoding_of_candidates_goes_on(world: Path, tmp_path: Path) -> None:
+    encoded: list[str] = []
+    with encodings_noted(encoded, most=2):
+        rerank(world, tmp_path / "a.run", world / "dual", code=130)
+    with encodings_noted(encoded):
+        rerank(world, tmp_path / "a.run", world / "dual")
+        assert sorted(encoded) == sorted(TEXTS)
+    shutil.rmtree(tmp_path / "cache")
+    with encodings_noted([]):
+        rerank(world, tmp_path / "b.run", world / "dual")
+    assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
+
+
+def test_two_stages_take_a_cross_encoder_too(world: Path, tmp_path: Path) -> None:
+    words = ["--release", world / "release", "--split", "train", "--over", world / "first.run", "--top-k", 4]
+    done = run("baselines", "run", world / "cross", *words, "--out", tmp_path / "b.run", "--format", "json")
+    rerank(world, tmp_path / "a.run", world / "cross", "--top-k", 4)
+    assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
+    assert json.loads(done.stdout)["first_stage"]["run"] == str(world / "first.run")

@@ -176,7 +176,7 @@ def test_what_cannot_be_used_so_is_one_error(unknown: Path, release: Path, tmp_p
     for model, words, said in (
         (unknown, ["--prompt-name", "long"], "has no prompt 'long'; its prompts: 'document', 'query', 'short'"),
         (unknown, ["--family", "bge"], "--family bge: expected none or one of bge-zh"),
-        (write_cross(tmp_path / "cross"), [], "is a re-ranker (cross); use `python -m baselines rerank"),
+        (write_cross(tmp_path / "cross"), [], "is a re-ranker (cross); add --over RUN"),
         ("Alibaba-NLP/gte-multilingual-base", [], "add --trust-remote-code, or use alibaba-nlp"),
     ):
         assert said in run_it(model, release, tmp_path / "run", *words, code=1).error

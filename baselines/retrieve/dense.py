@@ -316,6 +316,9 @@ class Dense(Retriever):
     def arrays(self, found: Halves) -> Arrays:
         return {"": found}
 
+    def pair_scores(self, index: Index, queries: Halves, rows: Rows) -> Floats:
+        return exact_scores(queries, index, rows)
+
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Floats]]:

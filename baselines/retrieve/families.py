@@ -11,12 +11,19 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
+from baselines.retrieve.devices import work_of
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.models import kind_of_model, model_file
+from baselines.retrieve.index import Retriever, open_retriever
+from baselines.retrieve.models import kind_of_model, model_file, shown_name
+from baselines.retrieve.run_manifest import asked_of, record
 from baselines.retrieve.settings import ModelSettings
+from builders.core.cache import caches
 from builders.core.errors import InputError, log
 from builders.core.files import read_toml
+from builders.core.folders import key_of
 from builders.core.typed import typed
+from builders.store.layout import SETS
+from builders.store.reader import Release
 
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 NO_FAMILY = "none"
@@ -122,7 +129,7 @@ def resolve(args: argparse.Namespace) -> Resolved:
     )
     kind, plain = args.kind or kind_of_model(opened), model_file(opened, "modules.json") is None
     if kind == "cross":
-        raise InputError("is a re-ranker (cross); use `python -m baselines rerank --run RUN`", path=args.model)
+        raise InputError("is a re-ranker (cross); add --over RUN, the run to re-rank", path=args.model)
     values, sources = _chosen(args, name, family)
     # A family's pooling only replaces a default. The pooling of a dual-encoder's own files is compared with it later.
     if args.pooling is None and not (plain and kind == "dense"):
@@ -132,6 +139,33 @@ def resolve(args: argparse.Namespace) -> Resolved:
     return Resolved(
         structs.replace(opened, **values), kind, name, {key: sources[key] for key in values}, family.pooling, plain
     )
+
+
+def opened(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], Retriever, Path]:
+    """Open the model of `run`. Return the record of a run, the retriever, and the directory of its index."""
+    model, corpus = resolve(args), SETS[args.set].corpus
+    retriever = open_retriever(model.settings, work_of(args), model.kind)
+    about = dict(retriever.about)
+    key = [retriever.kind, about, corpus, release.fingerprint(corpus, "corpus")]
+    folder = getattr(args, "index", None) or caches() / "indexes" / key_of(key)
+    log.info("index: %s", folder)
+    used = {key: {"value": value, "says": model.source(key)} for key, value in about.pop("used").items()}
+    described = {
+        "name": shown_name(args.model),
+        "commit": model.settings.revision,
+        "family": model.family or NO_FAMILY,
+        "trust_remote_code": model.settings.trust_remote_code,
+        **about,
+    }
+    if not model.family:
+        log.warning("%s has no family in models.toml; its settings are from options and its files", args.model)
+    elif (own := used["pooling"])["says"] == OWN and own["value"] not in (None, model.pooling or own["value"]):
+        log.warning(
+            "%s: the model's files have pooling %s, but models.toml (%s) has %s; the model's files are used",
+            *(args.model, own["value"], model.family, model.pooling),
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return record(described, {"used": used, **asked_of(args, release, model.kind)}), retriever, folder
 
 
 def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:

@@ -76,6 +76,7 @@ class _Manifest(msgspec.Struct):
     fingerprint: str
     model: _Model
     shards: Annotated[list[File], msgspec.Meta(min_length=1)]
+    rows: Annotated[list[int], msgspec.Meta(min_length=1)] | None = None
 
 
 @dataclass(frozen=True)
@@ -244,6 +245,13 @@ class Retriever(abc.ABC):
         """Return a chunk's arrays by the suffixes of their file names. ``found`` is the result of ``side.encode``."""
 
     @abc.abstractmethod
+    def pair_scores(self, index: Index, queries: Any, rows: Rows) -> npt.NDArray[Any]:
+        """Return the scores that :meth:`found` gives to rows of an index, shape (queries, n).
+
+        ``queries`` is the result of ``side.encode``. Row -1, and a passage that a search never returns, have -inf.
+        """
+
+    @abc.abstractmethod
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
@@ -279,12 +287,19 @@ class Retriever(abc.ABC):
         return self.side(model, task, self.batch_tokens, self.work.tokenizers)
 
     def index(
-        self, release: Release, config: str, out: Path, split: str = "corpus", chunk_rows: int | None = None
+        self,
+        release: Release,
+        config: str,
+        out: Path,
+        split: str = "corpus",
+        chunk_rows: int | None = None,
+        chosen: Sequence[int] | None = None,
     ) -> Index:
         """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, others have queries.
 
-        An existing index from the same release, model and settings is reused. An interrupted build resumes. Raises
-        :class:`InputError` if ``out`` has other files.
+        ``chosen`` selects rows of the split (ascending), which the manifest then lists as ``rows``. An existing index
+        from the same release, model and settings is reused. An interrupted build resumes. Raises :class:`InputError` if
+        ``out`` has other files.
         """
         out = check_output(out, "an index", MANIFEST)
         check_place(out)
@@ -292,27 +307,18 @@ class Retriever(abc.ABC):
             raise InputError(f"has no rows in {config}/{split}", path=release.path)
         # Unpack the passages in this process, before the model is opened.
         _texts(release, config, split, range(0))
-        rows, of, about = chunk_rows or self.chunk_rows, "passages" if split == "corpus" else "queries", self.about
-        whole = {
-            "name": NAME,
-            "format": 1,
-            "of": of,
-            "config": config,
-            "split": split,
-            "fingerprint": release.fingerprint(config, split),
-            "model": {key: value for key, value in about.items() if key not in ("similarity", "dim", "used")},
-            "similarity": about["similarity"],
-            **({"dim": about["dim"], "dtype": "float16"} if "dim" in about else {"kind": self.kind}),
-            "shard_rows": rows,
-            "batch_tokens": self.batch_tokens,
-        }
+        every: Sequence[int] = range(total) if chosen is None else chosen
+        rows, total = chunk_rows or self.chunk_rows, len(every)
+        whole = {**self._origin(release, config, split), "shard_rows": rows}
+        whole |= {} if chosen is None else {"rows": chosen}
+        of = whole["of"]
         with work_beside(out, key_of(whole)) as work:
-            if (out / MANIFEST).exists() and _is_of(earlier := Index.read(out), whole):
+            if (out / MANIFEST).exists() and _is_of(earlier := Index.read(out), {"rows": None, **whole}):
                 if not (fault := earlier.fault()):
                     log.info("%s: already encoded; precision: %s", out, self.work.dtype)
                     return earlier
                 log.warning("%s: damaged (%s); encoded again", out, fault)
-            spans = [range(start, min(start + rows, total)) for start in range(0, total, rows)]
+            spans = [every[start : start + rows] for start in range(0, total, rows)]
             places = [work / chunk_name(of, number, len(spans)) for number in range(len(spans))]
             tasks = [(self, release.path, config, split, *each) for each in zip(spans, places, strict=True)]
             files: list[File] = []
@@ -328,6 +334,63 @@ class Retriever(abc.ABC):
             replace_directory(work, out)
         log.info("%s: %d rows; precision: %s", out, total, self.work.dtype)
         return Index.read(out)
+
+    def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
+        """Return the manifest of an index, except its rows and files."""
+        about = self.about
+        return {
+            "name": NAME,
+            "format": 1,
+            "of": "passages" if split == "corpus" else "queries",
+            "config": config,
+            "split": split,
+            "fingerprint": release.fingerprint(config, split),
+            "model": {key: value for key, value in about.items() if key not in ("similarity", "dim", "used")},
+            "similarity": about["similarity"],
+            **({"dim": about["dim"], "dtype": "float16"} if "dim" in about else {"kind": self.kind}),
+            "batch_tokens": self.batch_tokens,
+        }
+
+    def scores(
+        self, release: Release, config: str, folder: Path, groups: Sequence[tuple[str, Sequence[str]]]
+    ) -> tuple[list[list[float]], int]:
+        """Return (scores of given passages, number of passages that this call encoded).
+
+        A score is that of :meth:`search`, or -inf if a search never returns the passage. Each group is the text of a
+        query and the ids of passages. A passage is encoded once. The encodings are kept beside ``folder``, in
+        ``folder.parts``. Those in the index ``folder`` and in earlier parts are reused.
+        """
+        passages, sizes = open_passages(release, config), np.array([len(ids) for _, ids in groups], np.int64)
+        inside = np.arange(sizes.max(initial=0)) < sizes[:, None]
+        wanted, scores = np.full(inside.shape, -1), np.full(inside.shape, -np.inf, np.float32)
+        wanted[inside] = passages.rows([corpus for _, ids in groups for corpus in ids])
+        beside = folder.with_name(f"{folder.name}.parts")
+        parts = [(each, _rows_of(each)) for each in self._kept([folder, *sorted(beside.glob("*"))], release, config)]
+        asked = np.unique(wanted[inside])
+        if len(missing := np.setdiff1d(asked, np.concatenate([[-1], *(rows for _, rows in parts)]))):
+            beside.mkdir(exist_ok=True)
+            chosen, size = missing.tolist(), max(1, self.chunk_rows // 8)  # an interruption loses fewer passages
+            index = self.index(release, config, beside / key_of(chosen), chunk_rows=size, chosen=chosen)
+            parts.append((index, missing))
+        queries = self.encoder(self.work.devices[0], "query").encode([text for text, _ in groups]) if parts else None
+        for index, rows in parts:
+            places = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
+            here = rows[places] == wanted
+            scores[here] = self.pair_scores(index, queries, np.where(here, places, -1))[here]
+            wanted[here] = -1  # another part may have the passage, too
+        found = [[_digits(score) for score in own[:size]] for own, size in zip(scores, sizes, strict=True)]
+        return found, len(missing)
+
+    def _kept(self, folders: Iterable[Path], release: Release, config: str) -> Iterator[Index]:
+        """Yield the intact indexes of this model and corpus. A damaged index is skipped, with a warning."""
+        about = self._origin(release, config, "corpus")
+        for folder in folders:
+            with contextlib.suppress(InputError):
+                if _is_of(index := Index.read(folder), about):
+                    if not (fault := index.fault()):
+                        yield index
+                    else:
+                        log.warning("%s: damaged (%s); not used", folder, fault)
 
     def search(
         self, release: Release, config: str, index: Index, queries: Sequence[str], top_k: int
@@ -370,21 +433,32 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
 
 
 def _is_of(index: Index, about: dict[str, Any]) -> bool:
-    """True if the manifest of an index equals ``about``. Models are compared by fingerprint, not by commit."""
-    models = index.manifest.get("model"), about["model"]
-    one, other = ({**model, "commit": None} if isinstance(model, dict) else {} for model in models)
-    rest = {key: value for key, value in index.manifest.items() if key not in ("shards", "model")}
-    return one == other and {**rest, "model": None} == {**about, "model": None}
+    """True if a manifest has all fields of ``about``. Models are compared by fingerprint, not by commit."""
+    have: dict[str, Any] = {key: index.manifest.get(key) for key in about}
+    one, other = ({**each, "model": {**each["model"], "commit": None}} for each in (have, about))
+    return one == other
 
 
-def _texts(release: Release, config: str, split: str, span: range) -> list[str]:
+def _rows_of(index: Index) -> Rows:
+    """Return the rows of the corpus that an index has, in ascending order."""
+    listed = index.manifest.get("rows")
+    return np.arange(index.rows) if listed is None else np.array(listed, np.int64)
+
+
+def _digits(score: np.floating[Any]) -> float:
+    """Return the number with the shortest digits that identify a 32-bit score."""
+    return float(str(score))
+
+
+def _texts(release: Release, config: str, split: str, span: Sequence[int]) -> list[str]:
     """Return the texts of some rows. Passages are unpacked first if the cache lacks them."""
     if split == "corpus":
         return open_passages(release, config).texts(span)
-    return [text for _, text in read_queries(release, split, config)[span.start : span.stop]]
+    queries = read_queries(release, split, config)
+    return [queries[row][1] for row in span]
 
 
-def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str) -> list[File]:
+def _encode_chunk(of: tuple[Retriever, Path, str, str, Sequence[int], Path], device: str) -> list[File]:
     """Encode one chunk unless an earlier process finished it. Returns the chunk's files."""
     retriever, path, config, split, span, place = of
     release, work = open_release(path), place.parent
@@ -450,7 +524,5 @@ class Best:
 def named(found: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
     """Convert each query's (rows, scores) to its ``top_k`` best hits, by falling score, then by corpus id."""
     for rows, scores in found:
-        # Use the shortest digits that identify a 32-bit number.
-        digits = (float(str(score)) for score in scores.astype(np.float32))
-        hits = zip(passages.ids(rows.tolist()), digits, strict=True)
+        hits = zip(passages.ids(rows.tolist()), map(_digits, scores.astype(np.float32)), strict=True)
         yield sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]

@@ -29,7 +29,7 @@ from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from baselines.checkpoint import SETTINGS, check_hashes
+from baselines.checkpoint import SETTINGS, check_hashes, left_out
 from baselines.retrieve.devices import moved
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.settings import ModelSettings
@@ -74,8 +74,22 @@ def kind_of_model(settings: ModelSettings) -> str:
 
 def kind_of_reranker(settings: ModelSettings) -> str:
     """Return llm for a language model, else cross."""
-    names = _config(settings, "config.json").architectures or []
-    return "llm" if any(name.endswith("ForCausalLM") for name in names) else "cross"
+    return "llm" if _has_head(settings, "ForCausalLM") else "cross"
+
+
+def kind_of_scorer(settings: ModelSettings) -> str:
+    """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a language model.
+
+    Plain files of transformers are a cross-encoder or a language model if their class has the head of one.
+    """
+    kind, plain = kind_of_model(settings), model_file(settings, "modules.json") is None
+    pairs = kind == "cross" or (plain and _has_head(settings, "ForCausalLM", "ForSequenceClassification"))
+    return kind_of_reranker(settings) if pairs else kind
+
+
+def _has_head(settings: ModelSettings, *ends: str) -> bool:
+    """True if the name of the model's class in transformers has one of the endings."""
+    return any(name.endswith(ends) for name in _config(settings, "config.json").architectures or [])
 
 
 def model_file(settings: ModelSettings, name: str) -> Path | None:
@@ -427,6 +441,7 @@ def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]
     about: dict[str, Any] = {"name": shown_name(settings.name), "fingerprint": fingerprint(model)}
     about["computed_in"] = dtype
     given = {"max_length": settings.max_length, "commit": settings.revision, "settings": settings.overrides()}
+    given["left_out"] = left_out(Path(settings.name))
     return about | {key: value for key, value in given.items() if value}
 
 

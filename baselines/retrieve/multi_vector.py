@@ -64,6 +64,15 @@ class MultiVector(Retriever):
         """Return the vectors of the passages' tokens, one passage after the other, and the end of each passage."""
         return {"/vectors": np.concatenate(found), "/ends": np.cumsum([0, *map(len, found)])}
 
+    def pair_scores(self, index: Index, queries: list[Halves], rows: Rows) -> Scores:
+        chunks, found = (
+            [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks],
+            np.full(rows.shape, -np.inf),
+        )
+        for number, own in enumerate(queries):
+            found[number, rows[number] >= 0] = _exact(index, chunks, own, rows[number][rows[number] >= 0])
+        return found
+
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
@@ -81,14 +90,21 @@ class MultiVector(Retriever):
                 scores = maxsim([tokens[number] for number in some], block, device=device).double().numpy()
                 for number, own in zip(some, scores, strict=True):
                     best.add(number, rows + chunk * rows_each, own)
-        mean = side.model.similarity_fn_name == "meanmaxsim"
         for own, (rows, _) in zip(asked, best, strict=True):
-            again = [_score(own, chunks[row // rows_each], row % rows_each) for row in rows.tolist()]
-            yield rows, np.array(again) / (len(own) if mean and len(own) else 1)
+            yield rows, _exact(index, chunks, own, rows)
+
+
+def _exact(index: Index, chunks: list[list[npt.NDArray[Any]]], query: Halves, rows: Rows) -> Scores:
+    """Return the scores of a query and rows of an index, computed in 64 bits."""
+    size, mean = index.manifest["shard_rows"], index.manifest["similarity"] == "meanmaxsim"
+    found = np.array([_score(query, chunks[row // size], row % size) for row in rows.tolist()])
+    return found / (len(query) if mean and len(query) else 1)
 
 
 def _score(query: Halves, chunk: list[npt.NDArray[Any]], row: int) -> float:
     vectors, ends = chunk
+    if not len(query) or ends[row] == ends[row + 1]:
+        return -np.inf
     passage = vectors[ends[row] : ends[row + 1]].astype(np.float64)
     return float((query.astype(np.float64) @ passage.T).max(axis=1).sum())
 

@@ -1,16 +1,24 @@
-"""Re-rank a run by a cross-encoder or a language model.
+"""Re-rank a run by any kind of model.
 
 The best 50 passages of each query are re-ranked (Section 3.1). Pairs are cut to the model's length, which is 384 tokens
 in the paper (Section A.2). The output has the queries in the order of the run. Scores are logits, because the sigmoids
 of ``CrossEncoder.predict`` tie at 1. Finished scores are retained, so an interrupted command resumes when it is started
 again. Each GPU has one process.
 
+Passages below --top-k keep their order behind the re-ranked ones. Their scores lie just below the lowest new score.
+
+A dual-encoder, a static, a sparse or a late-interaction model scores the candidates as `run` scores all passages, with
+the same settings. A passage is encoded once, however many queries share it. The encodings are cached, so another depth
+or split encodes only further passages. An index that `run` has cached is used, too.
+
 --kind llm asks a language model if a passage answers the query. The score is the logit of yes minus the logit of no.
+--prompt is then the instruction. For other models, it is put before every query.
 --kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL is the address of the
 endpoint, which must have OpenAI's chat API. OPENAI_API_KEY is its key, if needed. Queries and passages are sent to the
-endpoint. Of n passages, the first scores n and the last scores 1. The default kind is detected from the model's files.
+endpoint. Of n passages, the first scores n and the last scores 1. Any other kind is detected from the model's files.
 
-RUN2.manifest.json records the model, its precision, and the SHA-256 of both runs.
+RUN2.manifest.json records the model, its precision, the number of passages that were encoded or of pairs that were
+scored, and the SHA-256 of both runs.
 
 Example:
 
@@ -23,71 +31,103 @@ Example:
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import open_passages
-from baselines.retrieve.run_manifest import asked_of, record, write_manifest
-from baselines.retrieve.settings import DEVICE, PAIRS, add_options
+from baselines.retrieve.run_manifest import asked_of, record, tag_of, write_manifest
+from baselines.retrieve.settings import DEVICE, ModelSettings, add_model_settings, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file, real_path, sha256_of
 from builders.core.folders import key_of, work_beside
 from builders.core.hub import check_models
 from builders.store.layout import SETS
-from builders.store.reader import open_release
-from builders.store.runs import read_run, write_run
+from builders.store.reader import Release, open_release
+from builders.store.runs import Hit, read_run, write_run
 
-RERANKERS = ("cross", "llm", "listwise")
+KINDS = ("cross", "llm", "listwise", "dense", "static", "sparse", "multi-vector")
+_TAIL = 1e-6  # step of the scores of passages that keep their order; programs with 32-bit scores can tell them apart
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--release", "--split", "--out", "--top-k", "--trust-remote-code")
+    add_options(parser, "--release", "--split", "--out", "--top-k")
     add_set(parser)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="run to re-rank")
     parser.add_argument("--model", required=True, metavar="M", help="hub name, folder, or name at the endpoint")
-    parser.add_argument("--kind", choices=RERANKERS, help="kind of model (default: cross or llm, by its files)")
-    parser.add_argument("--prompt", metavar="TEXT", help="instruction for a language model, else a query prefix")
+    parser.add_argument("--kind", choices=KINDS, help="kind of model (default: detected from its files)")
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="simultaneous listwise requests (default: 4)"
     )
-    add_options(parser, *PAIRS, *DEVICE)
+    add_model_settings(parser, "--prompt")
+    add_options(parser, "--batch-tokens", "--tokenizers", *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:
-    if real_path(args.run) == real_path(args.out):
-        raise InputError("is both --run and --out; expected different files", path=args.out)
-    check_file(args.out)
     if args.kind != "listwise":  # an endpoint may use any name for a model
         check_models(args.model)
-    from baselines.retrieve import rerankers
+    check_file(args.out)
+    rescored(args, open_release(args.release))
 
-    release, configs = open_release(args.release), SETS[args.set]
-    texts, groups = dict(read_queries(release, args.split, configs.queries)), {}
-    for query, ids in read_run(args.run).rankings.items():
-        if query not in texts:
-            raise InputError(f"has a query {query!r} that {configs.queries}/{args.split} lacks", path=args.run)
-        groups[query] = texts[query], list(dict.fromkeys(ids))[: args.top_k]
-    passages = open_passages(release, configs.corpus)
-    passages.expect((corpus for _, ids in groups.values() for corpus in ids), args.run)
-    job = rerankers.pair_job(args, args.model, release, configs.corpus)
-    reranker, work = job.reranker, job.reranker.work
-    model, first = reranker.about(), sha256_of(args.run)
+
+def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], str]:
+    """Re-rank ``args.run``, and write ``args.out`` and its manifest. Return the manifest and the cost as text."""
+    if real_path(args.run) == real_path(args.out):
+        raise InputError("is both the run to re-rank and --out; expected different files", path=args.out)
+    from baselines.retrieve import families, index, models, rerankers
+
+    configs = SETS[args.set]
+    texts, rankings = dict(read_queries(release, args.split, configs.queries)), read_run(args.run).rankings
+    if strange := next((query for query in rankings if query not in texts), None):
+        raise InputError(f"has a query {strange!r} that {configs.queries}/{args.split} lacks", path=args.run)
+    ranked = {query: list(dict.fromkeys(ids)) for query, ids in rankings.items()}
+    groups = [(texts[query], ids[: args.top_k]) for query, ids in ranked.items()]
+    open_passages(release, configs.corpus).expect((corpus for ids in ranked.values() for corpus in ids), args.run)
+    settings = ModelSettings(args.model, revision=args.revision, trust_remote_code=args.trust_remote_code)
+    kind = args.kind or models.kind_of_scorer(settings)
+    first = {"reranked": {"file": args.run.name, "sha256": sha256_of(args.run)}}
+    if kind in index.RETRIEVERS:
+        found, retriever, kept = families.opened(args, release)
+        found |= {**first, "passages_encoded": len({corpus for _, ids in groups for corpus in ids})}
+        tag, options = tag_of(found), []
+    else:
+        job = rerankers.pair_job(args, args.model, release, configs.corpus)
+        work, tag = job.reranker.work, kind
+        asked = {**asked_of(args, release, kind), **first, "pairs_scored": sum(len(ids) for _, ids in groups)}
+        found = record(job.reranker.about(), asked)
+        options = [args.top_k, work.dtype, args.max_length, work.batch_tokens, rerankers.WINDOW]
     about = {  # finished windows are reused only if all of this is equal
-        "run": first,
-        "model": model,
+        "run": first["reranked"]["sha256"],
+        "model": found["model"],
         "corpus": release.fingerprint(configs.corpus, "corpus"),
         "queries": release.fingerprint(configs.queries, args.split),
-        "options": [args.top_k, work.dtype, args.max_length, work.batch_tokens, rerankers.WINDOW],
+        "options": options,
     }
     with work_beside(args.out, key_of(about)) as folder:
-        window = rerankers.ASKED if reranker.kind == "listwise" else None
-        scores = rerankers.score_windows(job, list(groups.values()), folder, "rerank", window)
-        hits = (
-            (query, zip(ids, own, strict=True)) for (query, (_, ids)), own in zip(groups.items(), scores, strict=True)
-        )
-        lines = write_run(args.out, hits, tag=reranker.kind)
-    asked = {**asked_of(args, release, reranker.kind), "reranked": {"file": args.run.name, "sha256": first}}
-    write_manifest(args.out, record(model, asked), reranker.kind, len(groups), lines)
-    precision = model.get("computed_in", "unknown (endpoint)")
-    log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(groups), precision)
+        if kind in index.RETRIEVERS:
+            scores, new = retriever.scores(release, configs.corpus, kept, groups)
+            cost = f"{found['passages_encoded']:,} passages encoded, {new:,} of them now"
+        else:
+            window = rerankers.ASKED if kind == "listwise" else None
+            scores = rerankers.score_windows(job, groups, folder, "rerank", window)
+            cost = f"{found['pairs_scored']:,} pairs scored"
+        both = zip(ranked.items(), scores, strict=True)
+        lines = write_run(args.out, ((query, reordered(ids, own)) for (query, ids), own in both), tag=tag)
+    manifest = write_manifest(args.out, found, tag, len(groups), lines)
+    precision = found["model"].get("computed_in", "unknown (endpoint)")
+    log.info("%s: %d lines for %d queries; %s; precision: %s", args.out, lines, len(groups), cost, precision)
+    return manifest, cost
+
+
+def reordered(ids: Sequence[str], scores: Sequence[float]) -> list[Hit]:
+    """Return a query's passages with the new ``scores`` of the first ones.
+
+    The other passages, and those with the score -inf, follow in their order, with scores below the lowest one.
+    """
+    hits = [(corpus, score) for corpus, score in zip(ids, scores, strict=False) if score > -math.inf]
+    new, low = {corpus for corpus, _ in hits}, min((score for _, score in hits), default=0.0)
+    rest = enumerate((corpus for corpus in ids if corpus not in new), 1)
+    return [*hits, *((corpus, float(f"{low - n * _TAIL * max(1.0, abs(low)):.9g}")) for n, corpus in rest)]

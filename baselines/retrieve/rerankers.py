@@ -35,7 +35,7 @@ from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.index import resumed
 from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
 from baselines.retrieve.passages import Passages, open_passages
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.settings import ModelSettings, Overrides
 from builders.annotate.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
@@ -234,10 +234,11 @@ def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str
         model,
         revision=args.revision if listwise else commit_of(model, args.revision),
         max_length=args.max_length,
-        query_prompt=getattr(args, "prompt", None),
         trust_remote_code=getattr(args, "trust_remote_code", False),
+        **{name: value for name in Overrides.__struct_fields__ if (value := getattr(args, name, None)) is not None},
     )
-    work = Work(("cpu",), "fp32", parallel=args.parallel) if listwise else work_of(args)
+    expect_no(settings, "a model of pairs", *(name for name in Overrides.__struct_fields__ if name != "query_prompt"))
+    work = Work(("cpu",), "fp32", parallel=getattr(args, "parallel", 4)) if listwise else work_of(args)
     return PairJob(release.path, corpus, split, open_reranker(settings, work, kind))
 
 

@@ -100,6 +100,25 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def add_model_settings(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the options of :func:`.families.resolve`. ``names`` are further names of --query-prompt."""
+    group = parser.add_argument_group("settings of the model (default: its family's, else its files')")
+    group.add_argument("--family", metavar="F", help="family in models.toml, or none (default: by the model's name)")
+    group.add_argument("--query-prompt", *names, metavar="TEXT", help="prompt before every query; '' for no prompt")
+    group.add_argument("--passage-prompt", metavar="TEXT", help="prompt before every passage; '' for no prompt")
+    group.add_argument("--prompt-name", metavar="NAME", help="query prompt of the family or the model, by its name")
+    poolings = ("cls", "mean", "lasttoken")
+    group.add_argument("--pooling", choices=poolings, help="pooling of token vectors into a text's vector")
+    group.add_argument("--truncate-dim", type=whole_number(1), metavar="N", help="use only the first N dimensions")
+    group.add_argument(
+        "--normalize",
+        action=argparse.BooleanOptionalAction,
+        help="scale embeddings to unit length (default: if the similarity is cosine)",
+    )
+    group.add_argument("--similarity", choices=["cosine", "dot"], help="similarity of embeddings")
+    add_options(group, "--max-length", "--trust-remote-code", "--revision")
+
+
 def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
     """Add shared options by their names."""
     for name in names:

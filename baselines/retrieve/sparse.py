@@ -80,6 +80,21 @@ class Sparse(Retriever):
             "/weights": weights[order],
         }
 
+    def pair_scores(self, index: Index, queries: tuple[Rows, Rows, Floats], rows: Rows) -> Scores:
+        asked, dims, weights = queries
+        ends, size = np.searchsorted(asked, np.arange(len(rows) + 1)), index.manifest["shard_rows"]
+        found = np.full(rows.shape, -np.inf)
+        for number, chunk in enumerate(index.chunks):
+            lists, sums = index.arrays(chunk, "/dims", "/starts", "/rows", "/weights"), np.zeros(size)
+            here = (rows >= number * size) & (rows < (number + 1) * size)
+            for query in np.flatnonzero(here.any(1)).tolist():
+                own = slice(ends[query], ends[query + 1])
+                reached, scores = _scores(lists, sums, dims[own], weights[own])
+                whole = np.full(size, -np.inf)
+                whole[reached] = scores
+                found[query, here[query]] = whole[rows[query, here[query]] - number * size]
+        return found
+
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:

@@ -7,13 +7,13 @@ computes their mean (A.1), and writes the best 5 passages of each query as a poo
 A pool is a file of JSON lines. `query-id` and `corpus-id` identify the pair. `rank` and `score` are the ensemble's.
 `runs` has the passage's rank in each run that contains it. `judged` is the pair's score in qrels, or null.
 
-Every re-ranker must score every candidate. `baselines rerank` writes logits, whose range differs between re-rankers, so
-a sigmoid turns each logit into a probability. `--scale none` uses the scores unchanged, for example probabilities.
+Every re-ranker must score every candidate. `baselines rerank` writes logits, and their range differs between
+re-rankers. A sigmoid therefore turns each logit into a probability. `--scale none` leaves the scores unchanged.
 
 Both actions print how many pairs only one run found, how many pairs are unjudged, and how many known positives are
-among the runs' best 1, 2, 5 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the
-pairs of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best. With the
-same re-rankers, the two pools together equal one pool of all runs.
+among the runs' best 1, 2, 3 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the
+pairs of the earlier pool. `select` ranks old and new pairs together. It writes the new pairs that are among the best 5.
+With the same re-rankers, the two pools together equal one pool of all runs.
 
 example:
   python -m builders annotate pool candidates --release build/sample --split dev \\
@@ -40,7 +40,7 @@ from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.core.tables import print_result, text_table
-from builders.core.typed import json_lines
+from builders.core.typed import json_lines, read_json
 from builders.store.judgments import Judged, read_judged
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
@@ -67,6 +67,12 @@ class Pooled(Ids, frozen=True, rename="kebab"):
     score: float
     runs: dict[str, Rank]
     judged: int | None
+
+
+class _Reranked(msgspec.Struct):
+    """The field read from the manifest of a run."""
+
+    top_k: int | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -149,10 +155,16 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
 
 
 def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str, split: str) -> None:
-    """Write candidates as a run for re-rankers. Its preliminary scores follow the best rank of each candidate."""
+    """Write candidates as a run for re-rankers. ``rows`` has preliminary scores: 1 / a candidate's best rank."""
     lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
     found = f"{lines} candidates of {len(rows)} queries"
     log.info("%s: %s; next: `baselines rerank --split %s --top-k %d`", path, found, split, longest)
+
+
+def _depth(path: Path) -> int | None:
+    """Return the number of passages per query that `rerank` scored, by the run's manifest. None means all."""
+    manifest = path.with_name(f"{path.name}.manifest.json")
+    return read_json(manifest, _Reranked).top_k if manifest.is_file() else None
 
 
 def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
@@ -165,7 +177,8 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
     found = []
     for run in runs:
         # Reversed, so that a repeated passage gets its higher score.
-        own = {query: dict(reversed(hits)) for query, hits in run.hits.items()}
+        depth = _depth(run.path)
+        own = {query: dict(reversed(hits[:depth])) for query, hits in run.hits.items()}
         if missing := [(query, passage) for query, passage in pairs if passage not in own.get(query, {})]:
             longest = max(Counter(query for query, _ in pairs).values())
             raise InputError(

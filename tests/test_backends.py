@@ -18,6 +18,8 @@ from baselines.retrieve.models import open_encoder
 from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.settings import ModelSettings
 from builders.core.command import main
+from builders.core.errors import InputError
+from builders.store.reader import open_release
 
 PAIRS = [("煮饺子多长时间", text) for text in TEXTS]
 VERBS = {"encode": "baselines.retrieve.encode", "run": "baselines.retrieve.run"}
@@ -52,9 +54,8 @@ def test_embeddings_are_pytorchs_and_are_not_reused_by_another_backend(openvino:
     assert without_weights(encoder)[0].model.forward is None  # a copy for tokenising
 
 
-@pytest.mark.parametrize("write", [write_cross, write_language_model])
-def test_scores_of_pairs_are_pytorchs(openvino: None, tmp_path: Path, write: Callable[[Path], Path]) -> None:
-    settings = ModelSettings(str(write(tmp_path / "model")))
+def test_scores_of_pairs_are_pytorchs(openvino: None, tmp_path: Path) -> None:
+    settings = ModelSettings(str(write_cross(tmp_path / "model")))
     one, other = (
         open_reranker(settings, Work(("cpu",), dtype)).score(PAIRS, "cpu") for dtype in ("fp32", "openvino-fp32")
     )
@@ -63,7 +64,8 @@ def test_scores_of_pairs_are_pytorchs(openvino: None, tmp_path: Path, write: Cal
 
 @pytest.mark.parametrize("write", [write_sparse, write_multi_vector])
 def test_hits_of_other_kinds_are_pytorchs(openvino: None, tmp_path: Path, write: Callable[[Path], Path]) -> None:
-    release, settings, found = make_release(tmp_path / "release"), ModelSettings(str(write(tmp_path / "m"))), []
+    release, found = open_release(make_release(tmp_path / "release")), []
+    settings = ModelSettings(str(write(tmp_path / "m")))
     for dtype in ("fp32", "openvino-fp32"):
         retriever = open_retriever(settings, Work(("cpu",), dtype))
         assert retriever.about["computed_in"] == dtype
@@ -92,7 +94,10 @@ def test_refused(
     assert said in line and not (tmp_path / "out").exists()
 
 
-def test_a_model_without_a_transformer_is_refused(openvino: None, tmp_path: Path) -> None:
+def test_models_that_openvino_cannot_run_are_refused(openvino: None, tmp_path: Path) -> None:
     assert dtype_of("auto", "cpu", "openvino") == "openvino-fp32"
-    with pytest.raises(Exception, match="needs a model with a transformer; use --backend torch"):
-        open_encoder(ModelSettings(str(write_static(tmp_path / "model"))), "cpu", "openvino-fp32")
+    with pytest.raises(InputError, match="needs a model with a transformer; use --backend torch"):
+        open_encoder(ModelSettings(str(write_static(tmp_path / "static"))), "cpu", "openvino-fp32")
+    settings = ModelSettings(str(write_language_model(tmp_path / "llm")))  # pads on the left
+    with pytest.raises(InputError, match="use --backend torch"):
+        open_reranker(settings, Work(("cpu",), "openvino-fp32")).score(PAIRS, "cpu")

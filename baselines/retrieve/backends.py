@@ -15,7 +15,7 @@ import torch
 from sentence_transformers.base.modules import Transformer
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
 
 from builders.core.errors import InputError
 
@@ -57,7 +57,7 @@ class _Forward:
         self._pooler = getattr(model, "pooler", None)
         rows = torch.arange(5, 53).reshape(3, 16) % int(model.config.vocab_size)
         mask = torch.ones_like(rows)
-        mask[1:, 9:] = 0
+        mask[1, 9:] = mask[2, :7] = 0  # padded on the right, and on the left as for language models
         texts = dict(zip(_INPUTS, (rows, mask, torch.zeros_like(rows)), strict=True))
         given = {name: texts[name] for name in self._names}
         with torch.inference_mode():
@@ -73,14 +73,12 @@ class _Forward:
 
     def __call__(
         self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, **_: Any
-    ) -> BaseModelOutputWithPooling:
+    ) -> Output:
         token_type_ids = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         given = dict(zip(_INPUTS, (input_ids, attention_mask, token_type_ids), strict=True))
         found = self._request.infer([given[name].numpy() for name in self._names], share_outputs=True)
         states = torch.from_numpy(found[0].copy())  # the next call reuses the array
-        return BaseModelOutputWithPooling(
-            last_hidden_state=states, pooler_output=None if self._pooler is None else self._pooler(states)
-        )
+        return Output(last_hidden_state=states, pooler_output=None if self._pooler is None else self._pooler(states))
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()

@@ -28,9 +28,9 @@ def text_id(text: str | bytes | memoryview) -> str:
 
 
 def is_for_tuning(query: str) -> bool:
-    """True for the ids of the tuning questions: the sixteenth of the training questions whose MD5 begins with 0.
+    """True if a query id is of the tuning questions: its MD5 begins with 0, as for one in 16 training questions.
 
-    An id that is no MD5 is replaced by its own MD5. `fuse --tune train` uses only these questions, and `train --set
+    If the id is not an MD5, the MD5 of the id decides. `fuse --tune train` uses only these questions, and `train --set
     data.leave_out=tuning` skips them.
     """
     return (query if re.fullmatch("[0-9a-f]{32}", query) else text_id(query))[0] == "0"

@@ -1,7 +1,7 @@
 """Measure how many known paraphrases `match` finds.
 
-With --out, labelled pairs of questions (in a format of `train --pairs`) become a release. The first questions are the
-training questions. The second questions of positive pairs are the dev questions. With --run, the run that `match` wrote
+With --out, labelled pairs of questions (in a format of `train --pairs`) become a release. The first question of a pair
+is a training question. The second question of a positive pair is a dev question. With --run, the run that `match` wrote
 is compared with the labels. Precision is a lower bound, because questions of different lines may also ask the same.
 
 Example:

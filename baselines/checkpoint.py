@@ -157,6 +157,20 @@ def weights_sha256(folder: Path) -> str | None:
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
 
+def left_out(folder: Path, need: bool = False) -> str:
+    """Return ``data.leave_out`` of the recipe of a checkpoint, or "" for other models.
+
+    ``need``: raise :class:`InputError` for a checkpoint that was trained on all questions of a release.
+    """
+    if not (folder / RECIPE).is_file():
+        return ""
+    recipe = read_json(folder / RECIPE, _Recipe)
+    found = str(recipe.data.get("leave_out", ""))
+    if need and not found and recipe.model.kind in ("dual", "cross") and recipe.data.get("source") == "release":
+        raise InputError("was trained on the tuning questions; train it with data.leave_out=tuning, too", path=folder)
+    return found
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that affect a training."""
     from importlib import metadata

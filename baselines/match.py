@@ -1,14 +1,21 @@
 """Find training questions that ask the same as a dev or test question.
 
-A question-matching cross-encoder (`train question-matching`) scores pairs of a dev or test question and a training
-question (Section 2.3). Only candidates are scored: the --top-k best training questions by words (BM25) and, with
---encoder, by a dual-encoder. --recall-sample N also scores N questions with every training question, and prints the
-share of the similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question,
-and the probability that both ask the same, in [0, 1]. `python -m builders similar --scores RUN` removes the training
-questions above 0.5. Finished scores are retained, so an interrupted command resumes when it is started again.
+--model is a question-matching cross-encoder (`train question-matching`, Section 2.3) or a dual-encoder, detected from
+its files. A cross-encoder scores two questions by the probability that they ask the same, a dual-encoder by their
+cosine, or 0 if the cosine is negative. The dual-encoder reads both questions with the query prompt that `run` uses.
 
-Example:
+Only candidates are scored: the --top-k best training questions by words (BM25) and by vectors, of the dual-encoder or
+of --encoder. --recall-sample N also scores N questions with every training question, and prints the share of the
+similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question, and a score
+from 0 to 1. `python -m builders similar --scores RUN` removes the training questions above --threshold. Finished scores
+are retained, so an interrupted command resumes when it is started again.
 
+--calibrate writes the threshold for a precision, from labelled pairs. Precision and recall are measured on other pairs
+than the threshold, with intervals of 95 %. An error says if the model cannot tell the pairs apart.
+
+Examples:
+
+  python -m baselines match --model intfloat/multilingual-e5-small --calibrate LCQMC/dev.tsv --out threshold.json
   python -m baselines match --release build/sample --model build/models/question-matching \\
     --encoder intfloat/multilingual-e5-small --recall-sample 20 --out build/runs/similar.run.gz
 """
@@ -17,7 +24,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from baselines.bm25.index import Texts, search_columns
 from baselines.measure.qrels import add_set, read_queries
@@ -25,27 +37,34 @@ from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import DEVICE, PAIRS, ModelSettings, add_options
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import InputError, log
-from builders.core.files import check_file
+from builders.core.files import check_file, write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.hub import check_models
 from builders.core.limits import usable_cores
 from builders.core.sampling import draw
+from builders.core.tables import print_result
 from builders.similar.likeness import TESTED, THRESHOLD, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import probability, write_run
 
+if TYPE_CHECKING:  # these imports load PyTorch
+    from baselines.retrieve.index import Retriever
+    from baselines.retrieve.rerankers import Reranker
+
 TRAIN = "train"
+Floats = npt.NDArray[Any]
 _TOGETHER = "together"
 Found = dict[str, list[str]]  # by question id: ids of training questions, best first
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--release", "--out")
+    add_options(parser, "--out")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="release directory (required without --calibrate)")
     add_set(parser)
     parser.add_argument("--split", nargs="+", metavar="S", help="splits to compare with train (default: dev test)")
-    parser.add_argument("--model", required=True, metavar="CE", help="question-matching cross-encoder: hub or folder")
-    parser.add_argument("--encoder", metavar="DE", help="sentence-transformers model that adds candidates")
+    parser.add_argument("--model", required=True, metavar="M", help="cross-encoder or dual-encoder: hub or folder")
+    parser.add_argument("--encoder", metavar="DE", help="dual-encoder that adds a cross-encoder's candidates")
     parser.add_argument(
         "--top-k", type=whole_number(1), default=50, metavar="K", help="candidates per method (default: 50)"
     )
@@ -63,60 +82,191 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="count pairs above X as similar; the run has all pairs (default: 0.5, as in the paper)",
     )
-    add_options(parser, *PAIRS, *DEVICE)
+    parser.add_argument(
+        "--calibrate", nargs="+", metavar="FILE", help="labelled pairs, as for `train --pairs`: write a threshold only"
+    )
+    parser.add_argument(
+        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="for --calibrate (default: 0.8)"
+    )
+    add_options(parser, *PAIRS, "--trust-remote-code", *DEVICE)
     add_format(parser)
+    parser.set_defaults(usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> None:
+    if bool(args.calibrate) == bool(args.release):
+        args.usage_error("expected --release or --calibrate")
     check_models(args.model, args.encoder)
+    check_file(args.out)
+    if args.calibrate:
+        _calibrate(args)
+    else:
+        _match(args)
+
+
+def _calibrate(args: argparse.Namespace) -> None:
+    """Write the threshold of the labelled pairs of ``args.calibrate`` as JSON."""
+    from baselines.retrieve.models import shown_name
+    from baselines.train.question_pairs import pair_file, read_question_pairs
+
+    pairs = read_question_pairs(map(pair_file, args.calibrate))
+    scores = scores_of(args, [pair[:2] for pair in pairs])
+    found = {"model": shown_name(args.model), **calibrated(scores, [pair.label for pair in pairs], args.precision)}
+    write_text(args.out, json.dumps(found, indent=1) + "\n")
+    shown = {name: f"{found[name]:.1%} ({low:.1%} to {high:.1%})" for name, (low, high) in found["intervals"].items()}
+    text = (
+        f"threshold {found['threshold']}, from {len(pairs):,} pairs, {found['positive_pairs']:,} with label 1\n"
+        f"on other pairs: precision {shown['precision']}, recall {shown['recall']}"
+    )
+    print_result(found, text, args.format)
+
+
+def scores_of(args: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """Return the score of each pair of questions, from 0 to 1. ``args``: the options of `match`."""
+    from baselines.retrieve.rerankers import Reranker
+
+    model = _opened(args, args.model)
+    device = model.work.devices[0]
+    if isinstance(model, Reranker):
+        model.about()  # checks the model
+        return [probability(logit) for logit in model.score(pairs, device)]
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    vectors = dict(zip(texts, model.encoder(device, "query").encode(texts), strict=True))
+    return [cosines(vectors[second][None], vectors[first])[0] for first, second in pairs]
+
+
+def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float) -> dict[str, Any]:
+    """Return the lowest threshold above which at least a share ``precision`` of the pairs has label 1.
+
+    Precision and recall are measured on other pairs than the threshold: each half of the pairs (even and odd places)
+    has the threshold of the other half. Both have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
+
+    Raises :class:`InputError` if the scores cannot tell the pairs apart: the interval of the precision is wider than
+    0.2, or contains the precision of chance, which is the share of label 1 among all pairs.
+    """
+    from scipy.stats import binomtest
+
+    own, truth, even = np.array(scores), np.array(labels), np.arange(len(scores)) % 2 == 0
+    above = own > np.where(even, *(_lowest(own[half], truth[half], precision) for half in (~even, even)))
+    right, found, chance = int(truth[above].sum()), int(above.sum()), float(truth.mean())
+    low, high = binomtest(right, max(found, 1)).proportion_ci(method="wilson")
+    if high - low > 0.2 or low <= chance:
+        raise InputError(
+            f"the model cannot tell these {len(own)} pairs apart at precision {precision:g}: of the {found} above the "
+            f"threshold, {low:.0%} to {high:.0%} have label 1, of all pairs {chance:.0%}; use another model, more "
+            "pairs or another --precision"
+        )
+    recall = binomtest(right, int(truth.sum()))
+    return {
+        "threshold": _lowest(own, truth, precision),
+        "pairs": len(own),
+        "positive_pairs": int(truth.sum()),
+        "precision": right / found,
+        "recall": recall.statistic,
+        "intervals": {"precision": [low, high], "recall": [*recall.proportion_ci(method="wilson")]},
+    }
+
+
+def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
+    """Return the lowest multiple of 0.0001 above which a share ``precision`` of the labels is 1. 1 if there is none."""
+    order, steps = np.argsort(scores), np.arange(10_000) / 10_000
+    after = np.searchsorted(scores[order], steps, side="right")  # pairs that are not above a step
+    right = labels.sum() - np.concatenate([[0], labels[order].cumsum()])[after]
+    good = steps[(after < len(scores)) & (right >= precision * (len(scores) - after))]
+    return float(min(good, default=1.0))
+
+
+def cosines(vectors: Floats, vector: Floats) -> list[float]:
+    """Return the cosine of 16-bit embeddings of unit length, shape (n, dimensions), to one; below 0 counts as 0."""
+    found: list[float] = np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6).tolist()
+    return found
+
+
+def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
+    """Return a dual-encoder with the settings of `run`, for cosines if it is ``--model``, or a model of pairs.
+
+    Raises :class:`InputError` for a model of sparse vectors, or of several vectors per text.
+    """
+    from baselines.retrieve import families
+    from baselines.retrieve.devices import work_of
+    from baselines.retrieve.hub_models import commit_of
+    from baselines.retrieve.index import open_retriever
+    from baselines.retrieve.models import kind_of_scorer
+    from baselines.retrieve.rerankers import open_reranker
+
+    is_main = model == args.model
+    given = {"max_length": args.max_length, "trust_remote_code": args.trust_remote_code}
+    settings = ModelSettings(model, revision=commit_of(model, args.revision if is_main else ""), **given)
+    kind = kind_of_scorer(settings)
+    if kind in ("cross", "llm"):
+        return open_reranker(settings, work_of(args), kind)
+    if kind not in ("dense", "static"):
+        raise InputError(f"is a model of kind {kind}; expected a cross-encoder or one vector per text", path=model)
+    unset = dict.fromkeys(("family", "prompt_name", "query_prompt", "pooling", "normalize"))
+    asked = {"model": model, "kind": kind, "revision": settings.revision, "similarity": "cosine" if is_main else None}
+    resolved = families.resolve(argparse.Namespace(**{**vars(args), **unset, **asked}))
+    return open_retriever(resolved.settings, work_of(args), kind)
+
+
+def _match(args: argparse.Namespace) -> None:
+    """Write the run of the candidates' scores, and print counts."""
     from baselines.bm25.engine_numba import open_index
     from baselines.retrieve import rerankers
-    from baselines.retrieve.dense import Dense, nearest
-    from baselines.retrieve.hub_models import commit_of
-    from baselines.retrieve.index import named
+    from baselines.retrieve.dense import nearest
+    from baselines.retrieve.index import Retriever, named
 
-    check_file(args.out)
     release, config = open_release(args.release), SETS[args.set].queries
     splits = _splits(release, config, args.split)
     questions = {split: read_queries(release, split, config) for split in splits}
     asked = {question: text for own in questions.values() for question, text in own}
     train = open_passages(release, config, split=TRAIN)
-    job = rerankers.pair_job(args, args.model, release, config, TRAIN)
+    model = _opened(args, args.model)
+    options, job = model.work, None
+    if isinstance(model, rerankers.Reranker):
+        job = rerankers.PairJob(release.path, config, TRAIN, model)
+    elif args.encoder:
+        raise InputError("--encoder: --model is a dual-encoder, which finds its own candidates")
+    dual = _opened(args, args.encoder) if args.encoder else None if job else model
+    if not isinstance(dual, Retriever | None):
+        raise InputError("scores pairs; expected a dual-encoder for --encoder", path=args.encoder)
     words = open_index(Texts(release, config, TRAIN), None, usable_cores())
-    dual = None
-    if args.encoder:
-        dual = Dense(ModelSettings(args.encoder, revision=commit_of(args.encoder)), job.reranker.work)
     about = {
-        "model": job.reranker.about(),
+        "model": job and job.reranker.about(),
         # The folder's name is a hash of everything that the index depends on.
-        "candidates": [words.folder.name, dual and [dual.about["fingerprint"], job.reranker.work.dtype], args.top_k],
+        "candidates": [words.folder.name, dual and [dual.about["fingerprint"], options.dtype], args.top_k],
         "questions": [release.fingerprint(config, split) for split in (TRAIN, *splits)],
-        "options": [job.reranker.work.dtype, args.max_length, job.reranker.work.batch_tokens],
+        "options": [options.dtype, args.max_length, options.batch_tokens],
     }
     with work_beside(args.out, key_of(about)) as work:
-
-        def probabilities(pairs: Found, folder: str, window: int | None = None) -> dict[str, dict[str, float]]:
-            (work / folder).mkdir(exist_ok=True)
-            groups = [(asked[question], others) for question, others in pairs.items()]
-            logits = rerankers.score_windows(job, groups, work / folder, "match", window)
-            scored = zip(pairs.items(), logits, strict=True)
-            return {question: dict(zip(ids, map(probability, own), strict=True)) for (question, ids), own in scored}
-
         by_words = search_columns(words, list(asked.items()), args.top_k, usable_cores())
         found = {"words": {question: others for part in by_words for question, others in part.rankings().items()}}
         if dual:
             # Both sides are questions, so both are encoded as queries.
             index = dual.index(release, config, work / f"embeddings-{TRAIN}", TRAIN)
+            vectors: dict[str, Any] = {}
             found["vectors"] = {}
             for split, own in questions.items():
-                vectors = dual.index(release, config, work / f"embeddings-{split}", split).all()
-                hits = named(nearest(index, vectors, train, job.reranker.work.devices, args.top_k), train, args.top_k)
-                for (question, _), best in zip(own, hits, strict=True):
-                    found["vectors"][question] = [other for other, _ in best]
+                encoded = dual.index(release, config, work / f"embeddings-{split}", split).all()
+                hits = named(nearest(index, encoded, train, options.devices, args.top_k), train, args.top_k)
+                for (question, _), vector, best in zip(own, encoded, hits, strict=True):
+                    vectors[question], found["vectors"][question] = vector, [other for other, _ in best]
         found[_TOGETHER] = {
             question: sorted({other for own in found.values() for other in own.get(question, [])}) for question in asked
         }
-        scores = probabilities(found[_TOGETHER], "candidates")
+
+        def scored(pairs: Found, folder: str, window: int | None = None) -> dict[str, dict[str, float]]:
+            if job:
+                (work / folder).mkdir(exist_ok=True)
+                groups = [(asked[question], others) for question, others in pairs.items()]
+                logits = rerankers.score_windows(job, groups, work / folder, "match", window)
+                values = [[probability(logit) for logit in own] for own in logits]
+            else:
+                every = index.all()
+                values = [cosines(every[train.rows(ids)], vectors[question]) for question, ids in pairs.items()]
+            each = zip(pairs.items(), values, strict=True)
+            return {question: dict(zip(ids, own, strict=True)) for (question, ids), own in each}
+
+        scores = scored(found[_TOGETHER], "candidates")
         lines = write_run(args.out, ((question, own.items()) for question, own in scores.items()), tag="match")
         log.info("%s: %d pairs of %d questions", args.out, lines, len(asked))
         similar = _similar(scores, args.threshold)
@@ -134,11 +284,11 @@ def run(args: argparse.Namespace) -> None:
             # Recall: the share of candidates among all similar pairs of the sampled questions.
             drawn = draw(asked, args.recall_sample, seed=0)
             every = dict.fromkeys([question for question in asked if question in drawn], train.ids(range(len(train))))
-            similar = _similar(probabilities(every, f"all-{args.recall_sample}", window=1), args.threshold)
+            similar = _similar(scored(every, f"all-{args.recall_sample}", window=1), args.threshold)
             counts = {kind: sum(b in own.get(a, ()) for a, b in similar) for kind, own in found.items()}
             shares = {kind: count / len(similar) if similar else None for kind, count in counts.items()}
             result["recall"] = {"questions": len(every), "similar_pairs": len(similar), **shares}
-    print(json.dumps(result) if args.format == "json" else _text(result))
+    print_result(result, _text(result), args.format)
 
 
 def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str]:

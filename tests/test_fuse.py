@@ -136,3 +136,39 @@ def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path) -> None:
     assert not list(world.glob("a.run*"))
     fuse(*of_split(world, "dev"), *options, "--tune-on-these")
     assert json.loads((world / "a.run.weights.json").read_text())["MRR@10"] == 1.0
+
+
+def _half(world: Path, count: int, **members: dict[str, object]) -> tuple[Done, dict[str, object]]:
+    """Tune on ``count`` tuning questions, for which the first run is right, and 200 others, for which the second is."""
+    rows, passages = tables(), [row["_id"] for row in tables()["corpus", "corpus"]]
+    ids = [f"{n:032x}" for n in range(count)] + [f"f{n:031x}" for n in range(200)]
+    rows["queries", "train"] = [{"_id": each, "text": each} for each in ids]
+    rows["qrels", "train"] = [{"query-id": each, "corpus-id": passages[0], "score": 1} for each in ids]
+    make_release(world / "tuning", rows)
+    for place, (name, manifest) in enumerate(members.items()):
+        orders = ((each, passages if (each[0] == "f") == bool(place) else passages[::-1]) for each in ids)
+        write_run(
+            world / f"{name}.run", ((each, [(c, -float(n)) for n, c in enumerate(order)]) for each, order in orders)
+        )
+        (world / f"{name}.run.manifest.json").write_text(json.dumps(manifest))
+    runs = [world / f"{name}.run" for name in members]
+    options = ["--release", world / "tuning", "--tune", "train", "--tune-runs", *runs, "--weights", world / "w.json"]
+    done = fuse(*of_split(world, "dev"), *options, "--out", world / "a.run")
+    return done, json.loads((world / "w.json").read_text())
+
+
+APART = {"kind": "dense", "model": {"name": "m", "left_out": "tuning"}}
+
+
+def test_weights_are_tuned_on_the_sixteenth_of_the_training_questions(world: Path) -> None:
+    second = {**APART, "reranked": {"file": "one.run"}}  # two stages: the first is BM25's
+    done, found = _half(world, 60, one={"kind": "bm25"}, two=second)
+    assert found["alone"] == [1.0, pytest.approx(1 / 6)] and "WARNING" not in done.stderr
+    assert "two.run: no record" in _half(world, 60, one={"kind": "bm25"}, two={"kind": "dense"})[0].stderr
+    assert "two.run: no record" in _half(world, 60, one={"kind": "dense"}, two=second)[0].stderr
+
+
+def test_few_training_questions_are_all_used_with_a_warning(world: Path) -> None:
+    done, found = _half(world, 49, one={"kind": "bm25"}, two=APART)
+    assert found["alone"] == [pytest.approx((49 + 200 / 6) / 249), pytest.approx((49 / 6 + 200) / 249)]
+    assert "only 49 of 249 training" in done.stderr and "two.run: no record" in done.stderr

@@ -11,6 +11,8 @@ from releases import make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
+from baselines.match import calibrated
+from builders.core.errors import InputError
 from builders.store.runs import read_run
 
 TRAIN = ["北京冬天冷吗", "冬天北京冷不冷", "饺子怎么煮", "身份证丢了", "多肉怎么浇水", "手机进水怎么办", "哪里看雪"]
@@ -56,6 +58,56 @@ def test_scores_are_the_probabilities_of_the_cross_encoder(world: Path, tmp_path
     assert all(0 <= score <= 1 for score in found.values())
     for pair, score in found.items():
         assert score == pytest.approx(expected[pair], abs=1e-5)
+
+
+def test_a_dual_encoder_scores_by_the_cosine_of_two_queries(world: Path, tmp_path: Path) -> None:
+    match(world, tmp_path / "a.run", "--model", world / "dual", "--top-k", 7, "--recall-sample", 4)
+    model, found = SentenceTransformer(str(world / "dual"), device="cpu"), _scores(tmp_path / "a.run")
+    assert len(found) == 4 * len(TRAIN)
+    vectors = {each: model.encode_query(text, normalize_embeddings=True) for each, text in TEXT.items()}
+    for (one, other), score in found.items():
+        assert score == pytest.approx(max(0, float(vectors[one] @ vectors[other])), abs=2e-3)  # 16-bit embeddings
+    match(world, tmp_path / "b.run", "--model", world / "dual", "--encoder", world / "dual", code=1)
+
+
+def _calibrate(world: Path, model: str, pairs: list[tuple[str, str, int]], code: int = 0) -> Done:
+    rows = [dict(zip(("text1", "text2", "label"), pair, strict=True)) for pair in pairs]
+    (world / "pairs.json").write_text("\n".join(map(json.dumps, rows)))
+    given = ["--model", world / model, "--calibrate", world / "pairs.json", "--device", "cpu", "--precision", 0.9]
+    return run("baselines", "match", *given, "--out", world / f"{model}.json", "--format", "json", code=code)
+
+
+def test_a_threshold_is_calibrated_for_both_kinds_of_model(world: Path) -> None:
+    alike = [(one, one, 1) for one in TRAIN * 10]
+    differ = [(one, other, 0) for one in TRAIN for other in TEXT.values() if one != other]
+    found = json.loads(_calibrate(world, "dual", alike + differ).stdout)
+    assert found["recall"] == 1 and found["precision"] > 0.8 and 0 < found["threshold"] < 1
+    assert found == json.loads((world / "dual.json").read_text())
+    model = CrossEncoder(str(world / "cross"), device="cpu")
+    scored = sorted(differ, key=lambda pair: float(model.predict([pair[:2]])[0]))
+    learned = [(one, other, int(place >= len(scored) // 2)) for place, (one, other, _) in enumerate(scored)]
+    threshold = json.loads(_calibrate(world, "cross", learned).stdout)["threshold"]
+    assert 0 < threshold <= float(model.predict([scored[len(scored) // 2][:2]])[0])
+    mixed = [(*pair[:2], place // 2 % 2) for place, pair in enumerate(scored)]
+    (world / "cross.json").unlink()
+    assert "cannot tell" in _calibrate(world, "cross", mixed, code=1).error
+    assert not (world / "cross.json").exists()
+
+
+def test_a_calibration_is_the_lowest_threshold_or_says_why_there_is_none() -> None:
+    draw = np.random.default_rng(3)
+    labels = draw.integers(2, size=2_000)
+    scores = np.clip(draw.normal(0.4 + 0.2 * labels, 0.1), 0, 1)
+    tried = {n / 10_000: labels[scores > n / 10_000] for n in range(8_000)}
+    lowest = next(threshold for threshold, above in tried.items() if above.mean() >= 0.8)
+    found = calibrated(scores.tolist(), labels.tolist(), 0.8)
+    assert found["threshold"] == lowest and found["precision"] == pytest.approx(0.8, abs=0.03)
+    low, high = found["intervals"]["recall"]
+    assert low < (labels[scores > lowest].sum() / labels.sum()) < high
+    # Too few pairs, scores without information, and a precision that chance reaches.
+    for own, count, precision in [(scores, 30, 0.8), (draw.random(2_000), 2_000, 0.8), (scores, 2_000, 0.3)]:
+        with pytest.raises(InputError, match="cannot tell"):
+            calibrated(own[:count].tolist(), labels[:count].tolist(), precision)
 
 
 def test_candidates_are_the_best_by_words_and_by_vectors(world: Path, tmp_path: Path) -> None:

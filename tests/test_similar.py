@@ -125,6 +125,20 @@ def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ("孕妇不能吃什么", "孕妇不能吃什么肉", False),
+        ("了解是什么意思", "不了解是什么意思", False),
+        ("孕妇不能吃什么肉", "请问孕妇不能吃什么肉", True),  # only fillers are added
+    ],
+)
+def test_added_letters_change_the_meaning_unless_they_are_fillers(one: str, other: str, found: bool) -> None:
+    for text, asked in ((one, other), (other, one)):
+        (likes,) = LikeTexts({"q": asked}, share=0.75).find([text])
+        assert bool(likes) is found
+
+
 def test_every_near_duplicate_is_found_and_nothing_else() -> None:
     """Compare with a brute force over all pairs and n-grams."""
     draw = random.Random(7)

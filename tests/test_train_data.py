@@ -109,6 +109,20 @@ def laid_out() -> Pairs:
     return Pairs(list(QUESTIONS["train"][:2]), np.array([0, 1]), np.array([0, 1]), np.array([[2, 1], [4, 5]]))
 
 
+def test_the_tuning_questions_are_left_out(tmp_path: Path) -> None:
+    rows = _rows()
+    ids = ["0" * 32, next(f"q{n}" for n in range(99) if md5(f"q{n}")[0] == "0"), "0 is no MD5"]
+    for each in ids:  # the MD5 of the last id begins with another digit
+        rows["queries", "train"].append({"_id": each, "text": each})
+        rows["qrels", "train"].append({"query-id": each, "corpus-id": md5(TEXTS[4]), "score": 1})
+    release = open_release(make_release(tmp_path / "release", rows))
+    passages = open_passages(release, keep=tmp_path / "keep")
+    whole, found = (read_pairs(release, _recipe(*each), passages, []) for each in ((), ["data.leave_out=tuning"]))
+    assert whole.texts == [*QUESTIONS["train"], *ids] and "left_out" not in whole.counts
+    assert found.texts == [*QUESTIONS["train"], ids[2]] and found.counts["left_out"] == 2
+    assert found.query.max() == len(found.texts) - 1 == len(set(found.query)) - 1
+
+
 def test_a_positive_with_two_negatives_is_two_rows_or_one(
     opened: tuple[Release, Passages], laid_out: Pairs, tmp_path: Path
 ) -> None:

@@ -7,9 +7,12 @@ passage that a run lacks adds 0.
 Tune the weights if one run is much better than another. With equal weights (the default of rrf), the fusion is then
 worse than the better run. For example, MRR@10 on 700 questions is 91.68 for multilingual-e5-small and 86.62 for its
 fusion with BM25. --tune SPLIT tries every combination of weights in steps of --step. --tune-runs are runs on SPLIT, by
-the same systems in the same order. The best weights by MRR@10 are used and written to --weights, for later calls. Tune
-on training questions, as in the example. Weights tuned on the fused queries overestimate the result, and need
---tune-on-these.
+the same systems in the same order. The best weights by MRR@10 are used and written to --weights, for later calls.
+Weights tuned on the fused queries overestimate the result, and need --tune-on-these.
+
+--tune train uses a fixed sixteenth of the training questions, or all questions if the sixteenth has fewer than 50.
+Train models with --set data.leave_out=tuning, so that they do not learn these questions. RUN.manifest.json records
+this. `fuse` warns about every run without this record, except BM25's.
 
 Example:
 
@@ -25,7 +28,9 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -36,11 +41,23 @@ from baselines.measure.qrels import Qrels, add_set, release_qrels
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import read_whole, write_text
-from builders.core.typed import json_of
+from builders.core.typed import json_of, read_json
+from builders.store.layout import is_for_tuning
 from builders.store.reader import open_release
 from builders.store.runs import Hit, Run, read_run, write_run
 
 Scores = dict[str, dict[str, float]]  # by query, then by passage
+
+
+FEWEST = 50  # tuning questions
+
+
+class _Record(msgspec.Struct):
+    """The fields read from the manifest of a run. ``reranked`` is the run of the first stage."""
+
+    kind: str = ""
+    model: dict[str, Any] = {}
+    reranked: dict[str, str] | None = None
 
 
 class _Weights(msgspec.Struct):
@@ -110,6 +127,8 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
             f"--tune {args.tune}: {shared} queries of this split are in the runs to fuse; expected --tune-runs of "
             "another split, or --tune-on-these"
         )
+    if args.tune == "train":
+        qrels = _tuning_questions(qrels, others)
     systems = _scores(args, others)
     weights, value = tune(systems, qrels, args.step)
     single = [tune([system], qrels, 1)[1] for system in systems]
@@ -126,6 +145,29 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
     path = args.weights or args.out.with_name(f"{args.out.name}.weights.json")
     write_text(path, json.dumps(result, indent=1) + "\n")
     return weights
+
+
+def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
+    """Return the judgments of the tuning questions, or of all training questions if the former are fewer than FEWEST.
+
+    Warns about runs of models that may have been trained on these questions.
+    """
+    own = {query: positives for query, positives in qrels.positives.items() if is_for_tuning(query)}
+    if few := len(own) < FEWEST:
+        log.warning("only %d of %d training questions are for tuning; all are used", len(own), len(qrels.positives))
+    for run in runs:
+        if not _is_apart(run.path, few):
+            problem = "no record says that its model was not trained on these questions; else the weights favour it"
+            log.warning("%s: %s%s", run.path, problem, "" if few else " (train with data.leave_out=tuning)")
+    return qrels if few else replace(qrels, positives=own)
+
+
+def _is_apart(path: Path, few: bool) -> bool:
+    """True if the manifest of a run says that no model was trained on the tuning questions. BM25 is no such model."""
+    beside = path.with_name(f"{path.name}.manifest.json")
+    record = read_json(beside, _Record) if beside.is_file() else _Record()
+    is_apart = record.kind == "bm25" or (record.model.get("left_out") == "tuning" and not few)
+    return is_apart and (not record.reranked or _is_apart(path.with_name(record.reranked["file"]), few))
 
 
 def _read_weights(args: argparse.Namespace) -> list[float]:

@@ -29,7 +29,7 @@ from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from baselines.checkpoint import SETTINGS, check_hashes
+from baselines.checkpoint import SETTINGS, check_hashes, left_out
 from baselines.retrieve.devices import moved
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.settings import ModelSettings
@@ -441,6 +441,7 @@ def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]
     about: dict[str, Any] = {"name": shown_name(settings.name), "fingerprint": fingerprint(model)}
     about["computed_in"] = dtype
     given = {"max_length": settings.max_length, "commit": settings.revision, "settings": settings.overrides()}
+    given["left_out"] = left_out(Path(settings.name))
     return about | {key: value for key, value in given.items() if value}
 
 

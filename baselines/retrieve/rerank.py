@@ -88,20 +88,19 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
     open_passages(release, configs.corpus).expect((corpus for ids in ranked.values() for corpus in ids), args.run)
     settings = ModelSettings(args.model, revision=args.revision, trust_remote_code=args.trust_remote_code)
     kind = args.kind or models.kind_of_scorer(settings)
-    stage: dict[str, Any] = {"file": args.run.name, "sha256": sha256_of(args.run)}
+    first = {"reranked": {"file": args.run.name, "sha256": sha256_of(args.run)}}
     if kind in index.RETRIEVERS:
         found, retriever, kept = families.opened(args, release)
-        stage["passages_encoded"] = len({corpus for _, ids in groups for corpus in ids})
-        found["reranked"], options = stage, []
-        tag = tag_of(found)
+        found |= {**first, "passages_encoded": len({corpus for _, ids in groups for corpus in ids})}
+        tag, options = tag_of(found), []
     else:
         job = rerankers.pair_job(args, args.model, release, configs.corpus)
         work, tag = job.reranker.work, kind
-        stage["pairs_scored"] = sum(len(ids) for _, ids in groups)
-        found = record(job.reranker.about(), {**asked_of(args, release, kind), "reranked": stage})
+        asked = {**asked_of(args, release, kind), **first, "pairs_scored": sum(len(ids) for _, ids in groups)}
+        found = record(job.reranker.about(), asked)
         options = [args.top_k, work.dtype, args.max_length, work.batch_tokens, rerankers.WINDOW]
     about = {  # finished windows are reused only if all of this is equal
-        "run": stage["sha256"],
+        "run": first["reranked"]["sha256"],
         "model": found["model"],
         "corpus": release.fingerprint(configs.corpus, "corpus"),
         "queries": release.fingerprint(configs.queries, args.split),
@@ -110,11 +109,11 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
     with work_beside(args.out, key_of(about)) as folder:
         if kind in index.RETRIEVERS:
             scores, new = retriever.scores(release, configs.corpus, kept, groups)
-            cost = f"{stage['passages_encoded']:,} passages encoded, {new:,} of them now"
+            cost = f"{found['passages_encoded']:,} passages encoded, {new:,} of them now"
         else:
             window = rerankers.ASKED if kind == "listwise" else None
             scores = rerankers.score_windows(job, groups, folder, "rerank", window)
-            cost = f"{stage['pairs_scored']:,} pairs scored"
+            cost = f"{found['pairs_scored']:,} pairs scored"
         both = zip(ranked.items(), scores, strict=True)
         lines = write_run(args.out, ((query, reordered(ids, own)) for (query, ids), own in both), tag=tag)
     manifest = write_manifest(args.out, found, tag, len(groups), lines)

@@ -27,7 +27,7 @@ from baselines.retrieve.passages import Passages
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
 from builders.store.judgments import read_negative_ids
-from builders.store.layout import REMOVED, SETS, base_set, set_of
+from builders.store.layout import REMOVED, SETS, base_set, is_for_tuning, set_of
 from builders.store.reader import Release
 from builders.store.runs import read_run
 
@@ -97,12 +97,18 @@ def _rows_of(
 def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Sequence[Path]) -> Pairs:
     """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
-    ``negatives``: files that `mine` wrote. A file may cover only some queries. Without files, the negatives come from the
-    release or are random (``data.negatives``). A query's negatives are shuffled by the recipe's seed and dealt to its
-    positives in turn, repeatedly if necessary. Random passages are added if a positive would get too few.
+    ``negatives``: files that `mine` wrote. A file may cover only some queries. Without files, the negatives come from
+    the release or are random (``data.negatives``). A query's negatives are shuffled by the recipe's seed and dealt to
+    its positives in turn, repeatedly if necessary. Random passages are added if a positive would get too few.
     """
     data, seed = recipe.data, recipe.train.seed
     texts, judged = positives(release, data.set, data.split, passages, data.similar)
+    every = len(texts)
+    if data.leave_out:
+        texts = {query: text for query, text in texts.items() if not is_for_tuning(query)}
+        judged = {query: judged[query] for query in texts}
+        if not texts:
+            raise InputError("data.leave_out = tuning leaves no training question", path=release.path)
     each = data.negatives_per_positive
     hard: dict[str, list[int]] = {}
     for path in negatives if each else ():
@@ -132,6 +138,7 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
     shape = len(positive), each
     counts = {"queries": len(texts), "positives": len(positive)}
     counts |= {"negatives": len(positive) * each - filled, "random_negatives": filled}
+    counts |= {"left_out": every - len(texts)} if data.leave_out else {}
     return Pairs(list(texts.values()), np.array(query), np.array(positive), np.array(sampled).reshape(shape), counts)
 
 

@@ -125,6 +125,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     - ``negatives``: a file of `mine`, or ``release`` for the hard negatives of the official data.
     - ``rows`` (dual-encoder): a positive with k negatives gives k rows of one negative each (``one-negative``, as in
       the official code), or one row with all negatives (``all-negatives``).
+    - ``leave_out``: ``tuning`` skips the tuning questions (:func:`builders.store.layout.is_for_tuning`). Weights that
+      are tuned on these questions then do not favour the model.
     - ``similar``: also train on questions that were removed as similar to a dev or test question (config
       ``train-similar``, Section 2.3). This setting only serves to measure the effect of these questions (Table 6).
     - ``dev_queries``: number of queries of ``dev_split`` in the evaluation during training. A dual-encoder ranks all
@@ -138,6 +140,7 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     dev_split: Name = "dev"
     negatives: str = ""
     negatives_per_positive: Count = 4
+    leave_out: Literal["", "tuning"] = ""
     similar: bool = False
     rows: Literal["one-negative", "all-negatives"] = "one-negative"
     query_length: Length = 32
@@ -155,6 +158,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"set: expected one of {known}; found {self.set!r}") from None
         if self.similar and (self.set, self.split) != ("main", "train"):
             raise ValueError(f"similar: expected set main and split train, found {self.set} and {self.split}")
+        if self.leave_out and self.source == PAIRS:
+            raise ValueError("leave_out: needs source = release")
         for name in ("split", "dev_split"):
             if getattr(self, name) == "test":
                 raise ValueError(f"{name}: the test split is only for the final evaluation")
@@ -268,8 +273,9 @@ class Recipe(Sections, frozen=True, kw_only=True):
             if getattr(self.train, key) == neutral:
                 del content["train"][key]
         del content["train"]["report_to"]
-        if not self.data.similar:
-            del content["data"]["similar"]
+        for name in ("similar", "leave_out"):
+            if not content["data"][name]:
+                del content["data"][name]
         return {"name": content.pop("name"), **content}
 
 

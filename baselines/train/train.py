@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baselines.checkpoint import LOSSES, RECIPE, TRAINING, versions, weights_sha256, write_json
+from baselines.checkpoint import LOSSES, RECIPE, TRAINING, left_out, versions, weights_sha256, write_json
 from baselines.retrieve.hub_models import model_commit, quiet_libraries
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, names, read_recipe
 from baselines.train.resume import is_done, last_state, states_kept, states_of
@@ -151,6 +151,7 @@ class Job:
                 problem = f"no checkpoint of {folder.name}, which {recipe.name} starts from; train it or give --start"
                 raise InputError(problem, path=folder)
             self.start = str(folder)
+        left_out(Path(self.start), need=bool(recipe.data.leave_out))
         self.dev_run: Path | None = args.dev_run
         for path in [*self.negatives, *filter(None, [self.dev_run])]:
             if not path.is_file():  # refuses pipes too, because SHA-256 is computed in a second pass

@@ -75,9 +75,9 @@ def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = No
 def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool = False) -> str:
     """Return the fault that ``look`` reports for a file; empty if the file is valid.
 
-    ``look`` is skipped if an earlier call with the same ``claim`` found this file valid, unless ``again``. A file is
-    identified by device, inode, size, mtime and ctime. ``claim`` contains every expected value, as JSON values. If the
-    user's cache is not writable, ``look`` runs once in each process.
+    ``look`` is skipped if an earlier call with the same ``claim`` found this file valid. With ``again``, ``look``
+    always runs. A file is identified by device, inode, size, mtime and ctime. ``claim`` contains every expected value,
+    as JSON values. If the user's cache is not writable, ``look`` runs once in each process.
     """
     started, file = time.time_ns(), path.stat()
     note = _note(file, claim)

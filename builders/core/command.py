@@ -55,7 +55,7 @@ def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.Argumen
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--quiet", action="store_true", help="log warnings and errors")
+    parser.add_argument("--quiet", action="store_true", help="log only warnings or errors")
     module.add_arguments(parser)
     return parser
 
@@ -88,7 +88,7 @@ def add_steps(
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings and errors")
+        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log only warnings or errors")
         common(name, step)
         if add_options := getattr(module, f"{function}_arguments" if function else "add_arguments", None):
             add_options(step)
@@ -121,7 +121,7 @@ def main(
     """Run one verb of a program and return its exit code.
 
     ``verbs`` maps a verb to its module, which has ``add_arguments(parser)``, ``run(args)``, and a docstring as help.
-    ``groups`` maps titles to parts of ``verbs``. Only the module of the verb is imported, so that the help is quick.
+    ``groups`` maps titles to subsets of ``verbs``. Only the module of the verb is imported, so that the help is quick.
     The exit code is 2 for wrong usage, otherwise the code of :func:`builders.core.exit_codes.exit_code`.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]

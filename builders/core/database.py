@@ -17,8 +17,8 @@ def database(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a database in memory, or in ``file``. Data beyond the memory limit are written to the folder ``spill``.
 
-    ``memory`` is the limit in MB, at most a quarter of the process limit (``ulimit``). ``threads`` defaults to all
-    usable cores.
+    ``memory`` is the limit in MB. It is reduced to a quarter of the process limit (``ulimit``) if that is less.
+    ``threads`` defaults to all usable cores.
     """
     limit = memory_limit()
     config: dict[str, str | bool | int | float | list[str]] = {

@@ -13,7 +13,7 @@ UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """Return a foreign text as one line that is safe to print. Control characters become escapes."""
+    """Return an untrusted text as one line that is safe to print. Control characters become escapes."""
     return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

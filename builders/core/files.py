@@ -259,7 +259,7 @@ def fsync(path: Path) -> None:
 def reading(
     path: Path | str, line: int | None = None, *, damaged: str = "is damaged or cut short", remedy: str = ""
 ) -> Iterator[None]:
-    """Convert an error while the block reads a file into an :class:`InputError` of one line.
+    """Convert an error of the block, which reads a file, into an :class:`InputError` of one line.
 
     Errors of the operating system, gzip, zip, Arrow and UTF-8 decoding are converted. The new message quotes the
     original one. For damaged content, the new message begins with ``damaged``. ``remedy`` is advice at its end.

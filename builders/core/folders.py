@@ -39,7 +39,7 @@ def key_of(about: Any) -> str:
 def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = False) -> Iterator[Path]:
     """Yield a work folder beside ``out``. The work folder is removed when the block ends.
 
-    With a ``key`` (:func:`key_of`), a kill, or any error except wrong input, leaves the work folder in place. The next
+    If ``key`` (:func:`key_of`) is not empty, the work folder survives a kill and any error except wrong input. The next
     block with the same key resumes in the same folder, unless ``resume`` is False. Work folders of other keys are
     removed. With ``wait``, the call waits for another process that writes the same output.
 

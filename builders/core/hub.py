@@ -97,7 +97,7 @@ def upload(
         kept = {*KEPT, manifest}
         foreign = sorted(present - earlier - set(files) - kept)
         if scripts := [path for path in foreign if path.endswith(".py")]:
-            raise InputError(f"{repo} has the script {scripts[0]}, which libraries refuse to load; delete it there")
+            raise InputError(f"{repo} has the script {scripts[0]}, so libraries refuse to load it; delete the script")
         if foreign:
             log.warning("%s keeps %d foreign files: %s", repo, len(foreign), ", ".join(foreign[:3]))
         deletions = [CommitOperationDelete(path) for path in sorted(earlier - set(files) - kept)]
@@ -112,7 +112,7 @@ def upload(
         finally:  # a changed file may cause an error of the hub, so the change is reported instead
             for file, digest in files.values():
                 if not file.is_file() or sha256_of(file) != digest:
-                    raise Unfinished("changed during the upload; nothing is committed; run it again", path=file)
+                    raise Unfinished("changed during the upload; nothing is committed; upload again", path=file)
         # The library silently skips files that the repository's .gitignore matches. Only this attribute reveals that.
         if ignored := [addition.path_in_repo for addition in additions if addition._should_ignore]:
             raise InputError(f"{repo} ignores {ignored[0]}, probably by its .gitignore; nothing is committed")
@@ -196,7 +196,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
 
     again = _AGAIN if way == "upload" else _AGAIN.replace("sent", "fetched")
 
-    # The base class of the HTTP library, which differs between versions of huggingface_hub.
+    # HTTPError of the HTTP library: requests or httpx, depending on the version of huggingface_hub.
     network = next(kind for kind in errors.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
     try:
         yield

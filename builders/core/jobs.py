@@ -28,7 +28,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 _SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # macOS has the shortest limit for a socket's path
 
-# A forked process drops finalizers. Without this reference, it would free the stack and so remove its parent's folder.
+# Keeps the temporary folder open. Without this reference, a forked process would free the stack and remove the folder.
 _held = contextlib.ExitStack()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from builders.core.errors import Unfinished
 
-_A_CORE = 2 << 30  # bytes of address space needed for each core, on which every library starts a thread
+_A_CORE = 2 << 30  # bytes of address space for each core, because every library starts a thread on it
 _ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 # Environment variables that set the number of threads: OpenMP (torch, FAISS, Arrow), BLAS, numba, Rust libraries.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")

@@ -1,4 +1,4 @@
-"""Format tables as text and Markdown, print a verb's result, and escape foreign texts for Markdown.
+"""Format tables as text and Markdown, print a verb's result, and escape untrusted texts for Markdown.
 
 An escaped text is displayed literally. It cannot act as markup or HTML, and cannot end a table's cell.
 """
@@ -57,7 +57,7 @@ def as_text(text: object) -> str:
 
 
 def as_code(text: object) -> str:
-    """Format a text as a Markdown code span, between more backticks than the text itself has in a row."""
+    """Format a text as a Markdown code span. The fence is one backtick longer than any run of backticks in the text."""
     shown = visible(str(text)).replace("|", r"\|")
     ticks = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     space = " " * shown.startswith("`") or " " * shown.endswith("`")

@@ -1,6 +1,6 @@
 """Read JSON and TOML as typed values. A msgspec type declares a file's content, and the content is validated.
 
-All foreign JSON is read here. Content that other readers could not parse is an error: NaN, half a surrogate pair,
+All untrusted JSON is read here. Content that other readers could not parse is an error: NaN, half a surrogate pair,
 invalid UTF-8, and counts that do not fit into 64 bits."""
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Cut a text into words with jieba's default mode, by the compiled binding rjieba or by jieba itself.
 
-Raw rows without word lists are cut here. rjieba (jieba-rs) has jieba's dictionary and hidden Markov model, but
-differs in three ways. This module corrects the first two, and the frequent case of the third:
+Raw DuReader rows that have no word lists are cut here. rjieba (jieba-rs) has jieba's dictionary and hidden Markov
+model, but differs in three ways. This module corrects the first two, and the frequent case of the third:
 
 - rjieba does not cut runs of Latin letters, digits and signs such as ``2016-09-04`` or ``jingyan.baidu.com``. jieba
   cuts them by a regular expression, so such runs are cut again by the same expression.
 - rjieba puts rare Chinese characters (the extension blocks, the compatibility ideographs, U+9FD6 to U+9FFF) into words,
   which jieba never does. Here, each rare character is a word, and the texts before and after it are cut separately.
 - rjieba's model has six decimals and jieba's has sixteen. Results may differ if two ways to cut are almost equally
-  likely, which can happen for 36 pairs of characters. Ordinary text has only one of these cases, 常在 before one
-  character, which is cut as jieba cuts it. The other cases still differ, and `benchmarks/segment.py` counts them."""
+  likely, which can happen for 36 pairs of characters. Ordinary text has only one of these cases: 常在 before one
+  character. This module cuts 常在 as jieba does. Other cases still differ: `benchmarks/segment.py` counts them."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def _rjieba() -> Callable[[str], list[str]]:
 
 
 def _cut_tie(found: list[str], in_dictionary: Callable[[str], bool]) -> None:
-    """Cut 常在 into two words at the start of a text that the model has cut, if one Chinese character follows.
+    """Cut 常在 into two words where it begins a run that the model cuts, if one Chinese character follows.
 
-    Such a text begins after a word of the dictionary or after non-Chinese text. After a single character, or after a
+    Such a run begins after a word of the dictionary or after non-Chinese text. After a single character, or after a
     word that the model has made, the two libraries agree.
     """
     for position in range(len(found) - 2, -1, -1):

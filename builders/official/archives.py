@@ -1,7 +1,7 @@
 """Find the official files: in directories, in tar and tar.gz archives, or as single files.
 
-Archives are unpacked into a work folder in one pass, under new names. Because archives are foreign input, some members
-are refused: names that lead out of the archive, links, devices, and members larger than any official file.
+Archives are unpacked into a work folder in one pass, under new names. Archives are untrusted, so these members are
+refused: links, devices, names that lead out of the archive, and members larger than any official file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OfficialFile:
         archive: path of the archive or folder, as the user gave it.
         path: path of the file on disk, unpacked if it is from an archive.
         role: a role from :data:`.formats.ROLES`, for example ``map``.
-        rows: number of rows without bad lines, or None before the file is read.
+        rows: number of rows, not counting bad lines; None before the file is read.
     """
 
     name: str
@@ -131,6 +131,6 @@ def _members(archive: Path, stream: IO[bytes] | gzip.GzipFile, file: IO[bytes], 
         if stream is file:
             file.seek(tar.offset)
             if file.read(512) != bytes(512):
-                raise tarfile.ReadError("no end mark")
+                raise tarfile.ReadError("no end-of-archive block")
         while stream.read(_COPY):  # reads to the end, where gzip verifies its checksum
             bar.update(file.tell() - bar.n)

@@ -1,4 +1,4 @@
-"""Code that official files and copies share: read files in blocks, number passages, and count disagreements.
+"""Shared code for official files and copies: reading in blocks, numbers of passages, counts of disagreements.
 
 Files are read in blocks of whole lines, so that memory does not grow with the size of a file.
 
@@ -55,7 +55,7 @@ class Findings:
     skipped: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
     def add(self, what: str, times: int = 1, example: str | None = None) -> None:
-        """Add ``times`` to the count of ``what``, and store the example if there are few examples."""
+        """Add ``times`` to the count of ``what``. Store the example unless ``what`` has three examples."""
         if times:
             self.counts[what] = self.counts.get(what, 0) + times
         if example is not None and len(shown := self.examples.setdefault(what, [])) < _EXAMPLES:
@@ -97,7 +97,7 @@ class Passages:
     """
 
     def __init__(self) -> None:
-        self.ids = NumberedIds()  # the number of an id is its row
+        self.ids = NumberedIds()  # the number of an id is its row in the corpus
         # For ids that differ from the MD5 of their text: id -> MD5, and MD5 -> first id.
         self._digests, self._ids_by_digest = IdMap(), IdMap()
 
@@ -115,7 +115,7 @@ class Passages:
         return new
 
     def differ(self, ids: Keys, digests: Keys) -> Flags:
-        """Return True for each id whose text in the collection has another MD5; shape (n,)."""
+        """Return True for each id whose text in the collection has an MD5 other than ``digests``; shape (n,)."""
         changed: Flags = self.has(ids) & (self._digests.get(ids, ids) != digests).any(axis=1)
         return changed
 
@@ -124,7 +124,7 @@ class Passages:
         return self.ids.find(ids) >= 0
 
     def ids_of(self, digests: Keys) -> Keys:
-        """Return the passage ids of texts from the texts' MD5s. An MD5 that is itself an id is returned unchanged."""
+        """Return the passage ids of the texts with these MD5s. An MD5 that is an id or is unknown is unchanged."""
         return np.where(self.has(digests)[:, None], digests, self._ids_by_digest.get(digests, digests))
 
 
@@ -189,10 +189,10 @@ class Work:
     def parsed(
         self, file: OfficialFile, parse: _Parser, span: tuple[int, int] | None = None, cut: re.Pattern[bytes] = LINE_CUT
     ) -> Iterator[tuple[Any, Lines]]:
-        """Yield ``parse(block)`` for every block of a file, with the numbers of its good lines in the file (from 1).
+        """Yield ``parse(block)`` for every block of a file, with the block's line numbers (from 1) without bad lines.
 
-        ``parse`` is a function of :mod:`.formats`. ``span`` is the part to read: its first byte and its end. A block
-        may end after a match of ``cut``. Raises :class:`InputError` if a line is bad and bad lines are not skipped.
+        ``parse`` is a function of :mod:`.formats`. ``span`` is the byte range to read: start and end. A block may end
+        after a match of ``cut``. Raises :class:`InputError` if a line is bad and bad lines are not skipped.
         """
         low, high = span or (0, file.size)
         line = 1 + file.read(low).count(b"\n")
@@ -204,8 +204,8 @@ class Work:
                     if not self.findings.skips or cut is not LINE_CUT:
                         raise file.error(error.message, line + error.line) from None
                     good, bad = _good_lines(data, parse)
-                    if not good and line == 1:  # the name is probably wrong, so skipping would hide the mistake
-                        raise file.error(f"has no line in the right format; the first: {bad[0].message}", 1) from None
+                    if not good and line == 1:  # the file is probably misnamed, so skipping would hide this
+                        raise file.error(f"has no line in the right format; first error: {bad[0].message}", 1) from None
                     found = parse(good)
                 for each in bad:
                     self.findings.skip(file, line + each.line, each.message)
@@ -215,7 +215,7 @@ class Work:
                 bar.update(len(data))
 
     def columns(self, file: OfficialFile) -> tuple[dict[str, Numbers], npt.NDArray[np.int8]]:
-        """Return the numbers of a TSV's texts by column, and its labels if any. Sets ``file.rows``."""
+        """Read a TSV. Return the numbers of its texts by column, and the labels. Sets ``file.rows``."""
         numbers: dict[str, list[Numbers]] = defaultdict(list)
         labels: list[int] = []
         for (columns, more), _ in self.parsed(file, functools.partial(parse_tsv, role=file.role)):

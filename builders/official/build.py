@@ -86,7 +86,7 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
 def check_files(files: list[OfficialFile]) -> None:
     """Check the names of the official files, and their first bytes.
 
-    Raises :class:`InputError` if there is no file, for two equal names, an empty file, a byte order mark, or CR LF.
+    Raises :class:`InputError` for an empty list, two equal names, an empty file, a byte order mark, or CR LF.
     """
     if not files:
         raise InputError(
@@ -133,7 +133,7 @@ def read_map(work: Work, files: list[OfficialFile]) -> tuple[npt.NDArray[np.int6
 
 
 def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
-    """Write each passage id once to the config ``corpus``: first from the original release, then from the parts."""
+    """Write the config ``corpus``, one row for each passage id. The original release is read before the parts."""
     collections = by_role["passages"]
     parts = sorted(by_role["part"], key=lambda file: file.name.rsplit("/", 1)[-1])
     by_line = read_map(work, by_role["map"])

@@ -1,9 +1,9 @@
 """Build a release from a copy of the data: queries with their passages, or corpus, queries and qrels.
 
-``zyznull/dureader-retrieval-ranking`` has Tevatron's rows in ``train.jsonl.gz`` and ``dev.jsonl.gz``.
+``zyznull/dureader-retrieval-ranking`` has ``train.jsonl.gz`` and ``dev.jsonl.gz`` in Tevatron's format.
 ``mteb/DuRetrieval`` has corpus, queries and judgments of dev. ``C-MTEB/DuRetrieval`` has corpus and queries, and
 ``C-MTEB/DuRetrieval-qrels`` has the judgments. These three use Parquet. The kind of a file is detected from its
-columns, so other copies with these columns also work. A text's id is its MD5. Other ids in a copy are counted.
+columns, so other copies with these columns also work. A text's id is its MD5. A copy's ids that differ are counted.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
     """Yield (place, row) for every row, decoded as a ``kind``.
 
-    Raises :class:`InputError` for a damaged file, and for a row that is not a ``kind``, with the row's place.
+    Raises :class:`InputError` for a damaged file or a row that is not a ``kind``. The error names the row's place.
     """
     for place, row in _rows(path):
         yield place, typed({_NAMES.get(name, name): value for name, value in row.items()}, kind, place)
@@ -111,7 +111,7 @@ def kind_of(path: Path, *names: str) -> str:
     for name in map(str.lower, names):
         if ("quer" in name) != ("corpus" in name):
             return "corpus" if "corpus" in name else "queries"
-    raise InputError("may contain passages or queries; expected a name with corpus or queries", path=path)
+    raise InputError("has either passages or queries; expected corpus or queries in the name", path=path)
 
 
 class CopyFile(NamedTuple):
@@ -127,7 +127,7 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
     """Build the release ``out`` from copies, and return the content of its ``stats.json``.
 
     ``words`` are folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for some of its files.
-    Raises :class:`InputError` for a wrong file or row, missing files, a hub's refusal, or if ``out`` is not a release.
+    Raises :class:`InputError` for a wrong file or row, missing files, a hub's refusal, or other content at ``out``.
     """
     with open_work(out) as work:
         files = [found for word in words for found in _files(word)]
@@ -258,7 +258,7 @@ def _files(word: str) -> list[CopyFile]:
         files = {path.name: path}
     elif path.is_dir():
         names = [each.relative_to(path) for each in sorted(path.rglob("*")) if each.is_file()]
-        # Hidden folders have metadata of downloads that a hub's client wrote.
+        # The hub's client writes metadata of downloads to hidden folders.
         names = [name for name in names if _DATA.search(name.name) and not any(p.startswith(".") for p in name.parts)]
         if not names:
             raise InputError("has no .jsonl, .jsonl.gz or .parquet file", path=path)

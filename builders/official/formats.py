@@ -4,7 +4,7 @@
 layouts follow the archive's readme and the scripts that read the archive. Line n of
 ``dev.retrieval.top50.res.id_map.tsv`` has the ids of the texts in line n of ``dev.retrieval.top50.res.tsv``.
 
-Each ``parse_...`` function parses one block of whole lines. It raises :class:`BadLine` with a wrong line's number.
+Each ``parse_...`` function parses one block of whole lines, and raises :class:`BadLine` for the first wrong line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BadLine(Exception):
         self.message, self.line = message, line
 
 
-# Columns of the TSVs. Columns of _TEXTS have texts, and label has 0 or 1. Other columns are not checked.
+# Columns of the TSVs. _TEXTS lists the columns with texts, and label is 0 or 1. Other columns are not checked.
 TSV = {
     "part": ("-", "empty", "passage", "0"),
     "queries": ("query", "-", "-", "0"),
@@ -61,7 +61,7 @@ _TEXTS = {"query": "query", "passage": "passage", "positive": "passage", "negati
 
 @dataclass
 class Texts:
-    """Texts with their MD5s and, if the file has ids, their ids. MD5s and ids are concatenated, 16 bytes each."""
+    """Texts, their MD5s (``digests``) and, if the file has ids, their ids. An MD5 or id takes 16 bytes."""
 
     texts: pa.StringArray
     digests: bytes
@@ -170,7 +170,7 @@ LINE_CUT = re.compile(rb"\n")
 
 
 def parse_wrapped(data: bytes) -> Texts:
-    """Parse a block of the rows of ``{"data": [...]}``, which are separated by commas."""
+    """Parse a block of rows from ``{"data": [...]}``. Commas separate the rows."""
     rows, start = [], 0
     for end in [match.end() for match in ROW_CUT.finditer(data)] + [len(data)]:
         row = data[start:end].strip().removesuffix(b",")
@@ -196,7 +196,7 @@ def parse_map(data: bytes) -> tuple[list[int], bytes]:
 
 
 def parse_questions(data: bytes, labelled: bool) -> tuple[Texts, list[int], Texts]:
-    """Parse a block of ``train.json``, ``dev.json`` (``labelled``), ``test1.json`` or ``test2.json``.
+    """Parse a block of a questions file. ``labelled``: True for ``train.json`` and ``dev.json``, False for tests.
 
     Returns the questions, the number of passages of each question, and the passages of all questions.
     """

@@ -1,4 +1,4 @@
-"""Number millions of distinct ids and texts from 0, in the order of their first occurrence.
+"""Tables that give distinct ids and texts the numbers 0, 1, 2 ... in the order of first occurrence.
 
 An id takes 40 to 80 bytes of memory. A text takes 8 bytes more, and its characters are stored in a file.
 """

@@ -123,7 +123,7 @@ def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
 
 def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
     """Read the training files into ``split``: whole files before excerpts (``demo``), dual before cross."""
-    pairs: tuple[list[npt.NDArray[np.int32]], ...] = ([], [])  # numbers of a question's and a passage's text
+    pairs: tuple[list[npt.NDArray[np.int32]], ...] = ([], [])  # text numbers of (question, passage)
     for file in sorted(files, key=lambda file: (".demo." in file.name, file.role == "cross")):
         texts, labels = work.columns(file)
         for kind, found in enumerate(pairs):  # positives, negatives

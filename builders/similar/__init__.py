@@ -33,6 +33,7 @@ import json
 from pathlib import Path
 
 from builders.core.command import add_format, number_between, whole_number
+from builders.core.errors import log
 from builders.core.tables import print_result
 from builders.similar.likeness import HOW, NGRAM, SHARE, TESTED, THRESHOLD
 
@@ -105,3 +106,8 @@ def run(args: argparse.Namespace) -> None:
             write_text(args.out, text + "\n")
         else:
             print(text)
+    if not args.scores and not args.questions and "model" in args.by:
+        log.warning(
+            "without --scores, few reworded questions are found (docs/similar.md: 1 in 80 of cMedQQ's); score them by "
+            "any encoder: python -m baselines match --model M --release DIR --out RUN"
+        )

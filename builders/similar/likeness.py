@@ -31,6 +31,8 @@ NGRAM, SHARE = 2, 0.8
 THRESHOLD = 0.5  # threshold of a model's score (Section 2.3)
 _VALUES, _SEED = 128, 42  # number of values of a MinHash, and its seed
 _BLOCK = 1_024  # texts whose n-grams are in memory together
+_SHORT = 64  # letters of a text to which adds_meaning applies
+_FILLERS = set("的了吗呢啊吧呀嘛么那请问谢您你我好是什怎样有会")  # letters that add no meaning to a question
 _RECALL = 0.999  # lowest recall for pairs whose similarity is exactly the threshold
 
 
@@ -60,6 +62,17 @@ _FOLDED = _Folded()
 def normalised(text: str) -> str:
     """Return the letters and digits of a text in one width and case, normalised character by character."""
     return text.translate(_FOLDED)
+
+
+def adds_meaning(one: str, other: str) -> bool:
+    """True if one of two short texts is the other with letters added, and some of these are new and no fillers.
+
+    Such questions differ although they share most n-grams: 孕妇不能吃什么 and 孕妇不能吃什么肉.
+    """
+    short, long = sorted((one, other), key=len)
+    rest = iter(long)
+    is_part = len(long) <= _SHORT and all(letter in rest for letter in short)
+    return is_part and not set(long) <= set(short) | _FILLERS
 
 
 def ngrams(text: str, length: int) -> list[str]:
@@ -122,7 +135,7 @@ class LikeTexts:
         both = ((other, set(ngrams(other, self._length))) for other in others)
         scored = sorted((-len(mine & theirs) / len(mine | theirs), other) for other, theirs in both)
         for negated, other in scored:
-            if -negated >= self._share:
+            if -negated >= self._share and not adds_meaning(letters, other):
                 yield from (Like(each, "n-gram", -negated) for each in self._normalised[other])
 
     def _minhashes(self, texts: Iterable[str]) -> list[RMinHash]:

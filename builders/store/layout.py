@@ -27,6 +27,15 @@ def text_id(text: str | bytes | memoryview) -> str:
     return hashlib.md5(text.encode() if isinstance(text, str) else text, usedforsecurity=False).hexdigest()
 
 
+def is_for_tuning(query: str) -> bool:
+    """True for the ids of the tuning questions: the sixteenth of the training questions whose MD5 begins with 0.
+
+    An id that is no MD5 is replaced by its own MD5. `fuse --tune train` uses only these questions, and `train --set
+    data.leave_out=tuning` skips them.
+    """
+    return (query if re.fullmatch("[0-9a-f]{32}", query) else text_id(query))[0] == "0"
+
+
 # Columns. Corpus, queries and qrels have BEIR's columns, and joined rows have Tevatron's.
 
 CORPUS = pa.schema({"_id": pa.string(), "title": pa.string(), "text": pa.string()})

@@ -156,7 +156,7 @@ def review(args: argparse.Namespace) -> None:
 
     Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) for every package that is fully
     judged but not accepted. Each file has 100 pairs. The draw depends on the reviewer's name, so `import` must use the
-    same name. Label Studio's exports name reviewers user-1, user-2 and so on. Reviewers do not see annotators' labels.
+    same name. If Label Studio's exports lack e-mail addresses, use user-ID. Annotators' labels stay hidden.
     """
     found = open_round(args.round)
     known = standings(args.round, found)

@@ -70,7 +70,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
 
 
 class _Reranked(msgspec.Struct):
-    """The field read from the manifest of a run."""
+    """The field of a run's manifest that limits the scored passages."""
 
     top_k: int | None = None
 

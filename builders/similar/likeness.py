@@ -198,7 +198,7 @@ class Tested(NamedTuple):
 def read_tested(args: argparse.Namespace) -> Tested:
     """Read the questions and scores that the options of `similar` name.
 
-    Raises :class:`InputError` if the release has none of the splits, or if a score is for a question outside them.
+    Raises :class:`InputError` if the release has none of the splits, or if a score is for a question of another split.
     """
     release = open_release(args.release)
     splits = [split for split in TESTED if split in (args.split or TESTED)]

@@ -139,8 +139,8 @@ def restrained(
     """Return ReSTrain's two sets for each of ``sizes``, the smallest size first.
 
     Interpolation has the training queries nearest to the test queries: by rank, then by cosine, then by row.
-    Extrapolation is drawn with ``seed`` from the queries that are not among any test query's ``exclude`` nearest. By
-    default, ``exclude`` is :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
+    Extrapolation is drawn with ``seed`` from the queries that are not among any test query's ``exclude`` nearest. If
+    None, ``exclude`` is :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
     """
     ranks, products = best_ranks(tests, trains)
     excluded = exclude or exclusion_depth(ranks)

@@ -5,7 +5,7 @@ question is removed if it matches in any of these ways, the strongest first:
 
   exact       The texts are equal.
   normalised  The letters and digits are equal, ignoring punctuation, blanks, width and case.
-  n-gram      The Jaccard similarity of the character n-grams is at least --jaccard.
+  n-gram      The Jaccard similarity of the character n-grams is at least --jaccard, unless a short text adds words.
   model       The score of `python -m baselines match` is above --threshold. The paper uses only --by model.
 
 The questions are removed from queries, qrels, train and crosslingual. train-similar has the removed questions with
@@ -108,6 +108,6 @@ def run(args: argparse.Namespace) -> None:
             print(text)
     if not args.scores and not args.questions and "model" in args.by:
         log.warning(
-            "without --scores, few reworded questions are found (docs/similar.md: 1 in 80 of cMedQQ's); score them by "
-            "any encoder: python -m baselines match --model M --release DIR --out RUN"
+            "without --scores, few reworded questions are found (1 in 80 on cMedQQ, see docs/similar.md); write scores"
+            " of any encoder: python -m baselines match --model M --release DIR --out RUN"
         )

@@ -61,8 +61,8 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
       SentenceTransformer, else ``mean`` and ``dot``.
     - ``towers`` (dual-encoder): 1 encoder for queries and passages together, or 2 encoders with equal initial weights.
     - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is second minus first).
-    - ``inputs``: ``plain`` uses the start's tokenizer. ``official`` removes spaces, and puts an empty title before a
-      dual-encoder's passages, as the official code does (:mod:`baselines.retrieve.official_input`).
+    - ``inputs``: ``plain`` uses the tokenizer of ``start``. ``official`` removes spaces, and puts an empty title before
+      a dual-encoder's passages, as the official code does (:mod:`baselines.retrieve.official_input`).
     """
 
     kind: Literal["dual", "cross", "mlm"]
@@ -172,7 +172,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     masked language model.
 
     - ``batch``: rows per step, over all processes. ``epochs``: passes over all rows. ``max_steps``: limit (0: none).
-    - ``mini_batch``: rows at once in a dual-encoder's training and in evaluations. It does not change results.
+    - ``mini_batch``: rows in one pass of a dual-encoder's training, and of an evaluation. It does not change results.
     - ``mini_batch_tokens``: tokens at once in the training of a dual-encoder or cross-encoder. 0 means 32,768 on a GPU.
       On a CPU, 0 means ``mini_batch`` rows for a dual-encoder, and the whole batch for a cross-encoder.
     - ``schedule``: after the warm-up, the learning rate falls to 0 (``linear``) or stays (``constant``).

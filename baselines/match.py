@@ -142,28 +142,27 @@ def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float)
     the recall have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
 
     Raises :class:`InputError` if the scores cannot tell the pairs apart: the interval of the precision is wider than
-    0.2, or contains the precision of chance, which is the share of label 1 among all pairs.
+    0.2 or contains the share of label 1 among all pairs, or the interval of the recall ends below 0.2.
     """
     from scipy.stats import binomtest
 
     own, truth, even = np.array(scores), np.array(labels), np.arange(len(scores)) % 2 == 0
     above = own > np.where(even, *(_lowest(own[half], truth[half], precision) for half in (~even, even)))
-    right, found, chance = int(truth[above].sum()), int(above.sum()), float(truth.mean())
-    low, high = binomtest(right, max(found, 1)).proportion_ci(method="wilson")
-    if high - low > 0.2 or low <= chance:
+    right, found, positive, chance = int(truth[above].sum()), int(above.sum()), int(truth.sum()), float(truth.mean())
+    (low, high), recall = (binomtest(right, max(n, 1)).proportion_ci(method="wilson") for n in (found, positive))
+    if high - low > 0.2 or low <= chance or recall.high < 0.2:
         raise InputError(
-            f"the model cannot tell these {len(own)} pairs apart at precision {precision:g}: of the {found} above the "
-            f"threshold, {low:.0%} to {high:.0%} have label 1, of all pairs {chance:.0%}; use another model, more "
-            "pairs or another --precision"
+            f"the model cannot tell these {len(own)} pairs apart at precision {precision:g}: {found} are above the "
+            f"threshold, of which {low:.0%} to {high:.0%} have label 1 (of all pairs {chance:.0%}), and these are only "
+            f"{recall.low:.0%} to {recall.high:.0%} of those with label 1; use another model, more pairs or another "
+            "--precision"
         )
-    recall = binomtest(right, int(truth.sum()))
     return {
         "threshold": _lowest(own, truth, precision),
         "pairs": len(own),
-        "positive_pairs": int(truth.sum()),
-        "precision": right / found,
-        "recall": recall.statistic,
-        "intervals": {"precision": [low, high], "recall": [*recall.proportion_ci(method="wilson")]},
+        "positive_pairs": positive,
+        **{"precision": right / found, "recall": right / positive},
+        "intervals": {"precision": [low, high], "recall": [*recall]},
     }
 
 
@@ -187,32 +186,26 @@ def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
 
     Raises :class:`InputError` for a model of sparse vectors, or of several vectors per text.
     """
-    from baselines.retrieve import families
-    from baselines.retrieve.devices import work_of
-    from baselines.retrieve.hub_models import commit_of
-    from baselines.retrieve.index import open_retriever
-    from baselines.retrieve.models import kind_of_scorer
-    from baselines.retrieve.rerankers import open_reranker
+    from baselines.retrieve import devices, families, hub_models, index, models, rerankers
 
     is_main = model == args.model
     given = {"max_length": args.max_length, "trust_remote_code": args.trust_remote_code}
-    settings = ModelSettings(model, revision=commit_of(model, args.revision if is_main else ""), **given)
-    kind = kind_of_scorer(settings)
+    settings = ModelSettings(model, revision=hub_models.commit_of(model, args.revision if is_main else ""), **given)
+    kind = models.kind_of_scorer(settings)
     if kind in ("cross", "llm"):
-        return open_reranker(settings, work_of(args), kind)
+        return rerankers.open_reranker(settings, devices.work_of(args), kind)
     if kind not in ("dense", "static"):
         raise InputError(f"is a model of kind {kind}; expected a cross-encoder or one vector per text", path=model)
     unset = dict.fromkeys(("family", "prompt_name", "query_prompt", "pooling", "normalize"))
     asked = {"model": model, "kind": kind, "revision": settings.revision, "similarity": "cosine" if is_main else None}
     resolved = families.resolve(argparse.Namespace(**{**vars(args), **unset, **asked}))
-    return open_retriever(resolved.settings, work_of(args), kind)
+    return index.open_retriever(resolved.settings, devices.work_of(args), kind)
 
 
 def _match(args: argparse.Namespace) -> None:
     """Write the run of the candidates' scores, and print counts."""
     from baselines.bm25.engine_numba import open_index
-    from baselines.retrieve import rerankers
-    from baselines.retrieve.dense import nearest
+    from baselines.retrieve import dense, rerankers
     from baselines.retrieve.index import Retriever, named
 
     release, config = open_release(args.release), SETS[args.set].queries
@@ -247,7 +240,7 @@ def _match(args: argparse.Namespace) -> None:
             found["vectors"] = {}
             for split, own in questions.items():
                 encoded = dual.index(release, config, work / f"embeddings-{split}", split).all()
-                hits = named(nearest(index, encoded, train, options.devices, args.top_k), train, args.top_k)
+                hits = named(dense.nearest(index, encoded, train, options.devices, args.top_k), train, args.top_k)
                 for (question, _), vector, best in zip(own, encoded, hits, strict=True):
                     vectors[question], found["vectors"][question] = vector, [other for other, _ in best]
         found[_TOGETHER] = {

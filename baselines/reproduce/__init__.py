@@ -16,10 +16,10 @@ cores and some thousand passages, --small takes minutes.
 (TOML) changes recipes and commands, for example for a small machine. Its section [RECIPE] changes one recipe, ["*"]
 changes all recipes, and [options.VERB] changes the options of a command. baselines/settings has examples.
 
---table 6 needs the configs that `builders similar` writes. --figure 2 needs the configs that `builders annotate
-merge` writes. Figures are also drawn as PNG and SVG under --out.
+--table 6 needs the configs that `builders similar` writes. --figure 2 needs the configs of `builders annotate merge`.
+Figures are also drawn as PNG and SVG under --out.
 
---extrapolation [restrain-14K resttest] trains BM25, DE and CE (or another --row) on the sets that `builders add` drew.
+--extrapolation [restrain-14K resttest] runs BM25, DE and CE (or another --row) on the sets that `builders add` drew.
 The report has the scores of interpolation and extrapolation, and the gap between them.
 
 --leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources. A column shows if a model

@@ -93,13 +93,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_argument("--cross-encoder", metavar="M", help="score candidates with this model (default: the run)")
     models.add_argument("--bi-encoder", metavar="M", help="score candidates with this dual-encoder (default: the run)")
     parser.add_argument(
-        "--margin", type=_ANY, metavar="X", help="exclude scores above best positive - X (default: no limit)"
+        "--margin", type=_ANY, metavar="X", help="exclude scores above best positive score - X (default: no limit)"
     )
     parser.add_argument(
         "--relative-margin",
         type=number_between(0, 1),
         metavar="X",
-        help="exclude scores above (1 - X) of best positive",
+        help="exclude scores above (1 - X) x best positive score",
     )
     parser.add_argument("--max-score", type=_ANY, metavar="X", help="exclude scores above X (default: no limit)")
     add_options(parser, *PAIRS, *DEVICE)

@@ -125,8 +125,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     - ``negatives``: a file of `mine`, or ``release`` for the hard negatives of the official data.
     - ``rows`` (dual-encoder): a positive with k negatives gives k rows of one negative each (``one-negative``, as in
       the official code), or one row with all negatives (``all-negatives``).
-    - ``leave_out``: ``tuning`` skips the tuning questions (:func:`builders.store.layout.is_for_tuning`). Weights that
-      are tuned on these questions then do not favour the model.
+    - ``leave_out``: ``tuning`` skips the tuning questions (:func:`builders.store.layout.is_for_tuning`). Fusion
+      weights that are tuned on these questions then do not favour the model.
     - ``similar``: also train on questions that were removed as similar to a dev or test question (config
       ``train-similar``, Section 2.3). This setting only serves to measure the effect of these questions (Table 6).
     - ``dev_queries``: number of queries of ``dev_split`` in the evaluation during training. A dual-encoder ranks all

@@ -28,7 +28,7 @@ def text_id(text: str | bytes | memoryview) -> str:
 
 
 def is_for_tuning(query: str) -> bool:
-    """True if a query id is of the tuning questions: its MD5 begins with 0, as for one in 16 training questions.
+    """True for the id of a tuning question: the MD5 begins with 0, as for one in 16 training questions.
 
     If the id is not an MD5, the MD5 of the id decides. `fuse --tune train` uses only these questions, and `train --set
     data.leave_out=tuning` skips them.

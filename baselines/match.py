@@ -262,6 +262,8 @@ def _match(args: argparse.Namespace) -> None:
         scores = scored(found[_TOGETHER], "candidates")
         lines = write_run(args.out, ((question, own.items()) for question, own in scores.items()), tag="match")
         log.info("%s: %d pairs of %d questions", args.out, lines, len(asked))
+        if not job and args.threshold == THRESHOLD:
+            log.warning("a threshold of %g is for probabilities; calibrate one for cosines (--calibrate)", THRESHOLD)
         similar = _similar(scores, args.threshold)
         result: dict[str, Any] = {
             "splits": splits,

@@ -136,6 +136,7 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
         "weights": weights,
         "method": args.method,
         "tuned_on": args.tune,
+        "questions": len(qrels.positives),
         "runs": [run.path.name for run in others],
         "MRR@10": value,
         "alone": single,

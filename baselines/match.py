@@ -177,8 +177,7 @@ def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
 
 def cosines(vectors: Floats, vector: Floats) -> list[float]:
     """Return the cosine of 16-bit embeddings of unit length, shape (n, dimensions), to one; below 0 counts as 0."""
-    found: list[float] = np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6).tolist()
-    return found
+    return list(map(float, np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6)))
 
 
 def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:

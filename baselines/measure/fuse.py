@@ -158,8 +158,10 @@ def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
         log.warning("only %d of %d training questions are for tuning; all are used", len(own), len(qrels.positives))
     for run in runs:
         if not _is_apart(run.path, few):
-            problem = "no record says that its model was not trained on these questions; else the weights favour it"
-            log.warning("%s: %s%s", run.path, problem, "" if few else " (train with data.leave_out=tuning)")
+            log.warning(
+                "%s: no record says that its model was not trained on these questions; the weights may favour it%s",
+                *(run.path, "" if few else " (train with data.leave_out=tuning)"),
+            )
     return qrels if few else replace(qrels, positives=own)
 
 

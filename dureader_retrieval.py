@@ -398,7 +398,7 @@ def load_dataset(
 
 
 def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> dict[str, int | None]:
-    """Return the splits of a config with their number of rows from the manifest, without any download.
+    """Return split -> number of rows of a config. The numbers are from the manifest, and nothing is downloaded.
 
     For the archive, the numbers are None, because counting would require reading the archive. Errors are those of
     :func:`load_dataset`.

@@ -186,7 +186,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def write_needs(folder: Path) -> None:
     """Write the required version of sentence-transformers into a dual-encoder's configuration.
 
-    From 6.0.0 on, the library checks this entry before it opens a model. It raises an error if its version is too low,
+    From 6.0.0 on, the library checks this entry before it opens a model. A version that is too low raises an error
     instead of computing other numbers. A model without a transformer has no lengths and needs no entry.
     """
     checkpoint, path = open_checkpoint(folder), folder / SETTINGS

@@ -1,8 +1,8 @@
 """Find training questions that ask the same as a dev or test question.
 
 --model is a question-matching cross-encoder (`train question-matching`, Section 2.3) or a dual-encoder, detected from
-its files. A cross-encoder scores two questions by the probability that they ask the same, a dual-encoder by their
-cosine, or 0 if the cosine is negative. The dual-encoder reads both questions with the query prompt that `run` uses.
+its files. A cross-encoder scores two questions by the probability that they ask the same. A dual-encoder scores them by
+their cosine, and a negative cosine counts as 0. The dual-encoder reads both with the query prompt that `run` uses.
 
 Only candidates are scored: the --top-k best training questions by words (BM25) and by vectors, of the dual-encoder or
 of --encoder. --recall-sample N also scores N questions with every training question, and prints the share of the
@@ -10,8 +10,8 @@ similar pairs that are candidates. The output is a TREC run: a dev or test quest
 from 0 to 1. `python -m builders similar --scores RUN` removes the training questions above --threshold. Finished scores
 are retained, so an interrupted command resumes when it is started again.
 
---calibrate writes the threshold for a precision, from labelled pairs. Precision and recall are measured on other pairs
-than the threshold, with intervals of 95 %. An error says if the model cannot tell the pairs apart.
+--calibrate writes the threshold for a precision, from labelled pairs. Precision and recall are measured on pairs that
+did not set the threshold, with intervals of 95 %. The verb fails if the scores cannot tell the pairs apart.
 
 Examples:
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--split", nargs="+", metavar="S", help="splits to compare with train (default: dev test)")
     parser.add_argument("--model", required=True, metavar="M", help="cross-encoder or dual-encoder: hub or folder")
-    parser.add_argument("--encoder", metavar="DE", help="dual-encoder that adds a cross-encoder's candidates")
+    parser.add_argument("--encoder", metavar="DE", help="dual-encoder that finds candidates for a cross-encoder")
     parser.add_argument(
         "--top-k", type=whole_number(1), default=50, metavar="K", help="candidates per method (default: 50)"
     )
@@ -83,10 +83,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count pairs above X as similar; the run has all pairs (default: 0.5, as in the paper)",
     )
     parser.add_argument(
-        "--calibrate", nargs="+", metavar="FILE", help="labelled pairs, as for `train --pairs`: write a threshold only"
+        "--calibrate", nargs="+", metavar="FILE", help="write only a threshold, from pairs as for `train --pairs`"
     )
     parser.add_argument(
-        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="for --calibrate (default: 0.8)"
+        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="target of --calibrate (default: 0.8)"
     )
     add_options(parser, *PAIRS, "--trust-remote-code", *DEVICE)
     add_format(parser)
@@ -138,8 +138,8 @@ def scores_of(args: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> lis
 def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float) -> dict[str, Any]:
     """Return the lowest threshold above which at least a share ``precision`` of the pairs has label 1.
 
-    Precision and recall are measured on other pairs than the threshold: each half of the pairs (even and odd places)
-    has the threshold of the other half. Both have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
+    Each half of the pairs (even or odd indices) is measured with the threshold of the other half. The precision and
+    the recall have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
 
     Raises :class:`InputError` if the scores cannot tell the pairs apart: the interval of the precision is wider than
     0.2 or contains the share of label 1 among all pairs, or the interval of the recall ends below 0.2.
@@ -167,7 +167,7 @@ def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float)
 
 
 def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
-    """Return the lowest multiple of 0.0001 above which a share ``precision`` of the labels is 1. 1 if there is none."""
+    """Return the lowest multiple of 0.0001 above which a share ``precision`` of the labels is 1, or 1.0 for none."""
     order, steps = np.argsort(scores), np.arange(10_000) / 10_000
     after = np.searchsorted(scores[order], steps, side="right")  # pairs that are not above a step
     right = labels.sum() - np.concatenate([[0], labels[order].cumsum()])[after]
@@ -176,12 +176,12 @@ def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
 
 
 def cosines(vectors: Floats, vector: Floats) -> list[float]:
-    """Return the cosine of 16-bit embeddings of unit length, shape (n, dimensions), to one; below 0 counts as 0."""
+    """Return the cosines of n embeddings (16 bits, unit length) with ``vector``. Negative cosines count as 0."""
     return list(map(float, np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6)))
 
 
 def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
-    """Return a dual-encoder with the settings of `run`, for cosines if it is ``--model``, or a model of pairs.
+    """Return a re-ranker of pairs, or a dual-encoder with the settings of `run` (similarity cosine for ``--model``).
 
     Raises :class:`InputError` for a model of sparse vectors, or of several vectors per text.
     """

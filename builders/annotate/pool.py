@@ -70,7 +70,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
 
 
 class _Reranked(msgspec.Struct):
-    """The field read from the manifest of a run."""
+    """The field of a run's manifest that limits the scored passages."""
 
     top_k: int | None = None
 
@@ -162,7 +162,7 @@ def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]]
 
 
 def _depth(path: Path) -> int | None:
-    """Return the number of passages per query that `rerank` scored, by the run's manifest. None means all."""
+    """Read from a run's manifest how many passages per query `rerank` scored. None means all."""
     manifest = path.with_name(f"{path.name}.manifest.json")
     return read_json(manifest, _Reranked).top_k if manifest.is_file() else None
 

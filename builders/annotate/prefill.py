@@ -211,7 +211,7 @@ def grades_by(round_: Path, model: str) -> dict[tuple[str, Pair], int]:
 
 
 def families_of(name: str) -> set[str]:
-    """Return the first word of each family that a model's name contains. The set is empty for an unknown name."""
+    """Return the families that a model's name contains, each as its first word in ``_FAMILIES``."""
     words = re.findall("[a-z0-9]+", name.lower())
     return {
         family.split()[0]

@@ -101,7 +101,7 @@ def search(
             name or folder, an object with ``encode``, or a re-ranker: a function from a list of (query, passage) to an
             array of shape (pairs,), or an object with ``predict``.
         release: an open release, or the argument of :func:`open_release`.
-        top_k: passages per query. With ``run``, only these are re-scored. The other passages keep their order behind.
+        top_k: passages per query. With ``run``, only these are re-scored. The other passages follow in their order.
         run: re-rank the passages of this run, a dictionary or a file.
         query_prompt, passage_prompt: put before every query or passage.
         similarity: "cosine" or "dot" (default: the model's; cosine for an own function).

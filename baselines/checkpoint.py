@@ -100,7 +100,7 @@ class Checkpoint:
         kind: dual, cross, mlm or encoder. `convert` writes an encoder as a starting checkpoint.
         start: the starting checkpoint: a hub name, the name of a folder, ``scratch`` or ``words``.
         hub_start: name and recorded commit of a starting checkpoint on the hub. None for other starting checkpoints.
-        converted: folder and SHA-256s of the files from which `convert` wrote this checkpoint, or empty.
+        converted: folder and SHA-256s of the files from which `convert` wrote this checkpoint, else empty.
         towers: number of encoders of a dual-encoder: 1, or 2 if queries have a separate encoder.
         is_static: True for a static model, which has one vector per token and never truncates texts.
         needs: the lowest version of sentence-transformers that reproduces a dual-encoder's results, and the reason.

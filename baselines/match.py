@@ -141,8 +141,8 @@ def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float)
     Each half of the pairs (even or odd indices) is measured with the threshold of the other half. The precision and
     the recall have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
 
-    Raises :class:`InputError` if the scores cannot tell the pairs apart: the interval of the precision is wider than
-    0.2 or contains the share of label 1 among all pairs, or the interval of the recall ends below 0.2.
+    Raises :class:`InputError` if the scores cannot tell the pairs apart. The interval of the precision must be at most
+    0.2 wide and lie above the share of label 1 among all pairs. The interval of the recall must not end below 0.2.
     """
     from scipy.stats import binomtest
 
@@ -152,10 +152,9 @@ def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float)
     (low, high), recall = (binomtest(right, max(n, 1)).proportion_ci(method="wilson") for n in (found, positive))
     if high - low > 0.2 or low <= chance or recall.high < 0.2:
         raise InputError(
-            f"the model cannot tell these {len(own)} pairs apart at precision {precision:g}: {found} are above the "
-            f"threshold, of which {low:.0%} to {high:.0%} have label 1 (of all pairs {chance:.0%}), and these are only "
-            f"{recall.low:.0%} to {recall.high:.0%} of those with label 1; use another model, more pairs or another "
-            "--precision"
+            f"the model cannot tell these {len(own)} pairs apart at --precision {precision:g}: {found} pairs are above "
+            f"the threshold, with a precision of {low:.0%} to {high:.0%} (all pairs: {chance:.0%}) and a recall of "
+            f"{recall.low:.0%} to {recall.high:.0%}; use another model, more pairs or another --precision"
         )
     return {
         "threshold": _lowest(own, truth, precision),
@@ -177,8 +176,7 @@ def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
 
 def cosines(vectors: Floats, vector: Floats) -> list[float]:
     """Return the cosines of n embeddings (16 bits, unit length) with ``vector``. Negative cosines count as 0."""
-    found: list[float] = np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6).tolist()
-    return found
+    return list(map(float, np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6)))
 
 
 def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
@@ -262,6 +260,8 @@ def _match(args: argparse.Namespace) -> None:
         scores = scored(found[_TOGETHER], "candidates")
         lines = write_run(args.out, ((question, own.items()) for question, own in scores.items()), tag="match")
         log.info("%s: %d pairs of %d questions", args.out, lines, len(asked))
+        if not job and args.threshold == THRESHOLD:
+            log.warning("a threshold of %g is for probabilities; calibrate one for cosines (--calibrate)", THRESHOLD)
         similar = _similar(scores, args.threshold)
         result: dict[str, Any] = {
             "splits": splits,

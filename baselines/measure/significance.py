@@ -30,9 +30,9 @@ def of_means(
 ) -> list[Interval]:
     """Return the percentile bootstrap interval of each column's mean (Efron and Tibshirani 1993, Section 13.3).
 
-    ``values`` has the shape (queries, measures). A resample draws this number of queries, with replacement. All columns
-    use the same resamples. The same values and seed give the same intervals. ``level`` is the share of the resampled
-    means inside the interval. Returns (low, high) for each measure, in the unit of the values.
+    ``values`` has the shape (queries, measures). A resample draws the same number of queries, with replacement. All
+    columns use the same resamples. The same values and seed give the same intervals. ``level`` is the share of the
+    resampled means inside the interval. Returns (low, high) for each measure, in the unit of the values.
     """
     table = np.asarray(values, np.float64)
     queries, random = len(table), np.random.default_rng(seed)

@@ -101,7 +101,7 @@ def over_devices(
 ) -> Iterator[Result]:
     """Yield ``function(task, device)`` for every task, in the tasks' order.
 
-    Each of several devices has a process. This process uses a single device itself. ``function`` must be importable,
+    Several devices have a process each. With one device, this process runs the tasks. ``function`` must be importable,
     and should cache its opened model, for example by ``functools.lru_cache``.
     """
     with process_pool(len(devices)) as pool:

@@ -11,8 +11,8 @@ the same systems in the same order. The best weights by MRR@10 are used and writ
 Weights tuned on the fused queries overestimate the result, and need --tune-on-these.
 
 --tune train uses a fixed sixteenth of the training questions, or all questions if the sixteenth has fewer than 50.
-Train models with --set data.leave_out=tuning, so that they do not learn these questions. RUN.manifest.json records
-this. `fuse` warns about every run without this record, except BM25's.
+Train models with --set data.leave_out=tuning, so that they do not learn these questions. The runs' manifests record
+this setting. `fuse` warns about every run without this record, except BM25's.
 
 Example:
 
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="run to write; .gz is gzipped")
     parser.add_argument("--method", choices=["rrf", "weighted"], default="rrf", help="fusion method (default: rrf)")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="keep K passages (default: 50)")
-    parser.add_argument("--weights", type=Path, metavar="FILE", help="file to read weights from, or to write by --tune")
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="file of weights to read, or with --tune to write")
     parser.add_argument("--tune", metavar="SPLIT", help="tune the weights on this split, for example train")
     parser.add_argument("--tune-runs", type=Path, nargs="+", metavar="RUN", help="runs of the same systems on --tune")
     parser.add_argument("--tune-on-these", action="store_true", help="allow tuning on the queries that are fused")

@@ -1,4 +1,4 @@
-"""Reproduce the paper's tables beside the published scores.
+"""Reproduce the paper's tables, and print the published scores.
 
 The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, `errors --tally` Table 10.
 baselines/matrix.toml lists the rows with their steps and published scores. Rows can share steps. A step is skipped if

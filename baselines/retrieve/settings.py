@@ -90,7 +90,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--dtype": {
         "choices": ["auto", "fp32", "fp16", "bf16", "int8"],
         "default": "auto",
-        "help": "precision of the model, except its head in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
+        "help": "precision of the model without its fp32 head (default: fp16 on a GPU, fp32 on a CPU)",
     },
     "--backend": {
         "choices": ["torch", "openvino"],

@@ -8,7 +8,7 @@ A recipe that starts from the checkpoint of another recipe finds that checkpoint
 one. For several processes with cross-batch negatives, use: torchrun --nproc-per-node N -m baselines train ...
 
 The states of a running training are saved in CKPT.training. After a kill, the same command resumes from the last state.
-A CPU of the same machine then gives bit-identical weights. A GPU does not, because it adds numbers in varying order.
+A CPU of the same machine then gives bit-identical weights. A GPU may not, because it adds numbers in varying order.
 
 --set data.set=restrain-14K-interpolation trains only on the sampled questions of this config. Configs come from
 `builders add`. Negatives that `mine` sampled for all training questions can be used unchanged.

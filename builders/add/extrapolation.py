@@ -59,14 +59,14 @@ def restrain_arguments(parser: argparse.ArgumentParser) -> None:
 def restrain(args: argparse.Namespace) -> None:
     """Add training sets that are similar or dissimilar to a small test set (ReSTrain).
 
-    The method is of Zhan et al. (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). It compares queries by the
+    The method is Zhan et al.'s (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). It compares queries by the
     cosine of their vectors, which any model can compute.
 
     SIZE-interpolation has the SIZE training queries most similar to the test queries: the nearest training query of
     every test query, then the second nearest, and so on. If the last rank has too many, the most similar are used.
 
     SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of every
-    test query are removed. K is --exclude, or the rank that allows the largest sets. K does not depend on SIZE. So a
+    test query are removed. K is --exclude, or the K that allows the largest sets. K does not depend on SIZE. So a
     smaller set is part of a larger set of its kind. Interpolation and extrapolation sets never share a query.
     Many test queries cause a warning, because almost every training query is then similar to some test query.
 
@@ -171,7 +171,7 @@ def resttest_arguments(parser: argparse.ArgumentParser) -> None:
 def resttest(args: argparse.Namespace) -> None:
     """Add training and test sets by k-means, each with one bucket excluded from training (ReSTTest).
 
-    The method is of Zhan et al. (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
+    The method is Zhan et al.'s (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
     vectors, from any model. The config of bucket N has three splits. `train` has the training queries of the other
     buckets, `extrapolation` the test queries of bucket N, `interpolation` all other test queries. Average over buckets.
 

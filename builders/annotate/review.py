@@ -214,7 +214,7 @@ def check(args: argparse.Namespace) -> None:
     A tie is a pair whose two most frequent labels have equally many annotators. Ties do not count for or against a
     package until an adjudicator decides them. `annotate adjudicate` collects ties before and after the review.
 
-    Cohen's kappa compares two people. Fleiss' kappa covers only pairs with the most frequent number of people.
+    Cohen's kappa compares two people. Fleiss' kappa covers only pairs with the most common number of judges.
     """
     with alone(args.round / ROUND, args.round, wait=True):
         found = open_round(args.round)

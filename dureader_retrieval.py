@@ -94,7 +94,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
 COLUMNS["crosslingual"] = {**COLUMNS["joined"], "query_zh": _TEXT}
 
 _ALL = ("train", "dev", "test")
-_WHOLE = "queries"  # this config's first split has the name of the config, and has the queries of all splits
+_WHOLE = "queries"  # a config whose first split, also called "queries", has the queries of all splits
 Declaration = tuple[str, tuple[str, ...], str]
 
 
@@ -167,7 +167,7 @@ _ARCHIVED: dict[str, dict[str, str]] = {
 # The published number of records in each file of the archive (the paper's Table 3).
 _PUBLISHED = {_ARCHIVED["corpus"]["corpus"]: 8_096_668, _LABELLED["train"]: 86_395, _LABELLED["dev"]: 2_000}
 
-# datasets 3.x copies this file to a folder from which the builders cannot be imported.
+# datasets 3.x copies this file to a folder from which the package ``builders`` cannot be imported.
 _HERE = "" if importlib.util.find_spec("builders") else " (where the project is installed)"
 
 # The origin of configs that the archive lacks, by the first word of the config.
@@ -262,7 +262,7 @@ class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
         """Return a content-dependent name for the cache folder, so that a changed release is prepared again.
 
         ``datasets`` calls this method first, so a wrong ``data_dir`` fails before any work. The name also depends
-        on the sizes and times of the shards. A shard that was edited in place has the same manifest, and must be
+        on the sizes and times of the shards. An edit in place leaves the manifest unchanged, but the shard must be
         verified again. If the archive's SHA-256 is unknown, this method downloads the archive.
         """
         _declaration(self.name)  # datasets invents a config "default" if the user names no config
@@ -398,7 +398,7 @@ def load_dataset(
 
 
 def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> dict[str, int | None]:
-    """Return the splits of a config with their number of rows from the manifest, without any download.
+    """Return split -> number of rows of a config. The numbers are from the manifest, and nothing is downloaded.
 
     For the archive, the numbers are None, because counting would require reading the archive. Errors are those of
     :func:`load_dataset`.
@@ -445,7 +445,7 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         raise ReleaseError(f"{path}: expected a manifest of {NAME}, format {FORMAT} ({reason}); {_HOW}") from None
-    # Empty splits are skipped, because datasets could not load the other splits of the config either.
+    # Empty splits are skipped. With an empty split, datasets could load no split of the config.
     filled = {key: shards for key, shards in numbered.items() if any(shard.rows for shard in shards.values())}
     found = {split: filled[config, split] for split in _declaration(config)[1] if (config, split) in filled}
     if not found:
@@ -601,7 +601,7 @@ def _accept(url: str, places: _Places, path: str) -> str:
             for what, found, expected, where in (
                 ("SHA-256", sha256, ARCHIVE["sha256"], "the published one"),
                 ("MD5", md5, ARCHIVE["md5"], "the published one"),
-                ("SHA-256", sha256, pinned, f"that of an earlier download (delete {places.note} to accept this one)"),
+                ("SHA-256", sha256, pinned, f"that of an earlier download (delete {places.note} to accept the new)"),
             ):
                 if expected and found != expected:
                     reason = f"has the {what} {found}, expected {expected}, {where}"
@@ -905,7 +905,7 @@ def _register() -> None:
         def get_module(self) -> Any:
             if self.name != NAME:
                 return super().get_module()
-            # load_dataset_builder fails for None, so the dict is empty.
+            # data_files is an empty dict, because load_dataset_builder fails for None.
             kwargs = {"data_files": DataFilesDict(), "dataset_name": NAME}
             return DatasetModule(*modules[NAME], kwargs)
 

@@ -14,8 +14,8 @@ downloaded on first use. Their source is the argument of :func:`register`, else 
 ``DUREADER_RETRIEVAL_RELEASE``, else the original release's archive, which is downloaded once. All files are verified by
 ``dureader_retrieval``.
 
-The library's command line with these ids is ``python -m dureader_retrieval_ir`` with ``list``, ``export`` or
-``lookup``.
+``python -m dureader_retrieval_ir`` is the library's command line for these ids. Its commands are ``list``, ``export``
+and ``lookup``.
 """
 
 import os
@@ -59,14 +59,14 @@ class TranslatedQuery(NamedTuple):
 
 
 class Source:
-    """The source of rows: a release directory, ORG/NAME (or ORG/NAME@REVISION) on a hub, or the archive (empty)."""
+    """The source of rows: a release directory, ORG/NAME (or ORG/NAME@REVISION) on a hub, or "" for the archive."""
 
     def __init__(self, release: str) -> None:
         self.datasets: list[_Declared] = []  # the registered datasets of this source
         self.place(release)
 
     def place(self, release: str) -> None:
-        """Change the source, and drop cached parts of the old source."""
+        """Change the source, and drop the cached handlers of the old source."""
         match = None if os.path.exists(release) else _HUB.fullmatch(release)
         self.release, self._repo, self._revision = release, match and match[1], match and match[2]
         self._parts: dict[tuple[str, str], list[Any]] = {}

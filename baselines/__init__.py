@@ -1,4 +1,4 @@
-"""A release directory in; runs, checkpoints and tables out. The Python API is imported when it is first used."""
+"""Search a release and evaluate models from Python. :mod:`baselines.api` is imported when it is first used."""
 
 from typing import TYPE_CHECKING, Any
 

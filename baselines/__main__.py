@@ -1,6 +1,6 @@
 """Program ``python -m baselines VERB``: search a release, train models on it, and evaluate both.
 
-:func:`console` is the console script ``dureader-retrieval``, which has the verbs of both programs."""
+:func:`console` is the console script ``dureader-retrieval``, which also has the verbs of ``builders``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.ite
 
 
 def console() -> int:
-    """Run a verb of either program and return its exit code."""
+    """Run a verb of ``baselines`` or ``builders`` and return its exit code."""
     from builders.__main__ import GROUPS as BUILDERS  # late, because the verbs of `baselines` do not need it
 
     groups = BUILDERS | GROUPS

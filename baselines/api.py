@@ -66,7 +66,7 @@ def open_release(path: str | Path, set: str = "main", revision: str | None = Non
 def evaluate(
     model: object, release: Release | str | Path, split: str = "dev", *, top_k: int = 50, **options: Any
 ) -> dict[str, float]:
-    """Measure a model, or a run, by the judgments of a split: return the measures of `baselines evaluate`, fractions.
+    """Measure a model or a run by the judgments of a split. Return the measures of `baselines evaluate` as fractions.
 
     ``model``: a run (query id -> passage id -> score, or a file), or a model of :func:`search`. See :func:`search` for
     models, options and errors.
@@ -101,13 +101,13 @@ def search(
             name or folder, an object with ``encode``, or a re-ranker: a function from a list of (query, passage) to an
             array of shape (pairs,), or an object with ``predict``.
         release: an open release, or the argument of :func:`open_release`.
-        top_k: passages of a query. With ``run``, passages that are re-scored; the others follow in their order.
+        top_k: passages per query. With ``run``, only these are re-scored. The other passages follow in their order.
         run: re-rank the passages of this run, a dictionary or a file.
         query_prompt, passage_prompt: put before every query or passage.
         similarity: "cosine" or "dot" (default: the model's; cosine for an own function).
         batch_size: texts or pairs in a call of an own model (default: 256).
         index: the folder of the index (default: in the user's cache; for an own encoder it is temporary).
-        options: of `baselines run`, `bm25` or `rerank` for a name or folder, such as ``pooling="cls"``.
+        options: if ``model`` is a name or folder, options of `baselines run`, `bm25` or `rerank`, as ``pooling="cls"``.
 
     Raises:
         InputError: the release, the model or its output is wrong, or a library is not installed.
@@ -136,7 +136,7 @@ def search(
 def _by_name(
     model: Any, release: Release, split: str, top_k: int, run: Run | None, folder: Path, **options: Any
 ) -> Iterable[tuple[str, Iterable[Hit]]]:
-    """Search by the verb for a named model, `rerank`, `bm25` or `run`, with the defaults of its options."""
+    """Search with a named model by the verb `rerank`, `bm25` or `run`. The verb's options have their defaults."""
     from baselines import bm25
     from baselines.retrieve import rerank
     from baselines.retrieve import run as any_model

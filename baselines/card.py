@@ -31,7 +31,7 @@ _KINDS: dict[str, tuple[str, str, str, list[str]]] = {
     "mlm": ("masked language model", "fill-mask", "transformers", []),
     "encoder": ("encoder", "feature-extraction", "transformers", []),
 }
-# Verbs of `builders` whose output has only data of DuReader, and so its licence.
+# Verbs of `builders` whose output has only DuReader's data. DuReader's licence then applies.
 _OF_DUREADER = {"release", "official", "similar", "pool", "crosslingual"}
 _FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision")
 _QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
@@ -42,7 +42,7 @@ _LOSS, _DEV = "#1f61a0", "#b9541c"
 
 @dataclass(frozen=True)
 class Measured:
-    """The measures of a run and the data of the measurement. ``values`` has the official keys, as fractions."""
+    """The measures of a run, and facts about its queries and passages. ``values`` has fractions by official key."""
 
     run: str
     set: str

@@ -100,12 +100,12 @@ class Checkpoint:
         kind: dual, cross, mlm or encoder. `convert` writes an encoder as a starting checkpoint.
         start: the starting checkpoint: a hub name, the name of a folder, ``scratch`` or ``words``.
         hub_start: name and recorded commit of a starting checkpoint on the hub. None for other starting checkpoints.
-        converted: folder and SHA-256s of the files from which `convert` wrote this checkpoint. Empty for a trained one.
+        converted: folder and SHA-256s of the files from which `convert` wrote this checkpoint, else empty.
         towers: number of encoders of a dual-encoder: 1, or 2 if queries have a separate encoder.
         is_static: True for a static model, which has one vector per token and never truncates texts.
         needs: the lowest version of sentence-transformers that reproduces a dual-encoder's results, and the reason.
         prompts: the non-empty prompts, by their names in the library.
-        plain_length: tokens at which a plain ``encode()`` truncates texts. None if passages are truncated there too.
+        plain_length: tokens at which a plain ``encode()`` truncates texts. None if passages have the same limit.
         outputs: number of outputs of a cross-encoder. ``config.json`` omits transformers' default of two.
         transformers: the lowest tested version of transformers that reads the tokenizer.
         reads_officially: True if the tokenizers produce the official code's inputs.
@@ -186,7 +186,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def write_needs(folder: Path) -> None:
     """Write the required version of sentence-transformers into a dual-encoder's configuration.
 
-    From 6.0.0 on, the library checks this entry before it opens a model. It raises an error if its version is too low,
+    From 6.0.0 on, the library checks this entry before it opens a model. A version that is too low raises an error
     instead of computing other numbers. A model without a transformer has no lengths and needs no entry.
     """
     checkpoint, path = open_checkpoint(folder), folder / SETTINGS
@@ -220,7 +220,7 @@ def check_hashes(folder: Path) -> None:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Open a checkpoint directory. Raises :class:`InputError` if it is none, or its files are missing or damaged."""
+    """Open a checkpoint directory. Raises :class:`InputError` for another directory, or missing or damaged files."""
     recipe, training = _read(path, RECIPE, _Recipe), _read(path, TRAINING, _Training)
     check_hashes(path)
     weights = any(belongs(found.relative_to(path).as_posix()) for found in path.rglob("*.safetensors"))

@@ -1,13 +1,12 @@
 """Analyse the errors of a run as the paper does (Table 10).
 
-The verb draws 100 queries without a positive passage in their top 5. Each of these 5 passages is an error, and people
-assign its category (Section 3.5): entity, numeral, modifier or syntactic mismatch, typos, mere overlap of terms, false
-negative, other.
+The verb draws 100 failed queries, which have no positive passage in their top 5. Each passage of these top 5 is an
+error. People assign it to a category of Section 3.5: entity, numeral, modifier or syntactic mismatch, typos, mere
+overlap of terms, false negative, or other.
 
-With RUN, the verb counts all such queries. --round writes the pairs as a round for `annotate` (Label Studio or sheets,
-prefill, review, quality control).
-With --tally ROUND, it prints people's answers next to Table 10. --model NAME counts the answers of a model instead
-(`annotate prefill`).
+With RUN, the verb counts all failed queries. --round writes the pairs as a round for `annotate` (Label Studio or
+sheets, prefill, review, quality control). With --tally ROUND, it prints people's answers next to Table 10. --model NAME
+counts the answers of a model instead (`annotate prefill`).
 
 example:
   python -m baselines errors --release build/sample --split dev --round build/errors build/runs/bm25.dev.run.gz
@@ -93,8 +92,8 @@ def draw_errors(
     """Draw ``queries`` failed queries: queries without a positive among their first ``top_k`` passages.
 
     Returns:
-        The first passages of the drawn queries as pairs, in the order of the queries and then of the ids; the number of
-        the run's queries with known positives; the number of failed queries.
+        The first passages of the drawn queries as pairs, in the queries' order, then by id; the number of the run's
+        queries with known positives; the number of failed queries.
 
     Raises:
         InputError: the split has no judgments, no query failed, or the release lacks a passage of the run.
@@ -123,12 +122,12 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
     """Count the pairs of a round by category, as JSON.
 
     The category of a pair is the adjudicator's answer if there is one, else the answer of most annotators. A tie is
-    undecided. Packages count whether accepted or not; ``accepted`` is the number of accepted packages. With ``model``,
-    only the last answers of this model count.
+    undecided. Packages that are not accepted count, too. ``accepted`` is the number of accepted packages. With
+    ``model``, only the last answers of this model count.
 
-    ``categories`` has by key the number of pairs, their share of the decided pairs, the share's 95 % interval over
-    queries, and the paper's share (shares from 0 to 1). Raises :class:`InputError` if the directory is not a round of
-    errors, or the round has no answers.
+    ``categories`` has, for each category, the number of pairs, their share of the decided pairs, the share's 95 %
+    interval over queries, and the paper's share (shares from 0 to 1). Raises :class:`InputError` if the directory is
+    not a round of errors, or the round has no answers.
     """
     from builders.annotate.prefill import grades_by
     from builders.annotate.rounds import ERRORS, open_round, standings

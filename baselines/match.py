@@ -1,8 +1,8 @@
 """Find training questions that ask the same as a dev or test question.
 
 --model is a question-matching cross-encoder (`train question-matching`, Section 2.3) or a dual-encoder, detected from
-its files. A cross-encoder scores two questions by the probability that they ask the same, a dual-encoder by their
-cosine, or 0 if the cosine is negative. The dual-encoder reads both questions with the query prompt that `run` uses.
+its files. A cross-encoder scores two questions by the probability that they ask the same. A dual-encoder scores them by
+their cosine, and a negative cosine counts as 0. The dual-encoder reads both with the query prompt that `run` uses.
 
 Only candidates are scored: the --top-k best training questions by words (BM25) and by vectors, of the dual-encoder or
 of --encoder. --recall-sample N also scores N questions with every training question, and prints the share of the
@@ -10,8 +10,8 @@ similar pairs that are candidates. The output is a TREC run: a dev or test quest
 from 0 to 1. `python -m builders similar --scores RUN` removes the training questions above --threshold. Finished scores
 are retained, so an interrupted command resumes when it is started again.
 
---calibrate writes the threshold for a precision, from labelled pairs. Precision and recall are measured on other pairs
-than the threshold, with intervals of 95 %. An error says if the model cannot tell the pairs apart.
+--calibrate writes the threshold for a precision, from labelled pairs. Precision and recall are measured on pairs that
+did not set the threshold, with intervals of 95 %. The verb fails if the scores cannot tell the pairs apart.
 
 Examples:
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--split", nargs="+", metavar="S", help="splits to compare with train (default: dev test)")
     parser.add_argument("--model", required=True, metavar="M", help="cross-encoder or dual-encoder: hub or folder")
-    parser.add_argument("--encoder", metavar="DE", help="dual-encoder that adds a cross-encoder's candidates")
+    parser.add_argument("--encoder", metavar="DE", help="dual-encoder that finds candidates for a cross-encoder")
     parser.add_argument(
         "--top-k", type=whole_number(1), default=50, metavar="K", help="candidates per method (default: 50)"
     )
@@ -83,10 +83,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count pairs above X as similar; the run has all pairs (default: 0.5, as in the paper)",
     )
     parser.add_argument(
-        "--calibrate", nargs="+", metavar="FILE", help="labelled pairs, as for `train --pairs`: write a threshold only"
+        "--calibrate", nargs="+", metavar="FILE", help="write only a threshold, from pairs as for `train --pairs`"
     )
     parser.add_argument(
-        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="for --calibrate (default: 0.8)"
+        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="target of --calibrate (default: 0.8)"
     )
     add_options(parser, *PAIRS, "--trust-remote-code", *DEVICE)
     add_format(parser)
@@ -138,37 +138,35 @@ def scores_of(args: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> lis
 def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float) -> dict[str, Any]:
     """Return the lowest threshold above which at least a share ``precision`` of the pairs has label 1.
 
-    Precision and recall are measured on other pairs than the threshold: each half of the pairs (even and odd places)
-    has the threshold of the other half. Both have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
+    Each half of the pairs (even or odd indices) is measured with the threshold of the other half. The precision and
+    the recall have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
 
-    Raises :class:`InputError` if the scores cannot tell the pairs apart: the interval of the precision is wider than
-    0.2, or contains the precision of chance, which is the share of label 1 among all pairs.
+    Raises :class:`InputError` if the scores cannot tell the pairs apart. The interval of the precision must be at most
+    0.2 wide and lie above the share of label 1 among all pairs. The interval of the recall must not end below 0.2.
     """
     from scipy.stats import binomtest
 
     own, truth, even = np.array(scores), np.array(labels), np.arange(len(scores)) % 2 == 0
     above = own > np.where(even, *(_lowest(own[half], truth[half], precision) for half in (~even, even)))
-    right, found, chance = int(truth[above].sum()), int(above.sum()), float(truth.mean())
-    low, high = binomtest(right, max(found, 1)).proportion_ci(method="wilson")
-    if high - low > 0.2 or low <= chance:
+    right, found, positive, chance = int(truth[above].sum()), int(above.sum()), int(truth.sum()), float(truth.mean())
+    (low, high), recall = (binomtest(right, max(n, 1)).proportion_ci(method="wilson") for n in (found, positive))
+    if high - low > 0.2 or low <= chance or recall.high < 0.2:
         raise InputError(
-            f"the model cannot tell these {len(own)} pairs apart at precision {precision:g}: of the {found} above the "
-            f"threshold, {low:.0%} to {high:.0%} have label 1, of all pairs {chance:.0%}; use another model, more "
-            "pairs or another --precision"
+            f"the model cannot tell these {len(own)} pairs apart at --precision {precision:g}: {found} pairs are above "
+            f"the threshold, with a precision of {low:.0%} to {high:.0%} (all pairs: {chance:.0%}) and a recall of "
+            f"{recall.low:.0%} to {recall.high:.0%}; use another model, more pairs or another --precision"
         )
-    recall = binomtest(right, int(truth.sum()))
     return {
         "threshold": _lowest(own, truth, precision),
         "pairs": len(own),
-        "positive_pairs": int(truth.sum()),
-        "precision": right / found,
-        "recall": recall.statistic,
-        "intervals": {"precision": [low, high], "recall": [*recall.proportion_ci(method="wilson")]},
+        "positive_pairs": positive,
+        **{"precision": right / found, "recall": right / positive},
+        "intervals": {"precision": [low, high], "recall": [*recall]},
     }
 
 
 def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
-    """Return the lowest multiple of 0.0001 above which a share ``precision`` of the labels is 1. 1 if there is none."""
+    """Return the lowest multiple of 0.0001 above which a share ``precision`` of the labels is 1, or 1.0 for none."""
     order, steps = np.argsort(scores), np.arange(10_000) / 10_000
     after = np.searchsorted(scores[order], steps, side="right")  # pairs that are not above a step
     right = labels.sum() - np.concatenate([[0], labels[order].cumsum()])[after]
@@ -177,42 +175,36 @@ def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
 
 
 def cosines(vectors: Floats, vector: Floats) -> list[float]:
-    """Return the cosine of 16-bit embeddings of unit length, shape (n, dimensions), to one; below 0 counts as 0."""
+    """Return the cosines of n embeddings (16 bits, unit length) with ``vector``. Negative cosines count as 0."""
     found: list[float] = np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6).tolist()
     return found
 
 
 def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
-    """Return a dual-encoder with the settings of `run`, for cosines if it is ``--model``, or a model of pairs.
+    """Return a re-ranker of pairs, or a dual-encoder with the settings of `run` (similarity cosine for ``--model``).
 
     Raises :class:`InputError` for a model of sparse vectors, or of several vectors per text.
     """
-    from baselines.retrieve import families
-    from baselines.retrieve.devices import work_of
-    from baselines.retrieve.hub_models import commit_of
-    from baselines.retrieve.index import open_retriever
-    from baselines.retrieve.models import kind_of_scorer
-    from baselines.retrieve.rerankers import open_reranker
+    from baselines.retrieve import devices, families, hub_models, index, models, rerankers
 
     is_main = model == args.model
     given = {"max_length": args.max_length, "trust_remote_code": args.trust_remote_code}
-    settings = ModelSettings(model, revision=commit_of(model, args.revision if is_main else ""), **given)
-    kind = kind_of_scorer(settings)
+    settings = ModelSettings(model, revision=hub_models.commit_of(model, args.revision if is_main else ""), **given)
+    kind = models.kind_of_scorer(settings)
     if kind in ("cross", "llm"):
-        return open_reranker(settings, work_of(args), kind)
+        return rerankers.open_reranker(settings, devices.work_of(args), kind)
     if kind not in ("dense", "static"):
         raise InputError(f"is a model of kind {kind}; expected a cross-encoder or one vector per text", path=model)
     unset = dict.fromkeys(("family", "prompt_name", "query_prompt", "pooling", "normalize"))
     asked = {"model": model, "kind": kind, "revision": settings.revision, "similarity": "cosine" if is_main else None}
     resolved = families.resolve(argparse.Namespace(**{**vars(args), **unset, **asked}))
-    return open_retriever(resolved.settings, work_of(args), kind)
+    return index.open_retriever(resolved.settings, devices.work_of(args), kind)
 
 
 def _match(args: argparse.Namespace) -> None:
     """Write the run of the candidates' scores, and print counts."""
     from baselines.bm25.engine_numba import open_index
-    from baselines.retrieve import rerankers
-    from baselines.retrieve.dense import nearest
+    from baselines.retrieve import dense, rerankers
     from baselines.retrieve.index import Retriever, named
 
     release, config = open_release(args.release), SETS[args.set].queries
@@ -247,7 +239,7 @@ def _match(args: argparse.Namespace) -> None:
             found["vectors"] = {}
             for split, own in questions.items():
                 encoded = dual.index(release, config, work / f"embeddings-{split}", split).all()
-                hits = named(nearest(index, encoded, train, options.devices, args.top_k), train, args.top_k)
+                hits = named(dense.nearest(index, encoded, train, options.devices, args.top_k), train, args.top_k)
                 for (question, _), vector, best in zip(own, encoded, hits, strict=True):
                     vectors[question], found["vectors"][question] = vector, [other for other, _ in best]
         found[_TOGETHER] = {

@@ -44,7 +44,7 @@ ENGINES = ["lucene", "numba", "bm25s"]
 
 
 class Failed(Exception):
-    """The failure of an engine, with the reason for its row."""
+    """An engine failed. The message is the reason shown in the engine's row."""
 
 
 class Child:

@@ -1,9 +1,9 @@
-"""Compare the analyzers of BM25: MRR@10, nDCG@10 and R@50, with default k1 and b and with tuned values.
+"""Compare the analyzers of BM25: MRR@10, nDCG@10 and R@50, with default and with tuned k1 and b.
 
 Each set is given as NAME=RELEASE[:SET[:SPLIT]]. SET defaults to main. SPLIT defaults to dev, or to test if the set has
-no dev. Each analyzer runs with and without stop words. k1 and b are tuned on training questions as by `bm25 --tune
-train`, with a sample drawn by --seed, and then evaluated on SPLIT. --mteb adds a row for the BM25 that mteb used until
-2026. It has bm25s's own tokens (runs of letters between punctuation), English stop words and an English stemmer.
+no dev. Each analyzer runs with and without stop words. `bm25 --tune train` tunes k1 and b on training questions,
+sampled by --seed. The tuned values are evaluated on SPLIT. --mteb adds a row for the BM25 that mteb used until 2026. It
+has bm25s's own tokens (runs of letters between punctuation), English stop words and an English stemmer.
 
 Example:
 
@@ -46,7 +46,7 @@ def searched(index: Index, queries: list[tuple[str, str]]) -> dict[str, list[str
 
 
 def of_mteb(release: Release, corpus: str, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """Search with bm25s, its default tokens, English stop words and stemmer, as mteb/baseline-bm25s 0_1_10."""
+    """Search with bm25s, its default tokens, English stop words and stemmer, like mteb/baseline-bm25s 0_1_10."""
     import bm25s
     import Stemmer
 

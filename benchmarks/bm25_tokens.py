@@ -1,7 +1,7 @@
 """Tokens and queries for benchmarks/bm25.py, either random or from a release.
 
 Lengths of random passages are log-normal (sigma 0.6). Each passage has ten topic words, which make 35 % of its tokens.
-The probability of a topic word is proportional to 1 / (rank + 300), of another token to 1 / (rank + 2.7) ** 1.05. A
+Topic words are drawn in proportion to 1 / (rank + 300), other tokens in proportion to 1 / (rank + 2.7) ** 1.05. A
 query consists of four topic words of a random passage and the passage's first token. Words have one to three Chinese
 characters. Frequent words are shorter.
 """
@@ -23,7 +23,7 @@ ROWS = 1 << 16  # rows per file
 
 
 def _tables(vocabulary: int) -> tuple[Any, list[Any]]:
-    """Return the words by rank, and for each distribution a table of ranks. A random element of the table is a draw."""
+    """Return the words by rank, and a table of ranks for each distribution. Random elements of a table are draws."""
     import pyarrow as pa
 
     words = []

@@ -1,7 +1,7 @@
 """Measure time and memory of `add restrain` and `add resttest` at the size of MS MARCO.
 
-Random vectors around random centres replace the embeddings of 500,000 training and 7,000 test queries. Their release
-has only queries and judgments. Each command runs in its own process, as on the command line.
+Random vectors around random centres replace the embeddings of 500,000 training and 7,000 test queries. The release
+of these queries has no passages. Each command runs in its own process, as on the command line.
 
 Example:
 

@@ -1,6 +1,6 @@
 """Check and measure the GPU code with one command that takes about ten minutes.
 
-  --parts checks   run the checks in docs/gpu.md; report passed or failed, and the values behind it (gpu_checks.py)
+  --parts checks   run the checks in docs/gpu.md; report passed or failed, with the measured values (gpu_checks.py)
   --parts speed    measure the GPU's peak rates, and search, encoding and training relative to them (gpu_speed.py)
   --parts train    reproduce Tables 4, 5, 7 and 8 from multilingual-e5-small with official batch sizes; resumable
 

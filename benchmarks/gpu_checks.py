@@ -255,7 +255,7 @@ def check_training(setting: Setting) -> Rows:
 
 
 def check_memory(setting: Setting) -> Rows:
-    """Check that a command without enough GPU memory fails with one line on stderr. Allow 0.4 % of the memory."""
+    """Check that a command without enough GPU memory fails with one line on stderr. It gets 0.4 % of the memory."""
     if not setting.cuda:
         return [check("out of memory", True, "no GPU")]
     torch.cuda.set_per_process_memory_fraction(0.004)

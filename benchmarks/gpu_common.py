@@ -63,7 +63,7 @@ class Kept(Rows):
 
 
 def check(name: str, passed: bool, seen: str) -> dict[str, Any]:
-    """Return the row of a check: its name, its outcome and the values behind it."""
+    """Return the row of a check: its name, its outcome and the measured values."""
     return {"check": name, "passed": passed, "seen": seen}
 
 

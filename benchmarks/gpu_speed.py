@@ -37,7 +37,7 @@ from baselines.train.data import Batches
 from baselines.train.recipe import Recipe, read_recipe
 
 FIRST, COUNT = 0x4E00, 17_995  # the Chinese characters in the vocabulary of the random BERT
-SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # of BERT-base and e5-small
+SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # layers: BERT-base, e5-small
 GIB = 2**30
 
 

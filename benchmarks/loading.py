@@ -1,8 +1,8 @@
 """Measure the training rows per second that one core prepares: it joins, tokenizes and pads texts, without a model.
 
-The batches come from the trainers' data loaders. The passages are random Chinese texts in memory-mapped files, with
-log-normal lengths and --characters on average, as positives of the training split. Processor time of one thread is
-measured, so that other programs on the machine have little influence. The output also shows the rows per second that
+The batches come from the trainers' data loaders. The passages are random Chinese texts in memory-mapped files. Their
+lengths are log-normal, with --characters on average, like those of the training positives. Processor time of one thread
+is measured, so that other programs on the machine have little influence. The output also shows the rows per second that
 --cards consume at --share of their --peak (formula: baselines/reproduce/costs.py), and the cores needed for them.
 
 Example:

@@ -1,11 +1,11 @@
 """Measure precision and recall of every way to find questions that ask the same.
 
-With --model, every way compares the two questions of labelled pairs (in a format of `train --pairs`): equal texts,
-n-grams, the models' scores above their thresholds, and all models together. MODEL=X is a model and its threshold. The
-table has Wilson intervals of 95 %.
+With --model, each way labels the pairs of --pairs (in a format of `train --pairs`). The ways are equal texts, equal
+normalised texts, n-grams, a model's scores above its threshold, and any of the models. MODEL=X is a model and its
+threshold. The table has Wilson intervals of 95 %.
 
-With --out, the pairs become a release. The first questions are the training questions. The second questions of positive
-pairs are the dev questions. With --run, the run that `match` wrote is compared with the labels. Its precision is a
+With --out, the pairs become a release. The first question of a pair is a training question. The second question of a
+positive pair is a dev question. With --run, the run that `match` wrote is compared with the labels. Its precision is a
 lower bound, because questions of different lines may also ask the same.
 
 Example:

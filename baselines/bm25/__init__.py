@@ -5,8 +5,8 @@ The default tokens are jieba's words. The defaults k1 = 1.2 and b = 0.75 are Ela
 questions of that split, and writes every tried value to RUN.tuned.json. RUN.manifest.json records how the run was made.
 
 The numba engine runs in this process. The elasticsearch engine needs a server. The index is cached and reused as long
-as the corpus, the analyzer and the engine are the same. The cache is $XDG_CACHE_HOME or ~/.cache, in the folder
-dureader_retrieval/bm25. On a server, the index is called dureader-retrieval-*.
+as the corpus, the analyzer and the engine are the same. The cache is the folder dureader_retrieval/bm25 in
+$XDG_CACHE_HOME or ~/.cache. On a server, the index is called dureader-retrieval-*.
 
 Example:
 

@@ -85,7 +85,7 @@ class ElasticsearchIndex(Index):
         return False
 
     def fill(self, texts: Texts, workers: int, key: dict[str, Any]) -> None:
-        """Create the index, replace an existing one, and fill it. ``workers`` is the number of processes."""
+        """Create and fill the index. An existing index is replaced. ``workers`` is the number of processes."""
         indices = self.client.indices
         indices.delete(index=self.name, ignore_unavailable=True)
         bm25 = {"tokens": {"type": "BM25", "k1": key["k1"], "b": key["b"]}}

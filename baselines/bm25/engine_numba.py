@@ -5,10 +5,10 @@ invert the passages chunk by chunk, outside the interpreter's lock. Then each ra
 chunks. A term is identified by a 64-bit hash. The probability of a collision among ten million terms is 3 in a million.
 
 The search is MaxScore (Turtle and Flood 1995) on one chunk of rows after another, as in Lucene since version 9. The
-largest contribution of a term in a chunk is an upper bound for the chunk's passages. Some terms cannot lift a passage
-above the last place, even together. These terms are looked up only for the candidates of the other terms. A chunk is
-skipped if all terms together cannot. Contributions are integers, because the weights of a query are scaled to a sum of
-2 ** 30. Sums therefore do not depend on the order of addition, and ties are exact.
+largest contribution of a term in a chunk is an upper bound for the chunk's passages. Some terms, even together, cannot
+lift a passage into the top k. These terms are looked up only for the candidates of the other terms. A chunk without
+candidates is skipped. Contributions are integers, because the weights of a query are scaled to a sum of 2 ** 30. Sums
+therefore do not depend on the order of addition, and ties are exact.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FILES = {
     "start": np.uint32,  # first posting of each list
     "postings": np.uint32,  # 2 ** 16 * row within the chunk + index into "pairs"
     "pairs": np.int64,  # 256 * count of the term in the passage + code of the passage's length, sorted
-    "tokens": np.int64,  # number of passages, of passages with a token, and of all tokens
+    "tokens": np.int64,  # three counts: passages, passages with a token, tokens
 }
 # Passage lengths by code, as Lucene's SmallFloat.byte4ToInt: exact below 40, then four significant bits.
 LENGTHS = np.array([n if n < 24 else 24 + (n % 8 if n < 32 else (n % 8 + 8) << (n // 8 - 4)) for n in range(256)])
@@ -96,7 +96,7 @@ def _invert(texts: list[str]) -> dict[str, Any]:
 
 
 def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_range: int) -> dict[str, Any]:
-    """Merge one range of the hashes over all chunks. Positions start at 0 in each range."""
+    """Merge one range of the hashes over all chunks. Lists and postings are numbered from 0 in each range."""
 
     def read(number: int, name: str, dtype: Any, cut: Array) -> Array:
         path, offset = folder / f"{name}-{number}.chunk", int(cut[0]) * np.dtype(dtype).itemsize
@@ -122,7 +122,7 @@ def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_r
 def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], threads: int) -> None:
     """Write the engine's files into a new folder. ``threads`` threads invert and merge.
 
-    ``texts`` are the tokens of each passage, joined by one space, and ``ids`` the corpus ids, both in row order.
+    ``texts`` has the tokens of each passage, joined by one space. ``ids`` has the corpus ids. Both are in row order.
     """
     chunks, texts = [], iter(texts)
     lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])
@@ -238,7 +238,7 @@ def _mapped(path: Path, dtype: Any) -> Any:
 
 @compiled
 def _added(weight, share):  # type: ignore[no-untyped-def]
-    """Return the score that a term adds to a passage, which is never zero."""
+    """Return the score that a term adds to a passage. The score is never zero."""
     return ((weight * share) >> _SHARE) + 1
 
 
@@ -261,8 +261,8 @@ def _raise(best, score):  # type: ignore[no-untyped-def]
 def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores):  # type: ignore[no-untyped-def]
     """Write the ``top_k`` best passages of one query, and all that tie with the last, into ``rows`` and ``scores``.
 
-    Returns the number of passages, which are unsorted. ``weights`` are ascending. ``lists`` has for each term its first
-    list and the end of its lists. ``sums`` has zeros before and after. ``sums`` and ``touched`` have ``size``
+    Returns the number of passages. They are unsorted. ``weights`` are ascending. ``lists`` has the first list of each
+    term and the end of the term's lists. ``sums`` has zeros before and after. It and ``touched`` have ``size``
     elements, the rows of a chunk. ``size`` is an argument because the cache of compiled code ignores changed constants.
     """
     terms = len(weights)
@@ -321,7 +321,7 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
 def _search_all(first, weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k):  # type: ignore[no-untyped-def]
     """Search by several queries: return the rows and scores of all hits, and the number of hits of each query.
 
-    ``first`` has the first term of each query, and the number of terms. One compiled call holds no Python lock.
+    ``first`` has the first term of each query, then the number of all terms. The compiled call holds no Python lock.
     """
     sums, touched = np.zeros(size, np.int32), np.empty(size, np.int32)
     rows, scores = np.empty(passages, np.int32), np.empty(passages, np.int32)

@@ -28,8 +28,8 @@ _QUERIES_PER_TASK = 32
 class Texts:
     """The texts to index: any config of a release with ``_id`` and ``text``.
 
-    ``max_chars`` is the number of characters to read from each text (None: the whole text). ``sample`` is the config
-    whose passages to read (None: all passages).
+    ``max_chars`` is the number of characters to read from each text (None: the whole text). ``sample`` is a config.
+    Only its passages are read (None: all passages).
     """
 
     release: Release
@@ -58,7 +58,7 @@ class Texts:
             yield batch.column(name)
 
     def tokens(self, workers: int) -> Iterator[str]:
-        """Yield the tokens of every text, joined by spaces, in the release's order. ``workers`` processes segment."""
+        """Yield the tokens of every text, joined by spaces, in order. ``workers`` processes segment the texts."""
         expect_ids_once(self.release, self.config, self.split)
         total = self.release.rows(self.config, self.split) if self.rows is None else len(self.rows)
         if total == 0:
@@ -78,7 +78,7 @@ def _segment(analyzer: Analyzer, texts: list[str]) -> list[str]:
 def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyzer) -> Iterator[list[str]]:
     """Yield the tokens of the texts, batch by batch, joined by spaces.
 
-    At most ``workers`` processes segment. The result does not depend on ``workers``. Memory holds only a few batches
+    At most ``workers`` processes are used. The result does not depend on ``workers``. Memory holds only a few batches
     per worker. Raises :class:`InputError` if a worker process dies.
     """
     with process_pool(workers) as pool:
@@ -93,7 +93,7 @@ class Index(abc.ABC):
 
     @abc.abstractmethod
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
-        """Return each query's ``top_k`` best passages. Scores are above 0 and descend. Ties, also at the cut, go by id.
+        """Return each query's ``top_k`` best passages. Scores exceed 0 and descend. Ties (also at the cut) rank by id.
 
         Every passage with one of the query's words is a candidate. A word that occurs twice in the query counts twice,
         as in an Elasticsearch match query. ``ids``: the ids of the queries.

@@ -1,8 +1,8 @@
-"""Tokens of Chinese text for BM25. Queries and passages must use the same one of four analyzers.
+"""Split Chinese text into tokens for BM25, by one of four analyzers. Queries need the analyzer of the passages.
 
 - ``words``: jieba's default mode, with its hidden Markov model for unknown words (``builders.core.words``).
 - ``characters``: single Chinese characters. A run of other letters and digits is one token.
-- ``bigrams``: pairs of neighbouring Chinese characters, single characters without a neighbour, and runs as above.
+- ``bigrams``: pairs of neighbouring Chinese characters, single characters without a neighbour, and runs (see above).
 - ``both``: the words, then the bigrams. A word of two characters counts twice.
 
 Tokens are in lower case, and have at least one letter, digit or Chinese character.

@@ -1,9 +1,9 @@
 """Convert the official Paddle parameters to PyTorch.
 
 The official parameters are folders with one file for each parameter. The converted checkpoint loads without Paddle and
-without this project. dual_params, and the copy of ERNIE 1.0 for queries and passages (twin), become a
-SentenceTransformer with two encoders. cross_params becomes a CrossEncoder whose score is the probability of class 1.
-ERNIE 1.0 becomes a starting checkpoint. `encode`, `search`, `rerank`, `push` and `train --start` read the output.
+without this project. dual_params becomes a SentenceTransformer with two encoders. So does ernie_base_1.0_twin_CN, which
+has ERNIE 1.0 twice. cross_params becomes a CrossEncoder whose score is the probability of class 1. ERNIE 1.0 alone
+becomes a starting checkpoint. `encode`, `search`, `rerank`, `push` and `train --start` read the output.
 
 The dual-encoder and the cross-encoder read the official code's tokens: spaces are removed, and the dual-encoder's
 passages begin with an empty title. A query has at most 32 tokens, a passage or a pair 384. A file that is missing,

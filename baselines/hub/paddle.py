@@ -99,7 +99,7 @@ class Config(Struct, frozen=True):
 
 
 class Name(NamedTuple):
-    """A parameter's name in Paddle and in transformers, and the shape of its file.
+    """A parameter's name in Paddle and in transformers, and its shape in Paddle.
 
     Paddle stores the weights of a dense layer as [in, out], PyTorch as [out, in].
     """
@@ -118,8 +118,8 @@ class Name(NamedTuple):
 class Official:
     """The parameters of a model under transformers' names, with its configuration and vocabulary.
 
-    ``parts`` has ``query`` and ``document`` for a dual-encoder, else ``model``, with a pooler if the folder has one.
-    ``sources`` has the SHA-256 of each input.
+    ``parts`` has the keys ``query`` and ``document`` for a dual-encoder, else ``model``. The encoder in ``model`` has a
+    pooler if the folder has one. ``sources`` has the SHA-256 of each input.
     """
 
     kind: Kind
@@ -143,13 +143,14 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
     left = {name for name in files if _NO_PART.fullmatch(name)}
     kind, parts = _parts(ernie, files.keys() - left)
     if kind == "dual":
-        left |= files.keys() & {name.paddle for name in pooler_names(ernie)}  # a dual-encoder uses [CLS] itself
+        left |= files.keys() & {name.paddle for name in pooler_names(ernie)}  # a dual-encoder needs no pooler
     wanted = {name.paddle for names in parts.values() for name in names}
+    model = kind if kind == "encoder" else f"{kind}-encoder"
     if missing := sorted(wanted - files.keys()):
-        problem = f"lacks {', '.join(missing[:3])} ({len(missing)} of {len(wanted)} parameters of a {kind})"
+        problem = f"lacks {', '.join(missing[:3])} ({len(missing)} of the {model}'s {len(wanted)} parameters)"
         raise InputError(problem, path=folder)
     if surplus := sorted(files.keys() - wanted - left):
-        raise InputError(f"has {', '.join(surplus[:3])}, unknown in a {kind}; remove these files", path=folder)
+        raise InputError(f"has {', '.join(surplus[:3])}, unknown in the {model}; remove these files", path=folder)
     if left:
         log.info("skipped, no part of the model: %s", ", ".join(sorted(left)))
     read: dict[str, dict[str, Floats]] = {part: {} for part in parts}
@@ -303,8 +304,7 @@ def _write_dual(folder: Path, official: Official, parts: Path) -> None:
     }
     towers: dict[str, list[Any]] = {}
     for part, (kind, length) in kinds.items():
-        # BertModel needs a pooler and would draw a random one, so that files would differ from run to run. The pooler
-        # does not affect the vector.
+        # BertModel needs a pooler, which does not affect the vector. A random pooler would differ from run to run.
         size = official.config.hidden_size
         nothing = {_POOLER[0]: torch.zeros(size, size), _POOLER[1]: torch.zeros(size)}
         model: Any = BertModel(_config(official))

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def fetch(repo: str, commit: str, folder: Path) -> None:
-    """Fetch the files that the manifest of a commit lists into ``folder``, except those already complete.
+    """Fetch into ``folder`` the files that the manifest of a commit lists, except files that are already complete.
 
     In this process, a download resumes after a broken connection. A partial file of another process is fetched anew,
     because huggingface_hub 2 keeps no parts. Raises :class:`InputError` if the hub refuses, if `push` did not make the

@@ -33,7 +33,7 @@ def tally(ranking: Sequence[str], positive: set[str] | None) -> str:
 def excerpt_of(text: str, query: str) -> tuple[str, str]:
     """Return (excerpt, whole passage) as HTML, with ``<mark>`` around the terms of the query.
 
-    The excerpt is the part of at most ``CHARS`` characters that has the most terms of the query. The second string is
+    The excerpt is the part of at most ``CHARS`` characters that :func:`excerpt` selects. The second string is
     empty if the excerpt is the whole passage.
     """
     line = visible(" ".join(text[:_WHOLE].split())) + "…" * (len(text) > _WHOLE)
@@ -48,7 +48,7 @@ def marked(text: str, terms: set[str]) -> list[Word]:
 
 
 def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
-    """Return the part of at most ``chars`` characters whose terms are longest in total. Repeated terms count once.
+    """Return the part of at most ``chars`` characters whose distinct terms have the most characters in total.
 
     Among equally good parts the middle one is chosen, so that the terms have words on both sides. Without terms, the
     excerpt is the beginning. Omitted text is shown as "…".

@@ -1,4 +1,4 @@
-"""Open the search page, or write the folder of a Hugging Face Space with it."""
+"""Serve the search page, or write the folder of a Hugging Face Space that serves it."""
 
 from __future__ import annotations
 

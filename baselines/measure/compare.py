@@ -2,8 +2,8 @@
 
 Every pair of runs is compared on the same queries by Student's paired t-test and Fisher's randomisation test, with
 Holm's correction over all pairs. For each pair the verb prints the interval of the difference, wins, ties and losses,
-the smallest detectable difference, and the queries that changed most. Superscripts mark the systems that a system is
-significantly better than. Groups list systems without a significant difference. Runs and reference have the formats of
+the smallest detectable difference, and the queries that changed most. A system's superscripts name the systems that are
+significantly worse. Groups list systems without a significant difference. Runs and reference have the formats of
 `evaluate`. A query that a run lacks counts as 0.
 
 Figures are percent in text, Markdown and LaTeX (a table for a paper), and fractions in JSON.
@@ -195,8 +195,8 @@ def _changed_most(
 
     Equal changes are sorted by the change of the first positive passage's rank, then by the reference's order.
     ``tables`` and ``values`` are by system. Each query has ``query_id``, ``text`` (None if ``texts`` lacks the query),
-    ``difference`` (a fraction, above 0 if the better system is better on this query), and the first positive's ranks
-    under the two systems, ``rank`` and ``rank_of_worse`` (None if a list has no positive).
+    and ``difference`` (a fraction, above 0 if the better system is better on this query). ``rank`` and
+    ``rank_of_worse`` are the first positive's ranks under the two systems (None if a list has no positive).
     """
     ids = tables[better]["query_id"].to_pylist()
     ranks, others = (tables[label]["first_positive_rank"].to_pylist() for label in (better, worse))

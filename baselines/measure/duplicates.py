@@ -28,7 +28,7 @@ _BY = ("exact", "normalised", "n-gram")
 
 @dataclass
 class Found:
-    """The near-duplicates of one run: each passage's leader, by query and passage. Most passages lead themselves.
+    """The near-duplicates of one run: each passage's leader, by query and passage. A leader leads itself.
 
     ``contradicted`` lists near-duplicates with different labels: (query, negative, positive).
     """
@@ -44,7 +44,7 @@ class Found:
 def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, share: float) -> Found:
     """Find the near-duplicates among the first 50 passages of each list and the judged passages of its query.
 
-    ``length`` is the characters of an n-gram, and ``share`` the smallest Jaccard similarity of near-duplicates. Raises
+    An n-gram has ``length`` characters. ``share`` is the smallest Jaccard similarity of near-duplicates. Raises
     :class:`InputError` if the run has a passage that the release lacks.
     """
     tops = {query: run.rankings.get(query, [])[:LIST_DEPTH] for query in qrels.positives}
@@ -109,7 +109,7 @@ def _led(query: str, ranking: Sequence[str], found: Found, way: str) -> list[str
 def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Measure one run, counting near-duplicates as one passage. Returns (figures, values by query).
 
-    The figures are ``repeated@10`` and ``repeated@50`` (mean share of these ranks that repeat a higher passage),
+    The figures are ``repeated@10`` and ``repeated@50`` (mean share of the top 10 or 50 that repeat a higher passage),
     ``repeated_queries`` (share of queries with a repetition in the first 10), ``copies`` (unjudged near-duplicates of
     positives in the lists), ``contradicted`` (number of pairs), ``positives`` (number of distinct positives), and the
     measures under ``official`` and ``ir_measures``. The values by query are ``fair RR@10``, ``fair AP`` and so on.
@@ -137,7 +137,7 @@ def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str
 
 
 def pairs(run: Run, qrels: Qrels, found: Found) -> Iterator[dict[str, Any]]:
-    """Yield every passage that has another leader, and every contradicted pair, for inspection.
+    """Yield every passage whose leader is another passage, and every contradicted pair, for inspection.
 
     The keys are ``run``, ``query-id``, ``corpus-id``, ``like`` (id of the other passage) and ``labels`` (the grades of
     the two passages, None if unjudged).

@@ -157,13 +157,13 @@ def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
         log.warning("only %d of %d training questions are for tuning; all are used", len(own), len(qrels.positives))
     for run in runs:
         if not _is_apart(run.path, few):
-            problem = "no record says that its model was not trained on these questions; else the weights favour it"
+            problem = "no record says that its model was trained without these questions; the weights may favour it"
             log.warning("%s: %s%s", run.path, problem, "" if few else " (train with data.leave_out=tuning)")
     return qrels if few else replace(qrels, positives=own)
 
 
 def _is_apart(path: Path, few: bool) -> bool:
-    """True if the manifest of a run says that no model was trained on the tuning questions. BM25 is no such model."""
+    """True for a run of BM25, or if the run's manifest says that no model was trained on the tuning questions."""
     beside = path.with_name(f"{path.name}.manifest.json")
     record = read_json(beside, _Record) if beside.is_file() else _Record()
     is_apart = record.kind == "bm25" or (record.model.get("left_out") == "tuning" and not few)

@@ -5,8 +5,8 @@ The plain measures count an unjudged passage as a negative. Further measures are
 - ``Judged@10``: the share of judged passages in the first ten;
 - ``Bpref``: counts judged negatives above each positive, and ignores unjudged passages (Buckley and Voorhees 2004);
 - condensed lists: the measures of the list without its unjudged passages (Sakai 2007), ``judged_only`` in ir-measures;
-- best: the highest value under any labels of the list's unjudged passages. The residual is best minus plain. An
-  unjudged passage labelled positive has the highest grade of its query, and the query then has one positive more. The
+- best: the highest value under any labels of the list's unjudged passages. The residual is best minus plain. A
+  passage labelled positive gets the highest grade of its query, and becomes a further positive of the query. The
   labels of passages outside the list do not change.
 
 All values are fractions.

@@ -52,7 +52,7 @@ def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
     """Return the official keys in the official order: fractions, and the count ``QueriesRanked``.
 
     Means are over all reference queries. A query that the run lacks counts as 0. ``QueriesRanked`` counts all queries
-    of the run. Queries that the reference lacks are otherwise ignored.
+    of the run. The means ignore queries that the reference lacks.
     """
     means = map(mean, zip(*paper_by_query(rankings, qrels), strict=True))
     return {**dict(zip(PAPER.values(), means, strict=True)), "QueriesRanked": len(rankings)}

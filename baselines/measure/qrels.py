@@ -126,8 +126,8 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
 
     Args:
         release, configs, split: the release, the configs of the set, and the split.
-        queries: one of ``QUERIES`` to use instead of the set's queries. No qrels has the removed training questions
-            (Section 2.3), so their judgments are the positive passages in their own rows.
+        queries: one of ``QUERIES`` to use instead of the set's queries. The removed training questions (Section
+            2.3) are in no qrels. Their judgments are the positive passages in their own rows.
         qrels: a config to use instead of the set's qrels.
 
     Raises:

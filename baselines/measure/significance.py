@@ -30,9 +30,9 @@ def of_means(
 ) -> list[Interval]:
     """Return the percentile bootstrap interval of each column's mean (Efron and Tibshirani 1993, Section 13.3).
 
-    ``values`` has the shape (queries, measures). A resample draws as many queries, with replacement. All columns use
-    the same resamples. The same values and seed give the same intervals. ``level`` is the share of the resampled means
-    inside the interval. Returns (low, high) for each measure, in the unit of the values.
+    ``values`` has the shape (queries, measures). A resample draws the same number of queries, with replacement. All
+    columns use the same resamples. The same values and seed give the same intervals. ``level`` is the share of the
+    resampled means inside the interval. Returns (low, high) for each measure, in the unit of the values.
     """
     table = np.asarray(values, np.float64)
     queries, random = len(table), np.random.default_rng(seed)
@@ -48,7 +48,7 @@ def of_means(
 def rank_agreement(
     first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
 ) -> tuple[float, Interval]:
-    """Return Kendall's tau-b of two lists of values of the same items, with a percentile bootstrap interval over items.
+    """Return Kendall's tau-b between two lists of values for the same items, and its bootstrap interval over items.
 
     Tau-b corrects for ties within a list. Tau is not defined if all values of a list are equal. Resamples without a tau
     are skipped. If the lists themselves have no tau, the result is NaN.
@@ -162,8 +162,8 @@ def _errors(queries: int, alpha: float, power: float) -> float:
     from scipy.stats import chi2, norm, t
 
     freedom = queries - 1
-    # A noncentral t is a normal variable over the root of a chi-squared variable. This uses the latter's quantiles.
-    # scipy's nct returns NaN far out in the tails.
+    # A noncentral t is a normal variable over the root of a chi-squared variable, whose quantiles are used below.
+    # scipy's nct is not used, because it returns NaN far out in the tails.
     limits = t.isf(alpha / 2, freedom) * np.sqrt(chi2.ppf(_QUANTILES, freedom) / freedom)
 
     def missing(shift: float) -> float:

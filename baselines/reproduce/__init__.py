@@ -4,7 +4,7 @@ The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, 
 baselines/matrix.toml lists the rows with their steps and published scores. Rows can share steps. A step is skipped if
 its output exists and was made from the same input by the same version of the code.
 
-Every score has a 95 % interval over queries and a mark. The mark is OK, close or off if the data and the starting
+Every score has a mark, and a 95 % interval over queries. The mark is OK, close or off if the data and the starting
 checkpoint are those of the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page
 (reproduce.html under --out, or --html FILE) shows the tables, Figure 2, the training curves and the leaderboard.
 
@@ -16,20 +16,20 @@ cores and some thousand passages, --small takes minutes.
 (TOML) changes recipes and commands, for example for a small machine. Its section [RECIPE] changes one recipe, ["*"]
 changes all recipes, and [options.VERB] changes the options of a command. baselines/settings has examples.
 
---table 6 needs the configs that `builders similar` writes. --figure 2 needs those of `builders annotate merge`. Figures
-are also drawn as PNG and SVG under --out.
+--table 6 needs the configs that `builders similar` writes. --figure 2 needs the configs of `builders annotate merge`.
+Figures are also drawn as PNG and SVG under --out.
 
---extrapolation [restrain-14K resttest] trains BM25, DE and CE (or another --row) on the sets that `builders add` drew.
+--extrapolation [restrain-14K resttest] runs BM25, DE and CE (or another --row) on the sets that `builders add` drew.
 The report has the scores of interpolation and extrapolation, and the gap between them.
 
---leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources. It also shows if a model
+--leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources. A column shows if a model
 declares training on data of DuReader. The whole collection and the sample of 100,001 passages (C-MTEB's DuRetrieval)
 have separate tables. Each RUN is measured on --split of --release, with 95 % intervals. It is listed in the table of
 its collection, or in a table of its own.
 
---dry-run prints the commands, after comments with the estimated cost of each step: rows, tokens, operations and bytes
-on disk. Operations are 6 x parameters x tokens for training, 2 x for encoding and re-ranking. If the release does not
-exist, the sizes are those of the paper's collection.
+--dry-run prints the estimated cost of each step as comments, and then the commands. Costs are rows, tokens, operations
+and bytes on disk. Training takes 6 x parameters x tokens operations. Encoding and re-ranking take 2 x parameters x
+tokens. If the release does not exist, the sizes are those of the paper's collection.
 
 examples:
   python -m baselines reproduce
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
     if args.release is None:
         args.release = SAMPLE
         if not (args.small or args.scratch or args.settings):
-            log.info("no --release: using the embedded sample and --small (--release %s: without --small)", SAMPLE)
+            log.info("no --release: using the embedded sample and --small (add --release %s to omit --small)", SAMPLE)
             args.small = True
     if args.small:
         args.scratch, args.settings = True, args.settings or SMALL

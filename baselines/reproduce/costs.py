@@ -65,7 +65,7 @@ class StepCost(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The sizes of a release, or of the paper's data if None. Raises KeyError for a set without published sizes."""
+    """The sizes of ``release``, or of the paper's data if it is None. Raises KeyError if the paper lacks a size."""
 
     release: Release | None = None
 
@@ -103,7 +103,7 @@ def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture 
 
 
 def tokens_of_row(recipe: Recipe) -> int:
-    """Return the tokens of a training row: the query and its passages for a dual-encoder, else one text."""
+    """Return the number of tokens of a training row: the query and its passages for a dual-encoder, else one text."""
     data = recipe.data
     if recipe.model.kind != "dual":
         return data.passage_length

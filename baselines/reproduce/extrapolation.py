@@ -101,7 +101,7 @@ def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[
 def trained_on(
     matrix: Matrix, steps: Sequence[str], configs: Sequence[str], variant: str = ""
 ) -> tuple[Matrix, dict[tuple[str, str], str]]:
-    """Add steps to the matrix that repeat ``steps`` with each config's training questions.
+    """Repeat ``steps`` with each config's training questions, in a copy of the matrix.
 
     A training on questions is repeated, and so is every step that uses its checkpoint. Other steps are shared:
     BM25, masked language models, and negatives that BM25 finds. Returns the new matrix, and the names of the new steps

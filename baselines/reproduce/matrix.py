@@ -48,7 +48,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         step: the step that writes the measured run.
         published: the published scores in percent.
         published_on: the data of the published scores (empty: the paper's data of the set).
-        like: another row. Its published scores are also compared with our scores, if they are on our split.
+        like: another row. If its published scores are on our split, they are also compared with our scores.
         official_negatives: True if the steps read the hard negatives of the official data.
         queries, qrels: see :class:`Reference`.
         needs: further configs that the release must have.
@@ -92,7 +92,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Step:
-    """A step with its values: the words after ``python -m``, the output, and the steps whose output it reads."""
+    """A step of a plan: the words after ``python -m``, the output, and the steps whose output it reads."""
 
     name: str
     command: list[str]

@@ -108,7 +108,7 @@ def run_plan(plan: Mapping[str, Step], release: Release, args: argparse.Namespac
 
 
 def printed(commands: Sequence[list[str]], args: argparse.Namespace) -> str:
-    """Return commands for --dry-run: one line each, or lists of their words as JSON."""
+    """Return the commands of --dry-run as lines, or with --format json as lists of words."""
     lines = [shown(command, args.processes) for command in commands]
     return json.dumps(commands) if args.format == "json" else "\n".join(lines)
 

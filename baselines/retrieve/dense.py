@@ -72,7 +72,7 @@ class Engine(abc.ABC):
         return self._scores.cpu().numpy(), self._rows.cpu().numpy()
 
     def _merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
-        """Merge the best passages of a block, shape (queries, k), into the best so far of the queries ``place``."""
+        """Merge a block's best passages, shape (queries, k), into the best so far. ``place`` selects the queries."""
         scores, rows = torch.cat([self._scores[place], scores], 1), torch.cat([self._rows[place], rows], 1)
         self._scores[place], chosen = torch.topk(scores, self._scores.shape[1])
         self._rows[place] = rows.gather(1, chosen)
@@ -207,8 +207,8 @@ def search(
 ) -> Iterator[tuple[Rows, Floats]]:
     """Yield (rows, scores) of the best passages of each query, unsorted. The result is exact if engines use 32 bits.
 
-    Each query has ``top_k`` passages (fewer in a small collection). Further passages may have the same score as the
-    worst of these, because the caller breaks ties by id.
+    Each query has ``top_k`` passages (fewer in a small collection). Passages that tie with the worst of these follow,
+    too, because the caller breaks ties by id.
 
     Args:
         engines: new engines for these queries and ``count``. They cannot be used again.
@@ -259,7 +259,7 @@ def _second_pass(
 def nearest(
     vectors: Index, queries: Halves, passages: Passages, devices: Sequence[str], top_k: int, engine: str = ""
 ) -> Iterator[tuple[Rows, Floats]]:
-    """Yield (rows, exact scores) of each query's ``top_k`` best passages by inner product, and of ties at the lowest.
+    """Yield (rows, exact scores) of each query's ``top_k`` best passages by inner product, and of ties with the last.
 
     ``vectors`` has the embeddings of all ``passages`` or of the rows ``vectors.chosen``. ``queries`` has the shape
     (queries, dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default:
@@ -341,7 +341,7 @@ class Static(Dense):
 
 
 def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, dims: int) -> torch.Tensor:
-    """Call the first method of ``names`` that a model has, or the model, on ``size`` inputs each. Returns fp32 rows.
+    """Call the model's first method among ``names``, else the model, on ``size`` inputs at a time. Returns fp32 rows.
 
     Raises TypeError for an object that cannot be called. Raises :class:`InputError` unless each call returns an array
     with ``dims`` axes and a row of finite numbers for each input.

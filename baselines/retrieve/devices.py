@@ -93,8 +93,8 @@ def over_devices(
 ) -> Iterator[Result]:
     """Yield ``function(task, device)`` for every task, in the tasks' order.
 
-    Several devices have a process each. One device is used by this process. ``function`` must be importable, and should
-    cache its opened model, for example by ``functools.lru_cache``.
+    Several devices have a process each. With one device, this process runs the tasks. ``function`` must be importable,
+    and should cache its opened model, for example by ``functools.lru_cache``.
     """
     with process_pool(len(devices)) as pool:
         call = functools.partial(_on_own_device, function, tuple(devices))
@@ -121,12 +121,12 @@ def compile_transformers(model: nn.Module) -> None:
 
 
 def moved(model: Any, device: str, dtype: str) -> Any:
-    """Convert an fp32 model to a precision, except its heads, and move it to a device, in evaluation mode."""
+    """Move an fp32 model to a device, in evaluation mode. Convert it to ``dtype``, except its heads."""
     heads = [] if dtype == "fp32" else list(_heads(model))
     weights = [{name: tensor.clone() for name, tensor in head.state_dict().items()} for head in heads]
     model.to(dtype=DTYPES[dtype])
     for head, state in zip(heads, weights, strict=True):
-        # Assign, because a copy would also change the embeddings if a language model's head shares their matrix.
+        # Assign. A language model's head may share the embeddings' matrix, and a copy would change this matrix.
         head.load_state_dict(state, assign=True)
         head.float()  # for buffers outside the state
     if heads:

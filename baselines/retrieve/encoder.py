@@ -4,7 +4,7 @@ The tokenizers of transformers use all cores. Python then needs 0.1 ms per passa
 tokenises about 7,000 passages a second. Several processes are faster, but each needs up to half a minute to load the
 libraries.
 
-Embeddings equal those of ``SentenceTransformer.encode_query`` and ``encode_document`` (prompts, lengths, Router).
+Embeddings equal those of ``SentenceTransformer.encode_query`` and ``encode_document``, also with a Router.
 Scores equal the logits of ``CrossEncoder.predict``.
 """
 
@@ -42,7 +42,7 @@ class Prefetcher:
     """Tokenise batches of texts, or of (query, passage) pairs, while the model computes earlier batches.
 
     Args:
-        model: the SentenceTransformer or CrossEncoder whose ``preprocess`` is called. Processes get no weights.
+        model: the SentenceTransformer or CrossEncoder whose ``preprocess`` is called. Processes get it without weights.
         given: further arguments of ``preprocess``: the prompt and the task.
         processes: number of processes for calls with at least :data:`MANY` texts. Other calls use a thread. The
             processes are started once and end with this object.
@@ -84,9 +84,9 @@ class Prefetcher:
 def preprocess(model: Any, texts: Sequence[Any], **given: Any) -> dict[str, Any]:
     """Tokenise texts as ``model.preprocess(texts, **given)`` of sentence-transformers does, but faster.
 
-    To make a tensor, transformers visits every number in Python, which takes a third of the time. So transformers
-    returns lists (by ``processing_kwargs``), and NumPy makes the tensors. Late-interaction models, and language models
-    used as cross-encoders, get the library's tensors, because their ``preprocess`` modifies tensors.
+    To make a tensor, transformers visits every number in Python, which takes a third of the time. Here transformers is
+    told (by ``processing_kwargs``) to return lists, and NumPy makes the tensors. Late-interaction models, and language
+    models used as cross-encoders, get the library's tensors, because their ``preprocess`` modifies tensors.
     """
     if isinstance(model, MultiVectorEncoder) or any(isinstance(module, LogitScore) for module in model):
         found: dict[str, Any] = model.preprocess(list(texts), **given)
@@ -137,7 +137,7 @@ class Side:
         self._tokens = tokens or batch_tokens(self.device.type)
         given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
         self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
-        # The model's limit in tokens. This call also sets up the tokenizer, which would be unsafe in several threads.
+        # The model's limit in tokens. The call also sets up the tokenizer, before threads use it.
         self._longest = int(self._prefetcher.tokens([_LONG if task else ("的", _LONG)])["input_ids"].shape[-1])
 
     def batches(
@@ -171,7 +171,7 @@ class Side:
         return found
 
     def expect_finite(self, *found: npt.NDArray[Any]) -> None:
-        """Raise :class:`InputError` for a number that is not finite: it exceeds the model's precision or 16 bits."""
+        """Raise :class:`InputError` for a number that is not finite, because it was too large for its precision."""
         if not all(np.isfinite(array).all() for array in found):
             raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
 

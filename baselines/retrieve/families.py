@@ -28,11 +28,11 @@ from builders.store.reader import Release
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 NO_FAMILY = "none"
 OWN = "the model's own files"
-WITH = " with "  # joins the two sources of a value: a template and the words in the template
+WITH = " with "  # joins the sources of a template and of the words that fill it
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
-    """Models that share settings. ``None`` means the model's files. ``models.toml`` explains the values.
+    """Models that share settings. For ``None``, the model's files decide. ``models.toml`` explains the values.
 
     Attributes:
         said: sources by the name of a setting: one source, or two sources joined by " with ".
@@ -54,7 +54,7 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 class Declared(Struct, frozen=True, forbid_unknown_fields=True):
     """All families and sources, by name.
 
-    A source is a ``file`` (or issue) of a ``repository``, at the ``commit`` that was read.
+    A source has a ``repository``, a ``file`` (or an issue) in it, and the ``commit`` that was read.
     """
 
     families: dict[str, Family]
@@ -91,7 +91,7 @@ class Resolved:
         settings: the settings.
         kind: the kind of model (:data:`.index.RETRIEVERS`).
         family: name of the family in models.toml, or "".
-        sources: the source of each setting by its name: an option, or models.toml with repository and file.
+        sources: the source by name of a setting: an option, or models.toml with the repository and file it cites.
         pooling: the family's pooling, even if an option overrides it.
         plain: True for an encoder without files of sentence-transformers, so that the library's defaults apply.
     """
@@ -109,7 +109,7 @@ class Resolved:
 
 
 def resolve(args: argparse.Namespace) -> Resolved:
-    """Resolve the settings of the model of `run`, and its commit. Raises :class:`InputError`."""
+    """Resolve the settings and the commit of the model that `run` opens. Raises :class:`InputError`."""
     known = declared().families
     name = family_of(args.model) if args.family is None else args.family
     if args.family not in (None, NO_FAMILY, *known):
@@ -131,7 +131,7 @@ def resolve(args: argparse.Namespace) -> Resolved:
     if kind == "cross":
         raise InputError("is a re-ranker (cross); add --over RUN, the run to re-rank", path=args.model)
     values, sources = _chosen(args, name, family)
-    # A family's pooling only replaces a default. The pooling of a dual-encoder's own files is compared with it later.
+    # A family's pooling only replaces a default. If a dual-encoder's files have another pooling, opened() warns.
     if args.pooling is None and not (plain and kind == "dense"):
         values.pop("pooling", None)
     if args.similarity is None and (args.normalize is not None or kind != "dense"):
@@ -169,7 +169,7 @@ def opened(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], 
 
 
 def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return (values, sources) by name of the settings that an option or the family sets."""
+    """Return the values and the sources, by setting, of all settings that an option or the family sets."""
     if args.prompt_name and args.query_prompt is not None:
         raise InputError("--prompt-name and --query-prompt both set the query's prompt; expected one of them")
     values: dict[str, Any] = {}

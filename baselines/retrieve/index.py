@@ -1,4 +1,4 @@
-"""Indexes of texts: encoded in chunks of rows by several processes, verified, and resumed after an interruption.
+"""Build indexes of texts: encode chunks of rows in several processes, verify them, and resume after an interruption.
 
 An index is a directory of NumPy files and ``manifest.json``, which is written last. A chunk is a file, or a folder of
 files for models with several arrays. Row n of all chunks together is row n of a split of the release, so ids are not
@@ -255,7 +255,7 @@ class Retriever(abc.ABC):
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
-        """Yield (rows, scores) of each query's best passages, unsorted: ``top_k``, and passages that tie with the last.
+        """Yield (rows, scores) of each query's ``top_k`` best passages and of all that tie with the last, unsorted.
 
         A query may have no passages. The caller rounds scores to 32 bits.
         """
@@ -295,7 +295,7 @@ class Retriever(abc.ABC):
         chunk_rows: int | None = None,
         chosen: Sequence[int] | None = None,
     ) -> Index:
-        """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, others have queries.
+        """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, others queries.
 
         ``chosen`` selects rows of the split (ascending), which the manifest then lists as ``rows``. An existing index
         from the same release, model and settings is reused. An interrupted build resumes. Raises :class:`InputError` if
@@ -358,7 +358,7 @@ class Retriever(abc.ABC):
 
         A score is that of :meth:`search`, or -inf if a search never returns the passage. Each group is the text of a
         query and the ids of passages. A passage is encoded once. The encodings are kept beside ``folder``, in
-        ``folder.parts``. Those in the index ``folder`` and in earlier parts are reused.
+        ``folder.parts``. Encodings in the index ``folder`` and in earlier parts are reused.
         """
         passages, sizes = open_passages(release, config), np.array([len(ids) for _, ids in groups], np.int64)
         inside = np.arange(sizes.max(initial=0)) < sizes[:, None]
@@ -488,7 +488,7 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
 
 
 def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
-    """Return a task's result. An interrupted job may have saved it in the file ``note``. Otherwise ``make`` runs it.
+    """Return a task's result from the file ``note``, where an interrupted job may have saved it, or else from ``make``.
 
     ``note`` is a JSON file with a result of type ``kind``. It is written after all other files of the task.
     ``is_right`` returns False for a result of another task, or if files of the task are missing or damaged.
@@ -503,7 +503,7 @@ def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callab
 
 
 class Best:
-    """The best passages of each query, added in parts: ``top_k``, and all within ``slack`` of the last one's score."""
+    """Collect the ``top_k`` best passages of each query chunk by chunk, and all within ``slack`` of the last score."""
 
     def __init__(self, queries: int, top_k: int, slack: npt.NDArray[Any] | None = None) -> None:
         self._top_k, self._slack = top_k, np.zeros(queries) if slack is None else slack

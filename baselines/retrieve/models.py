@@ -80,7 +80,7 @@ def kind_of_reranker(settings: ModelSettings) -> str:
 def kind_of_scorer(settings: ModelSettings) -> str:
     """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a language model.
 
-    Plain files of transformers are a cross-encoder or a language model if their class has the head of one.
+    A model with only transformers' files is a cross-encoder or a language model if its class has such a head.
     """
     kind, plain = kind_of_model(settings), model_file(settings, "modules.json") is None
     pairs = kind == "cross" or (plain and _has_head(settings, "ForCausalLM", "ForSequenceClassification"))
@@ -335,8 +335,8 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
         raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
     may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
     with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack, name), torch.random.fork_rng(devices=[]):
-        # The fingerprint covers all weights. So the seed is fixed, because missing weights get random numbers, and all
-        # weights are loaded in fp32.
+        # The fingerprint covers all weights. So they are loaded in fp32, and the seed is fixed, because missing weights
+        # get random numbers.
         torch.manual_seed(0)
         model = kind(
             name,

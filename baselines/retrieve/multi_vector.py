@@ -1,8 +1,8 @@
 """Late interaction (MultiVectorEncoder, ColBERT and PyLate checkpoints): one vector per token, compared by MaxSim.
 
 For each token of the query, MaxSim takes the largest inner product with a token of the passage. The score is the sum of
-these products. The index has all vectors in 16 bits, and the search is exact: every passage is scored by the library in
-32 bits, and all candidates for the best passages are scored again in 64 bits. So a score depends only on the pair. The
+these products. The index has all vectors in 16 bits. The search is exact. First the library scores every passage in 32
+bits. Then all candidates for the best passages are scored again in 64 bits, so a score depends only on the pair. The
 search suits about 100,000 passages (a passage of 200 tokens at 128 dimensions takes 51 kB). For the paper's 8 million
 passages, search a sample (`add samples`) or re-rank another run.
 """
@@ -31,7 +31,7 @@ class TokenSide(Side):
     """The query or passage encoder of a late-interaction model."""
 
     def encode(self, texts: Sequence[str]) -> list[Halves]:
-        """Return the vectors of each text's tokens that MaxSim uses, shape (tokens, dimensions)."""
+        """Return, for each text, the vectors that MaxSim uses, shape (tokens, dimensions)."""
         found: list[Halves] = [np.empty((0, 0), np.float16)] * len(texts)
         for batch, vectors in self.batches(texts, self._embed):
             for number, own in zip(batch.tolist(), vectors, strict=True):
@@ -110,7 +110,7 @@ def _score(query: Halves, chunk: list[npt.NDArray[Any]], row: int) -> float:
 
 
 def _blocks(vectors: Halves, ends: Rows) -> Iterator[tuple[Rows, list[torch.Tensor]]]:
-    """Yield (rows, 32-bit vectors of each row) of groups of a chunk's passages. Passages without tokens are skipped."""
+    """Yield (rows, 32-bit vectors by row) for groups of a chunk's passages. Passages without tokens are skipped."""
     begin, last = 0, len(ends) - 1
     while begin < last:
         end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _TOKENS, side="right")) - 1)

@@ -1,18 +1,18 @@
 """Tokenizers that reproduce the inputs of the official reader, and that load without this project.
 
-Spaces (U+0020) are removed from a text. Then BERT's basic tokenisation lowers case, strips accents, removes control
-characters, and splits at other white space and around every Chinese character. Greedy WordPiece follows. A word of more
-than 100 characters becomes [UNK]. The inputs with their token types are
+Spaces (U+0020) are removed from a text. Then BERT's basic tokenisation lowercases letters, strips accents, removes
+control characters, and splits at other white space and around every Chinese character. Greedy WordPiece follows. A word
+of more than 100 characters becomes [UNK]. The inputs with their token types are
 
   query    [CLS] query [SEP]          0 0 0       at most 32 tokens
-  passage  [CLS] [SEP] text [SEP]     0 0 1 1     at most 384 tokens: an empty title is the first segment
+  passage  [CLS] [SEP] text [SEP]     0 0 1 1     at most 384 tokens; the title is the first segment, and empty
   pair     [CLS] query [SEP] text [SEP]  0 0 0 1 1   at most 384 tokens: the longer text is cut, token by token
 
-Names of special tokens inside a text ("[SEP]") are text. Source: the official code's readers.
+The name of a special token inside a text ("[SEP]") is ordinary text. Source: the official code's readers.
 
 Two differences from the official reader remain. If both texts of a pair are cut and one token is left over, the
 official reader keeps it in the query, and this tokenizer keeps it in the longer text. This needs a query of more than
-190 tokens. Characters newer than Unicode 8 have the classes of the library's tables.
+190 tokens. Characters newer than Unicode 8 are classified by the library's tables.
 """
 
 from __future__ import annotations

@@ -7,18 +7,18 @@ again. Each GPU has one process.
 
 Passages below --top-k keep their order behind the re-ranked ones. Their scores lie just below the lowest new score.
 
-A dual-encoder, a static, a sparse or a late-interaction model scores the candidates as `run` scores all passages, with
-the same settings. A passage is encoded once, however many queries share it. The encodings are cached, so another depth
-or split encodes only further passages. An index that `run` has cached is used, too.
+A dense, static, sparse or late-interaction model scores the candidates as `run` scores all passages, with the same
+settings. A passage is encoded once, however many queries share it. The encodings are cached, so another depth or split
+encodes only further passages. An index that `run` has cached is used, too.
 
 --kind llm asks a language model if a passage answers the query. The score is the logit of yes minus the logit of no.
 --prompt is then the instruction. For other models, it is put before every query.
 --kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL is the address of the
 endpoint, which must have OpenAI's chat API. OPENAI_API_KEY is its key, if needed. Queries and passages are sent to the
-endpoint. Of n passages, the first scores n and the last scores 1. Any other kind is detected from the model's files.
+endpoint. Of n passages, the first scores n and the last scores 1. The other kinds are detected from a model's files.
 
-RUN2.manifest.json records the model, its precision, the number of passages that were encoded or of pairs that were
-scored, and the SHA-256 of both runs.
+RUN2.manifest.json records the model, its precision, the number of encoded passages or scored pairs, and the SHA-256 of
+both runs.
 
 Example:
 
@@ -50,7 +50,7 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import Hit, read_run, write_run
 
 KINDS = ("cross", "llm", "listwise", "dense", "static", "sparse", "multi-vector")
-_TAIL = 1e-6  # step of the scores of passages that keep their order; programs with 32-bit scores can tell them apart
+_TAIL = 1e-6  # difference of the scores of passages that keep their order; visible in 32 bits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

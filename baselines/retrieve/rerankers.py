@@ -206,8 +206,8 @@ def order_in(answer: str, count: int) -> list[int]:
 
 
 Group = tuple[str, list[str]]  # text of a query, ids of its passages
-WINDOW = 256  # queries per window of score_windows
-ASKED = 16  # queries per window with an endpoint: few, because an interruption loses the window's paid answers
+WINDOW = 256  # queries whose scores are saved together (score_windows)
+ASKED = 16  # the same for an endpoint; few, because an interruption loses their paid answers
 
 
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:

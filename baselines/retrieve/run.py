@@ -1,16 +1,16 @@
 r"""Any model in one command: encode, search, evaluate.
 
 MODEL is a name on the hub or a folder. Each setting (prompts, pooling, lengths) is taken from the first of these that
-has it: an option, the model's family (baselines/models.toml, with a source for each value), the model's files. An
-exception is pooling: files of sentence-transformers in the model override the family. The settings and their sources
-are printed above the scores. RUN.manifest.json records them with the release's fingerprints. The last column of the run
-has the model's name, its commit, and the first digits of a hash of everything that affects the run.
+has it: an option, the model's family (baselines/models.toml, with a source for each value), the model's files. The
+family's pooling applies only to models without files of sentence-transformers. The settings and their sources are
+printed above the scores. RUN.manifest.json records them with the release's fingerprints. The last column of the run has
+the model's name, its commit, and the first digits of a hash of everything that affects the run.
 
 The index is cached, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes. An interrupted command resumes when it is
 started again. Another split of the same release uses the same index.
 
---over RUN is the second of two stages: only the --top-k best passages of each query in RUN are encoded and scored, as
-by `rerank`. MODEL may then be a cross-encoder, too. The figures of both stages are printed.
+With --over RUN, MODEL is the second of two stages. It scores only the --top-k best passages of each query in RUN, as
+`rerank` does, and may be a cross-encoder, too. The figures of both stages are printed.
 
 --trust-remote-code runs Python code of the model's repository on this machine. Read the code first, and add --revision.
 

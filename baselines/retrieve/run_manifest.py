@@ -1,4 +1,4 @@
-"""The manifest of a run (RUN.manifest.json), which records the run's settings, and the tag of the run's lines."""
+"""Write the manifest of a run (RUN.manifest.json), which records the run's settings and the tag of its lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str]
 
 
 def asked_of(args: argparse.Namespace, release: Release, kind: str, queries: str = "") -> dict[str, Any]:
-    """Return the kind of model, the set, the split, the number of passages and the fingerprints of the release.
+    """Return the kind of model, the set, the split, the passages per query and the fingerprints of the release.
 
     ``queries`` is a config to use instead of the set's queries.
     """

@@ -1,4 +1,4 @@
-"""Search by embeddings: a TREC run of a split's queries.
+"""Search by embeddings: write a TREC run of a split's queries.
 
 The search is exact, by FAISS on a CPU and by PyTorch on GPUs. It reads memory-mapped embeddings of `encode` block by
 block, so memory does not grow with the number of passages.
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="embeddings of the passages")
     add_sample(parser)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", metavar="M", help="model that encoded the passages, to encode the queries now")
+    source.add_argument("--model", metavar="M", help="encode the queries by this model, which encoded the passages")
     source.add_argument("--queries", type=Path, metavar="DIR", help="embeddings of the queries")
     parser.add_argument(
         "--engine", choices=["faiss", "torch"], help="search library (default: faiss on a CPU, torch on a GPU)"

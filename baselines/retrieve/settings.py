@@ -41,7 +41,7 @@ class ModelSettings(Overrides, frozen=True):
     Attributes:
         name: a hub name or a directory.
         revision: the revision of a model on the hub (:func:`.hub_models.commit_of`).
-        max_length: texts or pairs are cut to so many tokens, prompt included, if the model's limit is not lower.
+        max_length: largest number of tokens of a text or pair, prompt included. The model's limit applies if lower.
         trust_remote_code: True if Python code of the model's repository may run.
     """
 

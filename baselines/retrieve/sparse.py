@@ -1,8 +1,8 @@
-"""Learned sparse retrieval (SparseEncoder): SPLADE, and inference-free models, whose queries need no network.
+"""Learned sparse retrieval (SparseEncoder): SPLADE, and inference-free models, which look up query weights.
 
-The inverted index lists, for every dimension (a WordPiece), the passages with a weight for the dimension, and these
-weights. A query adds up the lists of its dimensions in 64 bits. The sum is the exact inner product of the two
-embeddings, and does not depend on the chunks of the index or on other queries. Passages with score 0 are not found.
+For every dimension (a WordPiece), the inverted index lists the passages whose weight is not 0, and these weights. A
+search adds up the lists of the query's dimensions in 64 bits. The sum is the exact inner product of the two embeddings,
+and does not depend on the chunks of the index or on other queries. Passages with score 0 are not returned.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Sparse(Retriever):
         return found
 
     def arrays(self, found: tuple[Rows, Rows, Floats]) -> Arrays:
-        """Return the inverted lists of some passages: the dimensions in use, the limits of each dimension's list, and
-        for all lists the numbers of passages (ascending) and their weights."""
+        """Return the arrays of an inverted index: the dimensions in use, the limits of each dimension's list, and the
+        lists one after the other, as passage numbers (ascending in a list) and weights."""
         rows, dims, weights = found
         order = np.argsort(dims, kind="stable")
         there, first = np.unique(dims[order], return_index=True)

@@ -97,9 +97,9 @@ def _rows_of(
 def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Sequence[Path]) -> Pairs:
     """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
-    ``negatives``: files that `mine` wrote, each for some of the queries. Without files, the negatives come from the
-    release or are random (``data.negatives``). A query's negatives are shuffled by the recipe's seed and dealt to its
-    positives in turn, repeatedly if necessary. Random passages are added if a positive would get too few.
+    ``negatives``: files that `mine` wrote. A file may cover only some queries. Without files, the negatives come from
+    the release or are random (``data.negatives``). A query's negatives are shuffled by the recipe's seed and dealt to
+    its positives in turn, repeatedly if necessary. Random passages are added if a positive would get too few.
     """
     data, seed = recipe.data, recipe.train.seed
     texts, judged = positives(release, data.set, data.split, passages, data.similar)
@@ -159,9 +159,9 @@ def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]
 def release_negatives(
     release: Release, set_name: str, split: str, passages: Passages, queries: dict[str, list[int]]
 ) -> dict[str, list[int]]:
-    """Return the rows of the negatives by query id, from ``negative_passages`` of the release's joined rows.
+    """Return the rows of the negatives by query id, from the column ``negative_passages`` of the joined config.
 
-    These negatives come from the official dual.train.tsv and cross.train.tsv. A query has each negative once. Raises
+    These negatives come from the official dual.train.tsv and cross.train.tsv, without repetitions for a query. Raises
     :class:`InputError` if the release has no negatives, or if a negative is not in the collection.
     """
     config = SETS[base_set(set_name)].joined[split]

@@ -9,14 +9,14 @@ Chinese queries.
 A candidate that scores like a positive may be an unjudged positive. These limits exclude such candidates:
 
   --max-score X        candidates that score above X
-  --margin X           candidates that score above (best positive - X), as RocketQA's denoising
-  --relative-margin X  candidates that score above (1 - X) of the best positive, as NV-Retriever
+  --margin X           candidates that score above (best positive's score - X), like RocketQA's denoising
+  --relative-margin X  candidates that score above (1 - X) x (best positive's score), like NV-Retriever
 
-Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by default the scores of the run. A
-positive that the run lacks then gets the score of the query's last passage in the run.
+Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by default the scores of the run.
+Without a model, a positive that the run lacks gets the score of the query's last passage in the run.
 
-Each line of the output is a JSON object, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}. The
-first n ids of a list are a random sample too. `python -m builders annotate relabel` finds positives among these ids.
+Each line of the output is a JSON object: {"query-id": ..., "negative-ids": [...]}. Queries are in the judgments' order.
+The first n ids of a list are a random sample too. `python -m builders annotate relabel` finds positives among the ids.
 
 Example:
 
@@ -93,13 +93,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_argument("--cross-encoder", metavar="M", help="score candidates with this model (default: the run)")
     models.add_argument("--bi-encoder", metavar="M", help="score candidates with this dual-encoder (default: the run)")
     parser.add_argument(
-        "--margin", type=_ANY, metavar="X", help="exclude scores above best positive - X (default: no limit)"
+        "--margin", type=_ANY, metavar="X", help="exclude scores above best positive score - X (default: no limit)"
     )
     parser.add_argument(
         "--relative-margin",
         type=number_between(0, 1),
         metavar="X",
-        help="exclude scores above (1 - X) of best positive",
+        help="exclude scores above (1 - X) x best positive score",
     )
     parser.add_argument("--max-score", type=_ANY, metavar="X", help="exclude scores above X (default: no limit)")
     add_options(parser, *PAIRS, *DEVICE)
@@ -235,7 +235,7 @@ def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limi
 
 
 def for_english(given: Run, release: Release, split: str) -> Run:
-    """Give an English query without hits the hits of its Chinese original, because they share their judgments."""
+    """Copy a Chinese query's hits to its English translation if the translation has none. They share judgments."""
     hits = dict(given.hits)
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):

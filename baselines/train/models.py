@@ -82,8 +82,8 @@ class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
 def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> SentenceTransformer:
     """Open the dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
 
-    A SentenceTransformer keeps pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks for a
-    different pooling or similarity, or for cosine similarity with ``train.scale`` <= 1.
+    A SentenceTransformer keeps its own pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks
+    for a different pooling or similarity, or for cosine similarity with ``train.scale`` <= 1.
     """
     wanted, data = recipe.model, recipe.data
     with opening(f"cannot start from the model {start!r}", new_head, start):
@@ -132,7 +132,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
         if pooler := getattr(tower.auto_model, "pooler", None):
             pooler.requires_grad_(False)  # unused; with several processes, torch would wait for its gradients
         tower.query_length, tower.document_length = data.query_length, data.passage_length
-        # encode() without a task truncates to this length, because a model from scratch knows no later positions.
+        # encode() without a task truncates to this length. A model from scratch has not trained later positions.
         tower.max_seq_length = data.passage_length
     for route, key, length in (
         ("query", "query_length", data.query_length),
@@ -241,7 +241,7 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
 
 
 def _at(commit: str | None) -> dict[str, Any]:
-    """Return transformers' arguments for the commit. They forbid remote code; the default is a prompt on stdin."""
+    """Return transformers' arguments for the commit. They forbid remote code, so that no prompt appears on stdin."""
     return {"trust_remote_code": False} | ({"revision": commit} if commit else {})
 
 
@@ -317,8 +317,8 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in _texts(passages, most):
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    # A character inside words needs a second piece with "##". The library breaks ties by a piece's number, and a hash
-    # table would determine the numbers of these pieces. They are passed as special tokens, which get fixed numbers.
+    # A character inside words needs a second piece with "##". The library would number these pieces by a hash table,
+    # and it breaks ties by number. Special tokens get fixed numbers, so the pieces are passed as special tokens.
     alphabet: list[str] = []
     inside: list[str] = []
     for character in common:
@@ -390,9 +390,9 @@ def _normalizer() -> Any:
 
 
 def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
-    """Build a tokenizer of the ``size`` most frequent words and all characters. Return it and its tokens by id.
+    """Build a tokenizer of the ``size`` most frequent words and all characters. Return it and its tokens in id order.
 
-    The tokenizer splits between Latin letters, digits and other letters. It drops characters of any other sort.
+    The tokenizer splits between Latin letters, digits and other letters. It keeps only letters and digits.
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 

@@ -61,8 +61,8 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
       SentenceTransformer, else ``mean`` and ``dot``.
     - ``towers`` (dual-encoder): 1 encoder for queries and passages together, or 2 encoders with equal initial weights.
     - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is second minus first).
-    - ``inputs``: ``plain`` uses the start's tokenizer. ``official`` removes spaces, and puts an empty title before a
-      dual-encoder's passages, as the official code does (:mod:`baselines.retrieve.official_input`).
+    - ``inputs``: ``plain`` uses the tokenizer of ``start``. ``official`` removes spaces, and puts an empty title before
+      a dual-encoder's passages, as the official code does (:mod:`baselines.retrieve.official_input`).
     """
 
     kind: Literal["dual", "cross", "mlm"]
@@ -125,8 +125,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     - ``negatives``: a file of `mine`, or ``release`` for the hard negatives of the official data.
     - ``rows`` (dual-encoder): a positive with k negatives gives k rows of one negative each (``one-negative``, as in
       the official code), or one row with all negatives (``all-negatives``).
-    - ``leave_out``: ``tuning`` skips the tuning questions (:func:`builders.store.layout.is_for_tuning`). Weights that
-      are tuned on these questions then do not favour the model.
+    - ``leave_out``: ``tuning`` skips the tuning questions (:func:`builders.store.layout.is_for_tuning`). Fusion
+      weights that are tuned on these questions then do not favour the model.
     - ``similar``: also train on questions that were removed as similar to a dev or test question (config
       ``train-similar``, Section 2.3). This setting only serves to measure the effect of these questions (Table 6).
     - ``dev_queries``: number of queries of ``dev_split`` in the evaluation during training. A dual-encoder ranks all
@@ -172,7 +172,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     masked language model.
 
     - ``batch``: rows per step, over all processes. ``epochs``: passes over all rows. ``max_steps``: limit (0: none).
-    - ``mini_batch``: rows at once in a dual-encoder's training and in evaluations. It does not change results.
+    - ``mini_batch``: rows in one pass of a dual-encoder's training, and of an evaluation. It does not change results.
     - ``mini_batch_tokens``: tokens at once in the training of a dual-encoder or cross-encoder. 0 means 32,768 on a GPU.
       On a CPU, 0 means ``mini_batch`` rows for a dual-encoder, and the whole batch for a cross-encoder.
     - ``schedule``: after the warm-up, the learning rate falls to 0 (``linear``) or stays (``constant``).

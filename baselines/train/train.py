@@ -8,15 +8,15 @@ A recipe that starts from the checkpoint of another recipe finds that checkpoint
 one. For several processes with cross-batch negatives, use: torchrun --nproc-per-node N -m baselines train ...
 
 The states of a running training are saved in CKPT.training. After a kill, the same command resumes from the last state.
-On a CPU of the same machine the result is identical to the bit. GPUs add numbers in varying order.
+A CPU of the same machine then gives bit-identical weights. A GPU does not, because it adds numbers in varying order.
 
 --set data.set=restrain-14K-interpolation trains only on the sampled questions of this config. Configs come from
 `builders add`. Negatives that `mine` sampled for all training questions can be used unchanged.
 
-question-matching trains on labelled pairs of questions instead of a release (Section 2.3). Pairs are tables (commas or
-tabs) or JSON lines, gzipped or not, with the columns text1, text2 and label, or the names in LCQMC, BQ and AFQMC. For a
-table without header, add the names: FILE:id,text1,text2,label. The evaluation uses --dev-pairs, or a held-out part of
---pairs. AUC, and accuracy at the paper's threshold of 0.5, are printed and saved in training.json.
+question-matching trains on labelled pairs of questions instead of a release (Section 2.3). A file of pairs is a table
+(commas or tabs) or JSON lines, gzipped or not. Its columns are text1, text2 and label, or have the names of LCQMC, BQ
+or AFQMC. If a table has no header, name its columns: FILE:id,text1,text2,label. The evaluation uses --dev-pairs, or a
+held-out part of --pairs. It prints AUC and accuracy (at the paper's threshold of 0.5) and saves them in training.json.
 
 Example, without pretrained weights:
 
@@ -393,7 +393,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
     from baselines.card import draw_curve, finish_checkpoint
 
-    # finish_checkpoint writes the card. For its own card, the library would search the hub for parts of a local path.
+    # finish_checkpoint writes the card. The library's own card would search the hub for parts of a local path.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
     _forget_lengths(trainer)
     trainer.model.save_pretrained(str(work), **no_card)
@@ -419,7 +419,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
 def _forget_lengths(trainer: Any) -> None:
     """Reset the tokenizers' truncation and padding, which the last batch has set.
 
-    Otherwise a resumed training could save other bytes. Loaded models take their lengths from the modules' settings.
+    Otherwise a resumed training could save different bytes. Loaded models read lengths from the modules' settings.
     """
     found = [trainer.processing_class, *(getattr(module, "tokenizer", None) for module in trainer.model.modules())]
     for backend in filter(None, (getattr(tokenizer, "backend_tokenizer", None) for tokenizer in found)):

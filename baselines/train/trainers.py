@@ -255,7 +255,7 @@ def tokens_at_once(recipe: Recipe, device: torch.device) -> int:
 
 
 def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """Create the dual-encoder's trainer, which scores each query against the passages of all rows, in all processes.
+    """Create the dual-encoder's trainer. It scores each query against every passage of the batch, from all processes.
 
     Passages of other rows are in-batch negatives, or under torchrun, cross-batch negatives (RocketQA; Section 3.1,
     A.2). The loss does not depend on the number of processes. Gradients are cached, so that a batch of any size needs
@@ -274,7 +274,7 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
     loss: Any = kind(model, scale=recipe.train.scale, similarity_fct=dot_score, gather_across_devices=True, **mini)
     if recipe.train.shortest:
         loss = MatryoshkaLoss(model, loss, matryoshka_dims=halves(model, recipe.train.shortest))
-    # Gradients of all processes are summed after the last mini-batch. This mini-batch uses only one of two towers.
+    # torch sums the gradients of all processes after the last mini-batch, in which one of two towers is unused.
     towers = any(isinstance(module, Router) for module in model)
     args = SentenceTransformerTrainingArguments(
         **{**given, "ddp_find_unused_parameters": towers}, router_mapping=routes, prompts=prompts
@@ -287,7 +287,7 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
 
 
 def _longest_first(collator: Any, rows: list[dict[str, Any]]) -> Any:
-    """Collate a batch with the longest positives first, so that mini-batches of tokens have little padding."""
+    """Collate a batch with the longest positives first, so that mini-batches limited by tokens have little padding."""
     return collator(sorted(rows, key=lambda row: -len(row["positive"])))
 
 

@@ -6,10 +6,10 @@ test have the columns question_id,ans_id,cnt,label, where label 1 is positive. T
 columns, or question_id,pos_ans_id,neg_ans_id. The kind of a file is detected from its header. A candidates file also
 needs train, dev or test in its name. Files are UTF-8 or GB18030, plain, .gz or .zip.
 
-The corpus has all answers. cMedQA2's dev candidates become test, and its test candidates become dev, because the sizes
-match: the paper's test split has 3,999 queries and 7,527 passages, and cMedQA2's dev candidates have 4,000 questions
-and 7,527 positive pairs. Equal questions are merged. Questions without candidates go to train; answer.csv has
-their positives. cMedQA2 is for non-commercial research only.
+The corpus has all answers. cMedQA2's dev candidates become test, and its test candidates become dev, as their sizes
+suggest. The paper's test split has 3,999 queries and 7,527 passages. cMedQA2's dev candidates have 4,000 questions and
+7,527 positive pairs. Equal questions are merged. Questions without candidates go to train; answer.csv has their
+positives. cMedQA2 is for non-commercial research only.
 
 example:
   python -m builders add cmedqa --source cMedQA2 --out build/cmedqa

@@ -113,8 +113,8 @@ class Translation:
 def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Translation]:
     """Yield the rows of translation tables. A table without a header has two columns: id or Chinese text, and English.
 
-    ``known`` maps the release's query ids to their texts. Any other key is a Chinese text. Raises :class:`InputError`
-    for a table with other columns, and for a row whose id and Chinese text are of different queries.
+    ``known`` maps the release's query ids to their texts. A key that is not in ``known`` is a Chinese text. Raises
+    :class:`InputError` for a table with other columns, and a row whose id and Chinese text are of different queries.
     """
     for source in sources:
         table = open_table(source, encoding, spreadsheet=True)
@@ -134,7 +134,7 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
             key, chinese, english = (fields.get(name, "") for name in roles.values())
             if not key:  # without a column of ids, the column of Chinese texts may contain ids
                 key, chinese = chinese, ""
-            # A spreadsheet may turn an id of only digits into a number. Its row must not be assigned to another query.
+            # A spreadsheet may turn an id of only digits into a number. Such a row must not get another query.
             if key and chinese and key != text_id(chinese) and (key in known or text_id(chinese) in known):
                 expected = f"has the id {key!r} for {chinese!r}; expected {text_id(chinese)}"
                 raise InputError(expected, path=source.shown, line=line)

@@ -63,7 +63,7 @@ def restrain(args: argparse.Namespace) -> None:
     cosine of their vectors, which any model can compute.
 
     SIZE-interpolation has the SIZE training queries most similar to the test queries: the nearest training query of
-    every test query, then the second nearest, and so on. From the last rank, only the most similar queries are used.
+    every test query, then the second nearest, and so on. If the last rank has too many, the most similar are used.
 
     SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of every
     test query are removed. K is --exclude, or the rank that allows the largest sets. K does not depend on SIZE. So a
@@ -71,8 +71,8 @@ def restrain(args: argparse.Namespace) -> None:
     Many test queries cause a warning, because almost every training query is then similar to some test query.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
-    give the same sets on any number of threads. The command prints, for every set, the test queries' mean cosine with
-    their nearest training query, and their label overlap, which `check` also prints.
+    give the same sets on any number of threads. For every set, the command prints the mean cosine of a test query and
+    its nearest training query. It also prints the label overlap, and so does `check`.
 
     Example:
 
@@ -127,7 +127,7 @@ class TrainingSet(NamedTuple):
 def exclusion_depth(ranks: Ints) -> int:
     """Return the default of K: the least depth that allows the largest sets of both kinds.
 
-    K does not depend on a size, so the sets of all sizes fit together. ``ranks`` (n,) is from :func:`best_ranks`.
+    K does not depend on a size, so a smaller set is part of a larger set. ``ranks`` (n,) is from :func:`best_ranks`.
     """
     reached = np.searchsorted(np.sort(ranks), np.arange(1, len(ranks) + 1), side="right")
     return 1 + int(np.argmax(np.minimum(reached, len(ranks) - reached)))
@@ -139,8 +139,8 @@ def restrained(
     """Return ReSTrain's two sets for each of ``sizes``, the smallest size first.
 
     Interpolation has the training queries nearest to the test queries: by rank, then by cosine, then by row.
-    Extrapolation is drawn with ``seed`` from the queries that are not among any test query's ``exclude`` nearest. None
-    means :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
+    Extrapolation is drawn with ``seed`` from the queries that are not among any test query's ``exclude`` nearest. If
+    None, ``exclude`` is :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
     """
     ranks, products = best_ranks(tests, trains)
     excluded = exclude or exclusion_depth(ranks)
@@ -173,11 +173,11 @@ def resttest(args: argparse.Namespace) -> None:
 
     The method is of Zhan et al. (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
     vectors, from any model. The config of bucket N has three splits. `train` has the training queries of the other
-    buckets, `extrapolation` the test queries of bucket N, `interpolation` all other test queries. Report bucket means.
+    buckets, `extrapolation` the test queries of bucket N, `interpolation` all other test queries. Average over buckets.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
-    give the same sets on any number of threads. The command prints, for every set, the test queries' mean cosine with
-    their nearest training query, and their label overlap, which `check` also prints.
+    give the same sets on any number of threads. For every set, the command prints the mean cosine of a test query and
+    its nearest training query. It also prints the label overlap, and so does `check`.
 
     Example:
 

@@ -3,12 +3,12 @@
 For every size, a config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and randomly
 drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs rank first for
 any query, then second, and so on. Among passages of the last rank, the choice is random. If the runs have too few
-passages, random passages follow. A smaller sample is part of a larger one, separately with and without -hard. Earlier
-samples are replaced. The same seed and runs give the same samples, even if the passages have another order.
+passages, random passages follow. Among samples with -hard, and among samples without, a smaller sample is part of a
+larger one. Earlier samples are replaced. The same seed and runs give the same samples, whatever the passages' order.
 
 --extract CONFIG writes a small release, with the sample's passages and the queries of the sample's splits. It lacks
-training questions, because a sample lacks their positives. With --sample, `bm25` and `search` of baselines search
-a sample without an extract.
+other queries, because a sample lacks their positives. `bm25` and `search` of baselines need no extract. Their option
+--sample names a sample to search.
 
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples

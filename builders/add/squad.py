@@ -69,7 +69,7 @@ class File(msgspec.Struct, gc=False):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     for split in SPLITS:
-        help_text = f"questions of {split}" + "; their paragraphs join the collection" * (split == "train")
+        help_text = f"questions of {split}" + "; paragraphs of all splits join the collection" * (split == "train")
         add(f"--{split}", nargs="+", type=Path, default=[], metavar="FILE", help=help_text)
     add("--passages", nargs="+", type=Path, default=[], metavar="FILE", help="distractors, one article a line")
     add("--cut", choices=CUTS, default="head", help="first passage, all passages, or uncut article (default: head)")

@@ -108,7 +108,7 @@ def _parquet(path: Path) -> Iterator[Block]:
             flat, lengths = vectors.flatten(), pc.unique(pc.list_value_length(vectors)).to_pylist()
             if ids.null_count or flat.null_count or len(lengths) != 1 or not lengths[0]:
                 found = ", ".join(map(str, lengths))
-                raise InputError(f"has nulls, or vectors of {found} dimensions; expected one dimension", path=path)
+                raise InputError(f"has nulls, or vectors of {found} dimensions; expected equal dimensions", path=path)
             yield ids.to_pylist(), flat.to_numpy(zero_copy_only=False).reshape(len(batch), lengths[0])
 
 

@@ -6,12 +6,12 @@
 `export` writes a round: packages of 1,000 pairs, as tasks for Label Studio, as tables and as JSON lines. In Label
 Studio, terms that query and passage share are highlighted, and the keys 1 and 0 set the label.
 `import` reads judgments in these three formats.
-`review` draws 100 random pairs of each finished package for each of two reviewers.
+`review` draws 100 random pairs of each finished package for each reviewer.
 `check` accepts a package if its accuracy is at least 93 %, and otherwise sends a new version back to the annotators. It
 also prints the agreement between people (Cohen's and Fleiss' kappa).
 `adjudicate` collects the pairs on which people disagree.
 `merge` writes a release with new qrels from the accepted packages.
-`prefill` lets a model judge first. Its judgments are marked, and never count as a person's.
+`prefill` lets a model judge before people do. A model's judgments never count as a person's.
 `compare` measures the agreement of a model with people.
 
 `pool`, `relabel` and `translations` need no round. `relabel` makes a training negative a positive if models

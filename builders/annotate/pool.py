@@ -7,13 +7,13 @@ computes their mean (A.1), and writes the best 5 passages of each query as a poo
 A pool is a file of JSON lines. `query-id` and `corpus-id` identify the pair. `rank` and `score` are the ensemble's.
 `runs` has the passage's rank in each run that contains it. `judged` is the pair's score in qrels, or null.
 
-Every re-ranker must score every candidate. `baselines rerank` writes logits, whose range differs between re-rankers, so
-a sigmoid turns each logit into a probability. `--scale none` uses the scores unchanged, for example probabilities.
+Every re-ranker must score every candidate. `baselines rerank` writes logits, and their range differs between
+re-rankers. A sigmoid therefore turns each logit into a probability. `--scale none` leaves the scores unchanged.
 
 Both actions print how many pairs only one run found, how many pairs are unjudged, and how many known positives are
-among the runs' best 1, 2, 5 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the
-pairs of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best. With the
-same re-rankers, the two pools together equal one pool of all runs.
+among the runs' best 1, 2, 3 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the
+pairs of the earlier pool. `select` ranks old and new pairs together. It writes the new pairs that are among the best 5.
+With the same re-rankers, the two pools together equal one pool of all runs.
 
 example:
   python -m builders annotate pool candidates --release build/sample --split dev \\
@@ -70,7 +70,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
 
 
 class _Reranked(msgspec.Struct):
-    """The field read from the manifest of a run."""
+    """The field of a run's manifest that limits the scored passages."""
 
     top_k: int | None = None
 
@@ -155,14 +155,14 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
 
 
 def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str, split: str) -> None:
-    """Write candidates as a run for re-rankers. Its preliminary scores follow the best rank of each candidate."""
+    """Write candidates as a run for re-rankers. ``rows`` has preliminary scores: 1 / a candidate's best rank."""
     lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
     found = f"{lines} candidates of {len(rows)} queries"
     log.info("%s: %s; next: `baselines rerank --split %s --top-k %d`", path, found, split, longest)
 
 
 def _depth(path: Path) -> int | None:
-    """Return the number of passages per query that `rerank` scored, by the run's manifest. None means all."""
+    """Read from a run's manifest how many passages per query `rerank` scored. None means all."""
     manifest = path.with_name(f"{path.name}.manifest.json")
     return read_json(manifest, _Reranked).top_k if manifest.is_file() else None
 

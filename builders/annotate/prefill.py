@@ -1,18 +1,18 @@
-"""Let a model judge a round first; its judgments are marked and never count as a person's.
+"""Let a model judge the pairs of a round before people do.
 
 The model gives every pair a grade from 0 to 3, as UMBRELA does. Grade 3 is an exact answer, grade 2 an
 answer among other things, grade 1 only the right subject, grade 0 another subject. Grades 2 and 3 count as relevant.
-In a round of errors (`baselines errors`), the model selects one of the eight categories instead.
+In a round about errors (`baselines errors`), the model selects one of eight error categories instead.
 
---model names a model at the endpoint in OPENAI_BASE_URL, any server with OpenAI's chat API. Queries and passages are
-sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key. Instead of an endpoint, --scores reads a
-model's scores from a run that `baselines rerank` wrote. --scores works only for rounds of relevance.
+--model names a model at the endpoint in OPENAI_BASE_URL. Any server with OpenAI's chat API works. Queries and passages
+are sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key. Instead of an endpoint, --scores reads
+a model's scores from a run that `baselines rerank` wrote. --scores works only for rounds about relevance.
 
-A model's judgments have the kind `model`. Reviews, the agreement between people, and `merge` ignore them. `annotate
-compare` measures their agreement with people. Judgments are saved in groups of 20, so a killed command repeats at most
-20 questions and the questions in flight. With --show, Label Studio shows the grades as predictions, which annotators
-may correct. Correcting is faster, but people's judgments then depend on the model. --rerankers names the models that
-ranked the pairs. If --model is of the family of such a model, a warning appears.
+A model's judgments have the kind `model`, and never count as a person's. Reviews, the agreement between people, and
+`merge` ignore them. `annotate compare` measures their agreement with people. Judgments are saved in groups of 20, so a
+killed command repeats at most 20 questions and the questions in flight. With --show, Label Studio shows the grades as
+predictions, which annotators may correct. Correcting is faster, but people's judgments then depend on the model.
+--rerankers names the models that ranked the pairs. A warning appears if --model has the family of one of these models.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _CATEGORY_PROMPT = f"""\
 最终类别：数字"""
 _GRADE = re.compile(r"最终得分\W{0,8}([0-3])(?![\d.])|\A\s*([0-3])\s*\Z")
 _CATEGORY = re.compile(r"最终类别\W{0,8}([1-8])(?![\d.])|\A\s*([1-8])\s*\Z")
-# Words of model families. A word of a name must equal a listed word, or begin with a listed word of 3 or more letters.
+# A model has a family if a word of its name equals a family word, or begins with a family word of 3 or more letters.
 _FAMILIES = (
     *("baichuan", "bert roberta macbert xlm electra", "bge baai", "claude", "deepseek", "doubao seed", "e5"),
     *("ernie wenxin", "gemini gemma", "glm chatglm", "gpt chatgpt o1 o3 o4", "gte", "hunyuan", "internlm", "jina"),
@@ -178,7 +178,7 @@ def _judgment(model: str, package: Package, item: Item, label: int, **more: Any)
 def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item]]) -> int:
     """Turn a model's scores into grades, add them to the round, and return their number.
 
-    Each grade covers a quarter of the probabilities, so 0.5 and above is relevant. This is not UMBRELA's rule.
+    Each grade covers a quarter of the range from 0 to 1, so 0.5 and above is relevant. This is not UMBRELA's rule.
     """
     pairs = [item.pair for _, item in waiting]
     (scores,) = scores_of(pairs, [read_run(args.scores)], args.scale, "pool candidates")
@@ -211,7 +211,7 @@ def grades_by(round_: Path, model: str) -> dict[tuple[str, Pair], int]:
 
 
 def families_of(name: str) -> set[str]:
-    """Return the families in a model's name, each by its first word. The set is empty for an unknown name."""
+    """Return the families that a model's name contains, each as its first word in ``_FAMILIES``."""
     words = re.findall("[a-z0-9]+", name.lower())
     return {
         family.split()[0]
@@ -239,10 +239,10 @@ def compare(args: argparse.Namespace) -> None:
     """Compare a model's judgments (`annotate prefill`) with people's.
 
     Only pairs that both people and the model judged are compared. The people's label is the adjudicator's label or,
-    without an adjudicator, the label of most annotators. For each grade, the command prints how often people found its
-    pairs relevant. It also prints Cohen's kappa, where grades 2 and 3 count as relevant. With --runs, it prints MRR@10
-    of each run by people's and by the model's judgments. Kendall's tau compares these two rankings of the runs; 1 means
-    equal rankings. A warning appears if a run's name shows that the run is of the model's family.
+    without an adjudicator, the label of most annotators. For each grade, the command counts the pairs that people found
+    relevant. It also prints Cohen's kappa, where grades 2 and 3 count as relevant. With --runs, it prints MRR@10 of
+    each run by people's and by the model's judgments. Kendall's tau compares these two rankings of the runs; 1 means
+    equal rankings. A warning appears if a run's name contains the model's name or family.
     """
     grades = grades_by(args.round, args.model)
     known = standings(args.round, open_round(args.round, "relevance"))

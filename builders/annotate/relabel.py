@@ -1,14 +1,14 @@
 """Move training negatives that an ensemble scores as positive (Section 4).
 
 Hard negatives are unjudged passages, and some of them answer the question. In the paper, 14.8 % of the passages that
-the models rank first are such false negatives. As in RLHN, models that are stronger than the model to train find
-false negatives, which then become positives.
+the models rank first are such false negatives. As in RLHN, an ensemble of models finds false negatives, which then
+become positives. The ensemble should be stronger than the model that is trained later.
 
 `candidates` writes the negatives as a run. They come from a file of `mine`, or from the release's training rows.
 `baselines rerank` scores this run with each re-ranker of an ensemble. `move` reads the scores and writes a new release.
 A negative becomes a positive (score 1 in qrels) if its mean score reaches --threshold. With --agree all, every single
-score must reach the threshold. `train` then skips this negative in old files of negatives, too. The new release lists
-the moved pairs in relabelled.train.jsonl: query-id, corpus-id, score (the mean) and scores (of each re-ranker).
+score must reach the threshold. `train` also skips moved passages in older files of negatives. The new release
+lists the moved pairs in relabelled.train.jsonl: query-id, corpus-id, score (the mean) and scores (of each re-ranker).
 
 A sigmoid turns the logits of `baselines rerank` into probabilities. `--scale none` uses scores unchanged. Only people
 judge dev and test (`annotate`).
@@ -169,10 +169,10 @@ def merge_arguments(parser: argparse.ArgumentParser) -> None:
 def merge(args: argparse.Namespace) -> None:
     """Write a release with new qrels from a round's accepted packages.
 
-    A pair that was judged 1 becomes a positive. A pair that was judged 0 gets the score 0 in qrels and becomes a
-    negative passage of its joined row, so the next pool knows that the pair was judged. Unjudged pairs, and ties
-    between annotators, stay unchanged. Packages that are not accepted are skipped, and so are models' judgments. Joined
-    rows (dev, test, crosslingual) and statistics follow the new qrels.
+    A pair that was judged 1 becomes a positive. A pair that was judged 0 gets the score 0 in qrels, so the next pool
+    shows it as judged. Its passage becomes a negative of the joined row. Unjudged pairs, and ties between annotators,
+    stay unchanged. Packages that are not accepted are skipped, and so are models' judgments. Joined rows (dev, test,
+    crosslingual) and statistics follow the new qrels.
 
     The config qrels-before has the judgments from before the first merge, for comparison (Figure 2). The command prints
     the figures of Section 2.3 for this release and for the paper: positives a query before and after, and the share of

@@ -155,8 +155,8 @@ def review(args: argparse.Namespace) -> None:
     """Draw random pairs of each finished package for each reviewer (A.3).
 
     Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) for every package that is fully
-    judged but not accepted. Each file has 100 pairs. The draw depends on the reviewer's name, so `import` must use the
-    same name. Label Studio's exports name reviewers user-1, user-2 and so on. Reviewers do not see annotators' labels.
+    judged but not accepted. Each file has 100 pairs, without labels. The draw depends on the reviewer's name, so
+    `import` must use the same name. If Label Studio's exports lack e-mail addresses, name reviewers user-1 and so on.
     """
     found = open_round(args.round)
     known = standings(args.round, found)

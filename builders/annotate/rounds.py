@@ -13,7 +13,7 @@ A package that was sent back has a new version, whose files are called PACKAGE.v
 package's present version count. If a person judged a pair twice, the latest judgment counts.
 
 A round asks one question about each pair. The question ``relevance`` leads to qrels (Section 2.3, A.3). The question
-``errors`` asks why a system ranked a passage without a positive label high (Section 3.5, Table 10).
+``errors`` asks why a passage ranks high although it has no positive label (Section 3.5, Table 10).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Ids(msgspec.Struct, frozen=True, rename="kebab"):
 class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True):
     """One judgment of one pair, with person, time (UTC), package, and version of the package (from 1).
 
-    ``label`` is 1 if the passage answers the query, otherwise 0. A model's label may go to 3. In a round of errors,
+    ``label`` is 1 if the passage answers the query, otherwise 0. A model's label may go to 3. In a round about errors,
     ``label`` is a category from 1 to 8. A judgment of kind ``model`` names the model and never counts as a person's.
     """
 
@@ -155,8 +155,8 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
     def __post_init__(self) -> None:
         lowest, highest = int(self.question == "errors"), QUESTIONS[self.question].highest[self.kind == "model"]
         for is_right, problem in (
-            (lowest <= self.label <= highest, f"label: expected {lowest} to {highest} in a judgment of {self.kind}"),
-            ((self.model is not None) == (self.kind == "model"), "model: expected if the kind is model, and only then"),
+            (lowest <= self.label <= highest, f"label: expected {lowest} to {highest} for the kind {self.kind}"),
+            ((self.model is not None) == (self.kind == "model"), "model: expected for the kind model and for no other"),
             (0 < len(self.annotator) <= 200, "annotator: expected a name of at most 200 characters"),
             (visible(self.annotator) == self.annotator, "annotator: expected a name without control characters"),
             (1970 < self.time.year < 3000, "time: expected a year from 1971 to 2999"),
@@ -183,7 +183,7 @@ def read_judgments(round_: Path) -> list[Judgment]:
     found: dict[Judgment, None] = {}
     for path in sorted(path for path in (round_ / JUDGMENTS).glob("*.jsonl") if not path.name.startswith(".")):
         if sha256_of(path) != path.stem:
-            raise InputError("was changed, because its SHA-256 differs from its name; restore the original", path=path)
+            raise InputError("was changed: its SHA-256 differs from its name; restore the original", path=path)
         found |= dict.fromkeys(judgment for _, judgment in json_lines(path, Judgment))
     return sorted(found, key=lambda judgment: judgment.time)
 
@@ -205,7 +205,7 @@ def add_judgments(round_: Path, judgments: Sequence[Judgment], timed: bool = Tru
             latest = {each.place: (each.label, each.note) for each in known}
             imported = {each.place: each for each in judgments}  # the last judgment of a repeated pair wins
             new = [each for each in imported.values() if latest.get(each.place) != (each.label, each.note)]
-        for left in folder.glob(".*.tmp*"):  # left by killed processes, because this process has the lock
+        for left in folder.glob(".*.tmp*"):  # left by killed processes: no other process has the lock
             left.unlink()
         if new:
             content = b"".join(map(encoded, new))
@@ -257,7 +257,7 @@ class Package(msgspec.Struct, frozen=True):
 class Round(msgspec.Struct, frozen=True):
     """The content of ``round.json``.
 
-    ``fingerprint`` changes with the release's queries or passages. ``pool`` is the SHA-256 of the pool or of the run.
+    ``fingerprint`` changes with the release's queries or passages. ``pool`` is the SHA-256 of the file with the pairs.
     """
 
     format: Literal[1]

@@ -58,7 +58,7 @@ _FORMULA = tuple("=+-@\t\r")  # first characters of a formula in spreadsheets
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
 # Question words are not highlighted, because they tell nothing about a passage.
 ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为什么", "为何", "多少", "哪里", "哪些", "哪个", "是否"}
-# A key such as 1 or 0 selects a choice. Label Studio's Ctrl+Enter submits the choice. Exports contain the alias.
+# A key such as 1 or 0 selects a choice. Label Studio's Ctrl+Enter submits the task. Exports have the alias (the key).
 _CONFIG = """\
 <View>
   <Style>
@@ -310,9 +310,9 @@ def take_in(args: argparse.Namespace) -> None:
     """Import judgments into a round from Label Studio, from sheets, or from JSON lines.
 
     FILE is Label Studio's JSON export, a filled-in sheet (CSV, TSV or JSON lines), or a file of judgments from another
-    copy of the round. The format is detected from the content. Label Studio's export has no addresses, so people are
-    named user-1 and so on. Rows without a label are skipped. If one row is wrong, nothing is imported. Importing a file
-    twice changes nothing.
+    copy of the round. The format is detected from the content. If Label Studio's export has no e-mail addresses, people
+    are named user-1 and so on. Rows without a label are skipped. If one row is wrong, nothing is imported. Importing a
+    file twice changes nothing.
     """
     found, now = open_round(args.round), datetime.now(timezone.utc)
     packages = {each.name: (each, {item.pair for item in items_of(args.round, each)}) for each in found.packages}

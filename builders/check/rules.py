@@ -27,8 +27,8 @@ class Rule(NamedTuple):
         what: a description of the fault, with parameters in braces.
         example: the SQL expression for an example of a fault.
         rows: the SQL after FROM, with a row for each fault. ``$config`` and ``$split`` are the tested split.
-            ``$queries``, ``$corpus`` and ``$qrels`` are the configs of its set. ``$query_split`` is the split of its
-            queries, or NULL if they come from several splits. Names of ``_PARTS`` may be used as tables.
+            ``$queries``, ``$corpus`` and ``$qrels`` are the configs of its set. ``$query_split`` is the split with the
+            rows' queries, or NULL for queries of several splits. Names of ``_PARTS`` may be used as tables.
     """
 
     kind: str

@@ -48,8 +48,8 @@ CREATE TABLE joined_passages (
 """
 
 
-# Properties of a text. If English queries have equal texts, further ids are the MD5 of text and zh_id. Control
-# characters are C0, C1 and DEL, without tab and line ends. U+2028 is a separator, not a control character.
+# Properties of a text. If English queries have equal texts, all ids but the first are the MD5 of text and zh_id.
+# Control characters are C0, C1 and DEL, without tab and line ends. U+2028 is a separator, not a control character.
 _MACROS = r"""
 CREATE MACRO is_id(id, text, zh_id) AS coalesce(md5(text) = id OR md5(text || chr(10) || zh_id) = id, false);
 CREATE MACRO is_blank(text) AS NOT regexp_matches(coalesce(text, ''), '[^\s\p{Z}\p{C}]');

@@ -141,7 +141,7 @@ def _open_streams() -> None:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    r"""Write a character that a stream's encoding (GBK, ASCII) lacks as \uXXXX, so that printed JSON stays valid.
+    r"""Write \uXXXX for a character that the stream's encoding (GBK, ASCII) lacks, so that printed JSON stays valid.
 
     Python's own handler (backslashreplace) also writes \xXX and \UXXXXXXXX, which JSON does not have.
     """

@@ -151,7 +151,7 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     home = Path(tempfile.gettempdir() if inside is None else inside)
     for lock in home.glob(f".{_TEMPORARY}*.lock"):
         left = home / lock.stem[1:]
-        with contextlib.suppress(InputError, OSError), alone(left, left):  # in use, or another user's
+        with contextlib.suppress(InputError, OSError), alone(left, left):  # the folder is in use or another user's
             shutil.rmtree(left, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         while True:
@@ -259,7 +259,7 @@ def fsync(path: Path) -> None:
 def reading(
     path: Path | str, line: int | None = None, *, damaged: str = "is damaged or cut short", remedy: str = ""
 ) -> Iterator[None]:
-    """Convert an error of the block, which reads a file, into an :class:`InputError` of one line.
+    """Convert the block's errors in reading the file ``path`` into a one-line :class:`InputError`.
 
     Errors of the operating system, gzip, zip, Arrow and UTF-8 decoding are converted. The new message quotes the
     original one. For damaged content, the new message begins with ``damaged``. ``remedy`` is advice at its end.

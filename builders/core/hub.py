@@ -27,7 +27,7 @@ _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
-# Errors of invalid file names. The library names files after a hub's ETags, which may be invalid names.
+# Errors that invalid file names cause. The library names files after a hub's ETags, which may be invalid names.
 _BAD_NAMES = {errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
 _LONGEST = 300  # characters of a library's message, so that the advice after the message is not cut
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, and never reported as foreign files

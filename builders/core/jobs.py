@@ -28,7 +28,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 _SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # macOS has the shortest limit for a socket's path
 
-# Keeps the temporary folder open. Without this reference, a forked process would free the stack and remove the folder.
+# Keeps the temporary folder of multiprocessing until this process ends.
 _held = contextlib.ExitStack()
 
 

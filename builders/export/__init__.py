@@ -15,9 +15,9 @@ official  the files of the original release (main set only): passage_collection.
           test1.json, and the baseline's dual.train.tsv and cross.train.tsv if train has negatives
 
 --negatives F ... adds hard negatives from files of `python -m baselines mine`. tevatron, flagembedding, triplets,
-pylate and sentence-transformers write them before the release's own negatives. Each positive gets
---negatives-per-positive negatives in turn. If a query has fewer negatives, pylate repeats some. Queries without a
-positive or a negative are skipped, and their number is logged.
+pylate and sentence-transformers write them before the release's own negatives. The last three give each positive
+--negatives-per-positive negatives in turn. If a query has fewer negatives, pylate repeats some. All but tevatron skip
+queries without a positive or a negative, and log their number.
 
 --run RUN ... also writes runs, in the formats trec (runs/NAME.trec), beir (runs/NAME.json, BEIR's results) and official
 (predictions/NAME.json, at most 50 passages per query). The scores of a query are distinct, even as 32-bit floats, so

@@ -28,8 +28,8 @@ _BLOCK = 1 << 20
 def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
     """Return the (passage, score) pairs of a query, best first, with strictly falling scores and no repeated passage.
 
-    A score that is not below the score before it is lowered to the next smaller 32-bit float. If a score
-    becomes infinite, descending whole numbers replace all scores.
+    A score that is not below its predecessor becomes the next 32-bit float below the predecessor. If a score becomes
+    infinite, descending whole numbers replace all scores.
     """
     first = {passage: score for passage, score in reversed(hits)}
     scores: dict[str, np.float32] = {}
@@ -96,7 +96,7 @@ def _results(run: Run, _: str, data: ReleaseSet) -> Blocks:
 
 
 def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
-    """Return the first 50 distinct passages of each query. Queries have the order of the split that has most of them.
+    """Return the first 50 distinct passages of each query. The split with most of the queries sets their order.
 
     Queries that the run lacks are logged. Queries of another split and unknown passages are an :class:`InputError`.
     """

@@ -198,7 +198,7 @@ def set_name(text: str) -> str:
 def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
     """Yield a function that returns a split's joined rows with mined negatives before the other negatives.
 
-    Repeated negatives are dropped, and negatives that are also positives. ``paths`` are files of ``baselines mine``.
+    Repeated negatives, and negatives that are also positives, are dropped. ``paths`` are files of ``baselines mine``.
 
     Raises:
         InputError: a file is not from ``mine``, the corpus lacks a passage, or the set has none of the queries.

@@ -1,4 +1,4 @@
-"""Shared code for official files and copies: reading in blocks, numbers of passages, counts of disagreements.
+"""Shared code for official files and copies: reading in blocks, numbered passages, and counts of disagreements.
 
 Files are read in blocks of whole lines, so that memory does not grow with the size of a file.
 
@@ -124,7 +124,7 @@ class Passages:
         return self.ids.find(ids) >= 0
 
     def ids_of(self, digests: Keys) -> Keys:
-        """Return the passage ids of the texts with these MD5s. An MD5 that is an id or is unknown is unchanged."""
+        """Return the passage ids of the texts with these MD5s. An MD5 that is an id or unknown stays unchanged."""
         return np.where(self.has(digests)[:, None], digests, self._ids_by_digest.get(digests, digests))
 
 
@@ -189,7 +189,7 @@ class Work:
     def parsed(
         self, file: OfficialFile, parse: _Parser, span: tuple[int, int] | None = None, cut: re.Pattern[bytes] = LINE_CUT
     ) -> Iterator[tuple[Any, Lines]]:
-        """Yield ``parse(block)`` for every block of a file, with the block's line numbers (from 1) without bad lines.
+        """Yield ``parse(block)`` and the numbers (from 1) of the good lines, for every block of a file.
 
         ``parse`` is a function of :mod:`.formats`. ``span`` is the byte range to read: start and end. A block may end
         after a match of ``cut``. Raises :class:`InputError` if a line is bad and bad lines are not skipped.

@@ -196,7 +196,7 @@ def parse_map(data: bytes) -> tuple[list[int], bytes]:
 
 
 def parse_questions(data: bytes, labelled: bool) -> tuple[Texts, list[int], Texts]:
-    """Parse a block of a questions file. ``labelled``: True for ``train.json`` and ``dev.json``, False for tests.
+    """Parse a block of a questions file. ``labelled``: True for ``train.json`` and ``dev.json``, False for test files.
 
     Returns the questions, the number of passages of each question, and the passages of all questions.
     """

@@ -7,7 +7,7 @@ token comes from `hf auth login` or HF_TOKEN. HF_ENDPOINT selects another hub. S
 no xet storage.
 
 The command also publishes an English and a Chinese card (README.md, README.zh.md) with an example row, histograms,
-limitations, evaluation commands and scores. --scores reads the scores from files, the output of `python -m baselines
+limitations, evaluation commands and scores. --scores reads the scores from the output of `python -m baselines
 evaluate --format json`. The file eval.yaml registers the dataset as a benchmark. It has a task for each measure of each
 judged dev and test split. Cards, histograms and eval.yaml are rewritten at each publication.
 

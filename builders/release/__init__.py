@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--match",
         choices=["threshold", "best"],
         default="threshold",
-        help="positive: paragraphs that reach the threshold; with best, only each answer's best (default: threshold)",
+        help="positive paragraphs: all that reach the threshold, or the best for each answer (default: threshold)",
     )
     add("--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)")
     add("--workers", type=whole_number(1), help="worker processes, or tasks in flight with ray (default: all cores)")

@@ -86,7 +86,7 @@ def label_questions(
     """Return one label for each paragraph of all questions: True for a positive paragraph.
 
     With ``match="threshold"`` (Algorithm 1), a span of the paragraph must reach the threshold with an answer. With
-    ``match="best"`` (v2 of the paper), this F1 must also be the largest of all the question's paragraphs.
+    ``match="best"`` (v2 of the paper), no other paragraph of the question may have a higher F1 with this answer.
     """
     table = np.zeros(1 + max(int(ids.max(initial=0)) for ids in (questions.ids, questions.answers)), np.int32)
     if match == "best":

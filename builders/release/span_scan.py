@@ -105,7 +105,7 @@ def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
     """False only if no span reaches p/q. True may be wrong, because only a bound on the spans' scores is computed.
 
     The bound is Kadane's sum over groups of eight tokens. The sum counts every token that occurs in the answer, even if
-    the answer has it less often. In the first and last group, matching tokens count as if they adjoined the span.
+    the answer has it less often. In a span's first and last group, the tokens that do not match cost nothing.
     """
     need, size = p * m, paragraph.size
     if (2 * q - p) * size < need:  # too short, even if every token matched
@@ -130,8 +130,8 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
     """True if a span of the paragraph reaches p/q.
 
     Kadane's sum bounds the score of every span. It counts every token that occurs in the answer, even if the answer has
-    the token less often. A span never gets worse by starting after the last zero of the sum. So only runs of
-    positive sums with a sum of at least p * m are scanned exactly. The scan of a run ends at its last such sum.
+    the token less often. A span never gets worse by starting after the last zero of the sum. So only runs
+    of positive sums are scanned, up to the last sum that reaches p * m. A run without such a sum is skipped.
     """
     if not _may_reach(paragraph, m, table, p, q):
         return False

@@ -5,7 +5,7 @@ question is removed if it matches in any of these ways, the strongest first:
 
   exact       The texts are equal.
   normalised  The letters and digits are equal, ignoring punctuation, blanks, width and case.
-  n-gram      The Jaccard similarity of the character n-grams is at least --jaccard.
+  n-gram      The Jaccard similarity of the character n-grams is at least --jaccard, unless a short text adds words.
   model       The score of `python -m baselines match` is above --threshold. The paper uses only --by model.
 
 The questions are removed from queries, qrels, train and crosslingual. train-similar has the removed questions with
@@ -13,10 +13,10 @@ their passages. duplicated has the dev and test questions that are similar to a 
 dev and test questions. To remove further questions, run the verb on its own output with other options.
 
 --against FILE removes nothing. It searches other training pairs for questions and positive passages of dev and test.
-FILE is JSON lines, plain or gzipped, or Parquet. --question and --positive name unusual keys or columns. For each file
-and for all files, the report counts matching questions and positive passages, by way. It also counts questions that
-share a row with one of their positive passages, and shows examples. --questions DIR writes a release with the questions
-of the pairs and of dev and test, which `python -m baselines match` can score.
+FILE is JSON lines, plain or gzipped, or Parquet. --question and --positive name unusual keys or columns. The report
+counts the matching questions and positive passages of each file and of all files, separately for each way to match. It
+also counts questions that share a row with one of their positive passages, and shows examples. --questions DIR writes
+a release for `python -m baselines match`, with the questions of the pairs, of dev and of test.
 
 Example:
 
@@ -41,7 +41,7 @@ from builders.similar.likeness import HOW, NGRAM, SHARE, TESTED, THRESHOLD
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--release", type=Path, required=True, metavar="DIR", help="release directory to read")
-    add("--out", type=Path, metavar="OUT", help="new release (may be --release), or --against report (default: stdout)")
+    add("--out", type=Path, metavar="OUT", help="new release (may be --release); report of --against (default: stdout)")
     add("--list", type=Path, metavar="FILE", help="write every similar pair to this file, as JSON lines")
     add("--split", nargs="+", choices=TESTED, help="splits to compare with (default: dev test)")
     add("--by", nargs="+", choices=HOW, default=list(HOW), help="ways to match (default: all; model needs --scores)")
@@ -108,6 +108,6 @@ def run(args: argparse.Namespace) -> None:
             print(text)
     if not args.scores and not args.questions and "model" in args.by:
         log.warning(
-            "without --scores, few reworded questions are found (docs/similar.md: 1 in 80 of cMedQQ's); score them by "
-            "any encoder: python -m baselines match --model M --release DIR --out RUN"
+            "without --scores, few reworded questions are found (1 in 80 on cMedQQ, see docs/similar.md); write scores"
+            " of any encoder: python -m baselines match --model M --release DIR --out RUN"
         )

@@ -70,7 +70,7 @@ class Block(NamedTuple):
 
 
 class Seen:
-    """Matches in training pairs: the strongest way for each kind and id, examples, and counts."""
+    """Matches in training pairs: the strongest way to match each text of the benchmark, examples, and counts."""
 
     def __init__(self) -> None:
         self.rows, self.texts = 0, {"questions": 0, "passages": 0}
@@ -94,7 +94,7 @@ class Seen:
                 self.examples.append(example | {"text": known.texts[kind][each], "found": text})
 
     def figures(self, asked: Mapping[str, Collection[str]], answers: Answers) -> dict[str, Any]:
-        """Count, for each split, matching questions, matching passages, and questions in a row with a positive."""
+        """Count matching questions and passages of each split, and questions that share a row with a positive."""
         splits = {}
         for split, questions in asked.items():
             passages = set().union(*answers[split].values())

@@ -4,8 +4,8 @@ Two texts can match in four ways, the strongest first:
 
 - ``exact``: the texts are equal.
 - ``normalised``: their letters and digits are equal (:func:`normalised`).
-- ``n-gram``: the Jaccard similarity of their character n-grams is at least a threshold. MinHash finds candidates.
-  Every candidate's similarity is then computed exactly. A pair at the threshold is missed in at most 0.1 % of cases.
+- ``n-gram``: the Jaccard similarity of their character n-grams is at least a threshold, and neither adds meaning
+  (:func:`adds_meaning`). MinHash finds candidates, with a recall of at least 99.9 %. Similarities are exact.
 - ``model``: a question-matching model scores them as similar (:func:`read_scores`).
 """
 
@@ -31,7 +31,7 @@ NGRAM, SHARE = 2, 0.8
 THRESHOLD = 0.5  # threshold of a model's score (Section 2.3)
 _VALUES, _SEED = 128, 42  # number of values of a MinHash, and its seed
 _BLOCK = 1_024  # texts whose n-grams are in memory together
-_SHORT = 64  # letters of a text to which adds_meaning applies
+_SHORT = 64  # letters of the longest text that adds_meaning compares
 _FILLERS = set("的了吗呢啊吧呀嘛么那请问谢您你我好是什怎样有会")  # letters that add no meaning to a question
 _RECALL = 0.999  # lowest recall for pairs whose similarity is exactly the threshold
 
@@ -65,7 +65,7 @@ def normalised(text: str) -> str:
 
 
 def adds_meaning(one: str, other: str) -> bool:
-    """True if one of two short texts is the other with letters added, and some of these are new and no fillers.
+    """True if adding letters to one short text gives the other, and one of these letters is new and not a filler.
 
     Such questions differ although they share most n-grams: 孕妇不能吃什么 and 孕妇不能吃什么肉.
     """
@@ -198,7 +198,7 @@ class Tested(NamedTuple):
 def read_tested(args: argparse.Namespace) -> Tested:
     """Read the questions and scores that the options of `similar` name.
 
-    Raises :class:`InputError` if the release has none of the splits, or if a score is for a question outside them.
+    Raises :class:`InputError` if the release has none of the splits, or if a score is for a question of another split.
     """
     release = open_release(args.release)
     splits = [split for split in TESTED if split in (args.split or TESTED)]

@@ -44,9 +44,9 @@ class Names(NamedTuple):
     either: Sequence[str] = EITHER
 
     def of(self, have: Iterable[str], path: Path, line: int | None = None) -> list[str]:
-        """Return the keys or columns in ``have`` that name texts. Names in ``either`` count only if no other name does.
+        """Return the names of questions and passages among ``have`` or, if there are none, those in ``either``.
 
-        Raises :class:`InputError` if no key or column names texts.
+        Raises :class:`InputError` if ``have`` has no such name.
         """
         have = list(have)
         named = [name for name in have if name in self.questions or name in self.passages]

@@ -35,8 +35,8 @@ def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
     """Return the encoding of the file that ``open_bytes`` opens: ``"utf-8"`` or ``"gb18030"``.
 
     The file is read once or twice, in blocks. ``name`` is its name in errors. ``asked`` is one of :data:`CHOICES`, and
-    only ``auto`` detects the encoding. Raises :class:`InputError` if the file is not in the encoding ``asked``, or with
-    ``auto`` in neither encoding. The error names the first line with invalid bytes.
+    only ``auto`` detects the encoding. Raises :class:`InputError` if the file is not in the encoding ``asked``, or if
+    ``auto`` detects no encoding. The error names the first line with invalid bytes.
     """
     with open_bytes() as stream:
         head = stream.read(4)
@@ -48,7 +48,7 @@ def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
         asked = "gb18030"
     if asked != "auto":
         if line := _bad_line(open_bytes, name, asked):
-            raise InputError(f"is not {asked.upper()}, which its mark or --encoding names", path=name, line=line)
+            raise InputError(f"is not valid {asked.upper()} (set by its mark or --encoding)", path=name, line=line)
         return asked
     line = _bad_line(open_bytes, name, "utf-8")
     if not line:

@@ -86,7 +86,7 @@ def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
 
 
 def split_of(name: str) -> str | None:
-    """Return the split in the file's name, else in the name of the nearest such folder (``devset/``), else None."""
+    """Return the file name's split, else that of the nearest folder such as ``devset/``, else None. Two give None."""
     *folders, file = name.lower().split("/")
     found = {match[1] for match in _SPLIT_WORD.finditer(file)}
     if found:

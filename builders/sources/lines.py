@@ -32,8 +32,8 @@ def read_blocks(
 ) -> Iterator[Block]:
     """Yield the blocks of all sources, except the numbers in ``done``.
 
-    One block is in memory, or one line if a line is longer. Raises :class:`InputError` for an unreadable, damaged or
-    blank file.
+    The reader holds one block, or one line if a line is longer. Raises :class:`InputError` for an unreadable, damaged
+    or blank file.
     """
     every = ((source, *found) for source in sources for found in _blocks_of(source, block_bytes))
     return (Block(number, *found) for number, found in enumerate(every) if number not in done)

@@ -1,4 +1,4 @@
-"""Read foreign CSV and TSV files: UTF-8 or GB18030, with or without a byte order mark, plain, gzipped or zipped.
+"""Read third-party CSV and TSV files: UTF-8 or GB18030, with or without a byte order mark, plain, gzipped or zipped.
 
 CSV files follow RFC 4180. A quoted field may contain line ends, and quotes inside it are doubled. In TSV files, quotes
 are ordinary characters and a row is a line, unless the caller passes ``spreadsheet``. Rows end only at ``\\n`` or
@@ -114,7 +114,7 @@ def _records(source: Source, encoding: str, delimiter: str, spreadsheet: bool) -
             if line := line.removesuffix("\n").removesuffix("\r"):
                 yield number, line.split("\t")
         return
-    # With strict, text after a closing quote and a missing closing quote are errors.
+    # With strict, a missing closing quote is an error, and so is text after a closing quote.
     reader = csv.reader((line for _, line in _lines(source, encoding)), delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + 1

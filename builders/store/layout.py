@@ -1,10 +1,10 @@
-"""The layout of a release directory. It declares the sets, configs, splits, columns and ids.
+"""The layout of a release directory: declarations of the sets, configs, splits, columns and ids.
 
 A release has ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.json`` and ``manifest.json``. The manifest
 lists the builds, and every file with its size, rows and SHA-256. The manifest is written last. It has no times and no
 local paths, so the same input and options give the same bytes.
 
-``dureader_retrieval.py`` imports nothing of this package and repeats the configs. A test compares the two lists.
+``dureader_retrieval.py`` imports nothing from this package and repeats the configs. A test compares the two lists.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def text_id(text: str | bytes | memoryview) -> str:
 
 
 def is_for_tuning(query: str) -> bool:
-    """True for the ids of the tuning questions: the sixteenth of the training questions whose MD5 begins with 0.
+    """True for the id of a tuning question: the MD5 begins with 0, as for one in 16 training questions.
 
-    An id that is no MD5 is replaced by its own MD5. `fuse --tune train` uses only these questions, and `train --set
+    If the id is not an MD5, the MD5 of the id decides. `fuse --tune train` uses only these questions, and `train --set
     data.leave_out=tuning` skips them.
     """
     return (query if re.fullmatch("[0-9a-f]{32}", query) else text_id(query))[0] == "0"
@@ -147,7 +147,7 @@ REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-
 # near the test questions or far from them. ``resttest-`` trains on all buckets of questions except one. Test queries of
 # that bucket are the split ``extrapolation``, and the other test queries are the split ``interpolation``.
 DRAWN = ("restrain-", "resttest-")
-SAMPLE = "sample-"  # ids of the test questions' positives, and of random (-hard: top-ranked) passages
+SAMPLE = "sample-"  # ids of test questions' positives, with random passages (in -hard, top-ranked ones)
 
 _PARTS = (
     ("corpus", CORPUS, ("corpus",), "Every passage"),
@@ -258,7 +258,7 @@ MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "reca
 
 
 def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each (set, split), dev or test, that has queries and judgments in the (config, split) pairs ``splits``."""
+    """Yield each (set, dev or test split) with queries and judgments. ``splits`` are the (config, split) pairs."""
     for name, found in SETS.items():
         for split in ("dev", "test"):
             if (found.queries, split) in splits and (found.qrels, split) in splits:

@@ -127,7 +127,7 @@ def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: st
             ids = [query, *(corpus for corpus, _ in hits)]
             if " ".join(ids).split() != ids or not all(math.isfinite(score) for _, score in hits):
                 raise InputError(
-                    f"cannot hold the hits of query {query!r}: a TREC run needs ids without blanks and finite scores",
+                    f"cannot hold the hits of query {query!r}: a TREC run needs finite scores, and ids without blanks",
                     path=path,
                 )
             file.writelines(

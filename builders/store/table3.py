@@ -42,7 +42,7 @@ class LengthCounter:
         self.counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
     def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
-        """Add ``times[i]`` texts of length ``lengths[i]``, or a single text without ``times``."""
+        """Add ``times[i]`` texts of length ``lengths[i]``. ``times`` defaults to one text for each length."""
         counts = np.bincount(lengths, times).astype(np.int64)
         if counts.size > self.counts.size:
             self.counts = np.pad(self.counts, (0, counts.size - self.counts.size))

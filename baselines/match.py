@@ -176,8 +176,7 @@ def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
 
 def cosines(vectors: Floats, vector: Floats) -> list[float]:
     """Return the cosines of n embeddings (16 bits, unit length) with ``vector``. Negative cosines count as 0."""
-    found: list[float] = np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6).tolist()
-    return found
+    return list(map(float, np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6)))
 
 
 def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
@@ -261,6 +260,8 @@ def _match(args: argparse.Namespace) -> None:
         scores = scored(found[_TOGETHER], "candidates")
         lines = write_run(args.out, ((question, own.items()) for question, own in scores.items()), tag="match")
         log.info("%s: %d pairs of %d questions", args.out, lines, len(asked))
+        if not job and args.threshold == THRESHOLD:
+            log.warning("a threshold of %g is for probabilities; calibrate one for cosines (--calibrate)", THRESHOLD)
         similar = _similar(scores, args.threshold)
         result: dict[str, Any] = {
             "splits": splits,

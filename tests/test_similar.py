@@ -68,7 +68,8 @@ def _scores(path: Path, *pairs: tuple[str, str, float]) -> Path:
 def test_duplicates_are_removed_without_a_model_and_kept_apart(release_with: Release, tmp_path: Path) -> None:
     release, out = release_with(PUNCTUATED, NEAR, UNLIKE), tmp_path / "out"
     before = _questions(release, "queries", "train")
-    run("builders", "similar", "--release", release, "--out", out, "--jaccard", 0.75)
+    done = run("builders", "similar", "--release", release, "--out", out, "--jaccard", 0.75)
+    assert "python -m baselines match" in done.stderr
     left = [text for text in before if text not in (PUNCTUATED, NEAR)]
     assert _questions(out, "queries", "train") == left == _questions(out, "train", "train")
     assert {row["query-id"] for row in _rows(out, "qrels", "train")} == {md5(text) for text in left}

@@ -136,6 +136,7 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
         "weights": weights,
         "method": args.method,
         "tuned_on": args.tune,
+        "questions": len(qrels.positives),
         "runs": [run.path.name for run in others],
         "MRR@10": value,
         "alone": single,
@@ -157,8 +158,10 @@ def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
         log.warning("only %d of %d training questions are for tuning; all are used", len(own), len(qrels.positives))
     for run in runs:
         if not _is_apart(run.path, few):
-            problem = "no record says that its model was trained without these questions; the weights may favour it"
-            log.warning("%s: %s%s", run.path, problem, "" if few else " (train with data.leave_out=tuning)")
+            log.warning(
+                "%s: no record says that its model was trained without these questions; the weights may favour it%s",
+                *(run.path, "" if few else " (train with data.leave_out=tuning)"),
+            )
     return qrels if few else replace(qrels, positives=own)
 
 

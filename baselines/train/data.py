@@ -107,8 +107,6 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
     if data.leave_out:
         texts = {query: text for query, text in texts.items() if not is_for_tuning(query)}
         judged = {query: judged[query] for query in texts}
-        if not texts:
-            raise InputError("data.leave_out = tuning leaves no training question", path=release.path)
     each = data.negatives_per_positive
     hard: dict[str, list[int]] = {}
     for path in negatives if each else ():

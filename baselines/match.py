@@ -138,7 +138,7 @@ def scores_of(args: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> lis
 def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float) -> dict[str, Any]:
     """Return the lowest threshold above which at least a share ``precision`` of the pairs has label 1.
 
-    Each half of the pairs (even or odd indices) is measured with the threshold of the other half. The precision and
+    Each half of the pairs (drawn by a fixed seed) is measured with the threshold of the other half. The precision and
     the recall have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
 
     Raises :class:`InputError` if the scores cannot tell the pairs apart. The interval of the precision must be at most
@@ -146,8 +146,8 @@ def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float)
     """
     from scipy.stats import binomtest
 
-    own, truth, even = np.array(scores), np.array(labels), np.arange(len(scores)) % 2 == 0
-    above = own > np.where(even, *(_lowest(own[half], truth[half], precision) for half in (~even, even)))
+    own, truth, half = np.array(scores), np.array(labels), np.random.default_rng(0).permutation(len(scores)) % 2 == 0
+    above = own > np.where(half, *(_lowest(own[part], truth[part], precision) for part in (~half, half)))
     right, found, positive, chance = int(truth[above].sum()), int(above.sum()), int(truth.sum()), float(truth.mean())
     (low, high), recall = (binomtest(right, max(n, 1)).proportion_ci(method="wilson") for n in (found, positive))
     if high - low > 0.2 or low <= chance or recall.high < 0.2:

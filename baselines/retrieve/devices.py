@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from transformers import PreTrainedModel
 
+from baselines.retrieve.backends import OPENVINO, expect_openvino, use_openvino
 from builders.core.errors import InputError
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
@@ -33,7 +34,7 @@ class Work:
 
     Attributes:
         devices: names from :func:`devices_of`. Each device has a process.
-        dtype: fp32, fp16 or bf16 (:func:`dtype_of`).
+        dtype: precision (:func:`dtype_of`).
         batch_tokens: tokens per batch, padding included.
         tokenizers: processes per device that tokenise.
         parallel: simultaneous requests to a model behind an endpoint.
@@ -52,7 +53,8 @@ def work_of(args: argparse.Namespace) -> Work:
     own = args.tokenizers
     if own is None:  # on a CPU the model needs all cores; 8 processes tokenise faster than a GPU encodes
         own = 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
-    return Work(devices, dtype_of(args.dtype, devices[0]), args.batch_tokens or batch_tokens(devices[0]), own)
+    dtype = dtype_of(args.dtype, devices[0], args.backend)
+    return Work(devices, dtype, args.batch_tokens or batch_tokens(devices[0]), own)
 
 
 def devices_of(wanted: str | None) -> list[str]:
@@ -70,12 +72,18 @@ def devices_of(wanted: str | None) -> list[str]:
     return found
 
 
-def dtype_of(wanted: str, device: str) -> str:
-    """Return the precision (fp32, fp16 or bf16) that ``--dtype`` selects on a device.
+def dtype_of(wanted: str, device: str, backend: str = "torch") -> str:
+    """Return the precision that ``--dtype`` selects on a device: fp32, fp16 or bf16, or openvino-fp32, -bf16 or -int8.
 
     ``auto`` is fp32 on every CPU, even with units for bf16, so that all CPUs give the same figures.
     """
-    return wanted if wanted != "auto" else "fp32" if device == "cpu" else "fp16"
+    dtype = wanted if wanted != "auto" else "fp32" if device == "cpu" else "fp16"
+    if backend == "torch":
+        if dtype == "int8":
+            raise InputError("--dtype int8 needs --backend openvino")
+        return dtype
+    expect_openvino(dtype, device)
+    return OPENVINO + dtype
 
 
 def computes_bf16(device: str) -> bool:
@@ -122,6 +130,9 @@ def compile_transformers(model: nn.Module) -> None:
 
 def moved(model: Any, device: str, dtype: str) -> Any:
     """Move an fp32 model to a device, in evaluation mode. Convert it to ``dtype``, except its heads."""
+    if dtype.startswith(OPENVINO):
+        use_openvino(model.eval(), dtype.removeprefix(OPENVINO))
+        return model
     heads = [] if dtype == "fp32" else list(_heads(model))
     weights = [{name: tensor.clone() for name, tensor in head.state_dict().items()} for head in heads]
     model.to(dtype=DTYPES[dtype])

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--parallel", type=whole_number(1), default=4, metavar="N", help="simultaneous listwise requests (default: 4)"
     )
     add_model_settings(parser, "--prompt")
-    add_options(parser, "--batch-tokens", "--tokenizers", *DEVICE)
+    add_options(parser, "--batch-tokens", "--tokenizers", "--backend", *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:

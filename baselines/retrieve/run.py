@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind", metavar="KIND", help="dense, static, sparse or multi-vector (default: by the model's files)"
     )
     parser.add_argument("--index", type=Path, metavar="DIR", help="directory of the index (default: in the cache)")
-    add_options(parser, "--batch-tokens", "--tokenizers", *DEVICE)
+    add_options(parser, "--batch-tokens", "--tokenizers", "--backend", *DEVICE)
     add_format(parser)
 
 

@@ -57,7 +57,13 @@ class ModelSettings(Overrides, frozen=True):
 
 
 DEVICE = ("--device", "--dtype")  # options of every verb that runs a model
-PAIRS = ("--max-length", "--batch-tokens", "--tokenizers", "--revision")  # further options of verbs that encode texts
+PAIRS = (
+    "--max-length",
+    "--batch-tokens",
+    "--tokenizers",
+    "--backend",
+    "--revision",
+)  # further options of verbs that encode texts
 # Options that several verbs share. A verb with another default defines the option itself.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--release": {"type": Path, "required": True, "metavar": "DIR", "help": "release directory"},
@@ -82,9 +88,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "cpu, cuda, cuda:1, or a list with commas; each device has a process (default: all GPUs, else cpu)",
     },
     "--dtype": {
-        "choices": ["auto", "fp32", "fp16", "bf16"],
+        "choices": ["auto", "fp32", "fp16", "bf16", "int8"],
         "default": "auto",
         "help": "precision of the model, except its head in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
+    },
+    "--backend": {
+        "choices": ["torch", "openvino"],
+        "default": "torch",
+        "help": "library of the model; openvino is faster on a CPU and needs its extra (default: torch)",
     },
 }
 

@@ -43,6 +43,7 @@ _EXTRAS = {
     "ray": "ray",
     "elasticsearch": "elasticsearch",
     "judge": "openai",
+    "openvino": "nncf openvino",
     "space": "gradio",
 }
 

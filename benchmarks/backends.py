@@ -1,0 +1,96 @@
+"""Compare the backends and precisions of --ways on a processor: speed, and the scores and MRR@10 of a dual-encoder.
+
+The passages of --release are encoded in blocks of --block. The ways take turns on every block, in the same batches.
+Speeds are totals over all blocks: passages per second of processor time, of all threads. Differences are to the first
+way. --passages N encodes only the positives of dev and N others, at equal distances.
+
+Example:
+
+  python benchmarks/backends.py --model MODEL --release build/demo --max-length 128
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import ROOT, machine
+
+sys.path.insert(0, str(ROOT))
+
+from baselines.measure.measures import measure
+from baselines.measure.qrels import read_queries, release_qrels
+from baselines.measure.significance import paired
+from baselines.retrieve.devices import dtype_of
+from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.models import open_encoder
+from baselines.retrieve.settings import ModelSettings
+from builders.core.command import whole_number
+from builders.store.reader import open_release
+
+WAYS = ["torch-fp32", "torch-bf16", "openvino-fp32", "openvino-bf16", "openvino-int8"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="dual-encoder: hub name or folder")
+    parser.add_argument("--release", type=Path, required=True)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="default: all")
+    parser.add_argument("--max-length", type=whole_number(4), help="tokens of a text (default: the model's)")
+    parser.add_argument(
+        "--passages", type=whole_number(1), metavar="N", help="encode only the positives of dev and N others"
+    )
+    parser.add_argument("--block", type=whole_number(1), default=256, help="passages per turn (default: 256)")
+    parser.add_argument("--threads", type=whole_number(1), default=1, help="default: 1, because threads that wait spin")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    release, figures = open_release(args.release), machine("torch", "transformers")
+    columns = release.table("corpus", "corpus", ["_id", "text"])
+    ids, texts = (np.array(columns[name].to_pylist(), object) for name in ("_id", "text"))
+    queries, qrels = read_queries(release, "dev"), release_qrels(release, "dev")
+    spread = np.linspace(0, len(ids) - 1, args.passages or len(ids)).astype(int)
+    chosen = np.union1d(
+        spread, np.flatnonzero(np.isin(ids, [each for own in qrels.positives.values() for each in own]))
+    )
+    sides: dict[str, list[Encoder]] = {}
+    for way in args.ways:
+        backend, dtype = way.split("-")
+        precision = dtype_of(dtype, "cpu", backend)
+        model = open_encoder(ModelSettings(args.model, max_length=args.max_length), "cpu", precision)
+        sides[way] = [Encoder(model, task) for task in ("query", "document")]
+        sides[way][1].encode(texts[:8].tolist())  # warm up
+    seconds = {way: np.zeros(2) for way in args.ways}
+    rows: dict[str, list[Any]] = {way: [] for way in args.ways}
+    for start in range(0, len(chosen), args.block):
+        some = texts[chosen[start : start + args.block]].tolist()
+        for way, (_, encoder) in sides.items():
+            begin = np.array([time.process_time(), time.perf_counter()])
+            rows[way].append(encoder.encode(some).astype(np.float32))
+            seconds[way] += np.array([time.process_time(), time.perf_counter()]) - begin
+        print(start + len(some), {way: each.round(1).tolist() for way, each in seconds.items()}, file=sys.stderr)
+    scores, values, table = {}, {}, []
+    for way, (encoder, _) in sides.items():
+        scores[way] = encoder.encode([text for _, text in queries]).astype(np.float32) @ np.concatenate(rows[way]).T
+        about: dict[str, Any] = {
+            "way": way,
+            "passages_per_processor_second": round(len(chosen) / seconds[way][0], 2),
+            "times_as_fast": [round(each, 2) for each in seconds[args.ways[0]] / seconds[way]],  # processor, wall
+            "largest_change_of_a_score": round(float(abs(scores[way] - scores[args.ways[0]]).max()), 6),
+        }
+        best = np.argsort(-scores[way], axis=1, kind="stable")[:, :50]
+        rankings = {query: ids[chosen[own]].tolist() for (query, _), own in zip(queries, best, strict=True)}
+        values[way] = np.array(measure(rankings, qrels)[1]["RR@10"])
+        about["MRR@10"] = round(100 * float(values[way].mean()), 2)
+        about["change_interval"] = paired(values[way], values[args.ways[0]], level=0.95)["interval"]
+        table.append(about)
+    print(json.dumps({**figures, "passages": len(chosen), "ways": table}, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main()

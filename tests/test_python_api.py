@@ -152,7 +152,7 @@ QUERY = md5(QUESTIONS["dev"][0])
         (lambda texts: [[1.0] * len(text) for text in texts], {"batch_size": 1}, InputError, "rows of one width"),
         (encode, {"run": {QUERY: {}}, "similarity": "dot"}, TypeError, "an own re-ranker has no option similarity"),
         (encode, {"batch_size": 0}, InputError, "expected at least 1"),
-        ({QUERY: {"p": np.inf}}, {}, InputError, "no finite numbers"),
+        ({QUERY: {"p": np.inf}}, {}, InputError, "not finite numbers"),
         ({"q": {"p": 1.0}}, {}, InputError, "no matching query"),
         (encode, {"run": {"q": {"p": 1.0}}}, InputError, "query 'q' that the split 'dev' lacks"),
         (encode, {"run": {QUERY: {"p": 1.0}}}, InputError, "passage 'p' that the release's corpus lacks"),

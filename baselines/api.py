@@ -56,7 +56,7 @@ def open_release(path: str | Path, set: str = "main", revision: str | None = Non
             with clear_errors(str(path), constants.ENDPOINT, "dataset", "download"):
                 path = snapshot_download(str(path), repo_type="dataset", revision=revision)
         except InputError as error:
-            raise InputError(f"no such directory, and not on the hub at HF_ENDPOINT: {error}", path=path) from error
+            raise InputError(f"no such directory, and the hub at HF_ENDPOINT failed: {error}", path=path) from error
     elif revision is not None:
         raise InputError(f"revision {revision!r}: a directory has no revisions", path=path)
     found = reader.open_release(path)

@@ -63,7 +63,7 @@ def test_a_release_comes_from_the_hub(release: Path, tmp_path: Path, hub: Hub) -
     hub.create("org/tiny").add("a release", {n: Blob(p.read_bytes(), p.suffix == ".parquet") for n, p in files.items()})
     with as_client(hub, tmp_path / "home", None):
         assert evaluate("bm25", "org/tiny") == evaluate("bm25", release)
-        with pytest.raises(InputError, match=r"org/other: no such directory; .* has no dataset"):
+        with pytest.raises(InputError, match=r"org/other: no such directory, and .* has no dataset"):
             open_release("org/other")
 
 

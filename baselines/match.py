@@ -1,4 +1,4 @@
-"""Find training questions that ask the same as a dev or test question.
+"""Find training questions that ask the same as dev or test.
 
 --model is a question-matching cross-encoder (`train question-matching`, Section 2.3) or a dual-encoder, detected from
 its files. A cross-encoder scores two questions by the probability that they ask the same. A dual-encoder scores them by

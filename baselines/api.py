@@ -43,7 +43,7 @@ class Release(reader.Release):
 
 
 def open_release(path: str | Path, set: str = "main", revision: str | None = None) -> Release:
-    """Open a release directory, or the dataset ORG/NAME of the hub at HF_ENDPOINT, fetched into the hub's cache.
+    """Open a release directory, or download the dataset ORG/NAME from HF_ENDPOINT into the hub's cache.
 
     ``set``: the evaluation set. ``revision``: a commit, tag or branch of the dataset. Raises :class:`InputError`.
     """
@@ -56,7 +56,7 @@ def open_release(path: str | Path, set: str = "main", revision: str | None = Non
             with clear_errors(str(path), constants.ENDPOINT, "dataset", "download"):
                 path = snapshot_download(str(path), repo_type="dataset", revision=revision)
         except InputError as error:
-            raise InputError(f"no such directory; the hub at HF_ENDPOINT: {error}", path=path) from error
+            raise InputError(f"no such directory, and the hub at HF_ENDPOINT failed: {error}", path=path) from error
     elif revision is not None:
         raise InputError(f"revision {revision!r}: a directory has no revisions", path=path)
     found = reader.open_release(path)
@@ -96,18 +96,18 @@ def search(
     """Search the passages by the queries of a split: return query id -> passage id -> score, best first.
 
     Args:
-        model: a name or folder, "bm25", or an own encoder: a function from a list of texts to an array of shape (texts,
-            dimensions), or an object with ``encode_query`` and ``encode_document``, or with ``encode``. With ``run``, a
-            name or folder, an object with ``encode``, or a re-ranker: a function from a list of (query, passage) to an
-            array of shape (pairs,), or an object with ``predict``.
+        model: a name or folder, "bm25", or your own encoder. An encoder is a function from a list of texts to an array
+            of shape (texts, dimensions), or an object with ``encode``, or with ``encode_query`` and
+            ``encode_document``. With ``run``, your own re-ranker is possible, too: a function from a list of (query,
+            passage) to an array of shape (pairs,), or an object with ``predict``.
         release: an open release, or the argument of :func:`open_release`.
         top_k: passages per query. With ``run``, only these are re-scored. The other passages follow in their order.
         run: re-rank the passages of this run, a dictionary or a file.
         query_prompt, passage_prompt: put before every query or passage.
-        similarity: "cosine" or "dot" (default: the model's; cosine for an own function).
+        similarity: "cosine" or "dot" (default: the model's; cosine for a function).
         batch_size: texts or pairs in a call of an own model (default: 256).
         index: the folder of the index (default: in the user's cache; for an own encoder it is temporary).
-        options: if ``model`` is a name or folder, options of `baselines run`, `bm25` or `rerank`, as ``pooling="cls"``.
+        options: options of `baselines run`, `bm25` or `rerank`, if ``model`` is a name or folder: ``pooling="cls"``.
 
     Raises:
         InputError: the release, the model or its output is wrong, or a library is not installed.
@@ -204,11 +204,11 @@ def _by_object(
 
 
 def _run_of(given: Any) -> Run:
-    """Return a run that is a dictionary, or read the run in a file."""
+    """Return a :class:`Run` from a dictionary or a file."""
     if not isinstance(given, Mapping):
         return read_run(Path(given))
     if not all(math.isfinite(score) for own in given.values() for score in own.values()):
-        raise InputError("the run has scores that are no finite numbers")
+        raise InputError("the run has scores that are not finite numbers")
     return Run(Path("run"), {query: sorted(own.items(), key=_best_first) for query, own in given.items()})
 
 

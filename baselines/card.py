@@ -1,8 +1,8 @@
 """The card of a checkpoint: the template ``model_card.md`` with facts from the checkpoint's files.
 
 `train` and `convert` replace the library's card with this card. `push` writes the card again with the measures of given
-runs. The card's head has these measures as the hub's model-index, which the hub's pages and search show. A test runs
-the card's code block.
+runs. The card's YAML head lists these measures as a model-index, so the hub displays them. A test runs the card's code
+block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from builders.core.files import write_text
 from builders.core.tables import as_code, as_text, percent
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
-# Description, and the hub's pipeline, library and tags, of each kind of model.
+# For each kind of model: a description, and the pipeline, library and tags on the hub.
 _KINDS: dict[str, tuple[str, str, str, list[str]]] = {
     "dual": ("dual-encoder", "sentence-similarity", "sentence-transformers", ["sentence-transformers", "dense"]),
     "cross": (

@@ -158,7 +158,7 @@ def weights_sha256(folder: Path) -> str | None:
 
 
 def left_out(folder: Path, need: bool = False) -> str:
-    """Return ``data.leave_out`` of the recipe of a checkpoint, or "" for other models.
+    """Return ``data.leave_out`` of a checkpoint's recipe, or "" for other models.
 
     ``need``: raise :class:`InputError` for a checkpoint that was trained on all questions of a release.
     """
@@ -212,7 +212,7 @@ def check_hashes(folder: Path) -> None:
         return
     for name, sha256 in read_json(folder / TRAINING, _Training).files.items():
         if not belongs(name):
-            raise InputError(f"files: names {name}, which is no file of a checkpoint; {_AGAIN}", path=folder / TRAINING)
+            raise InputError(f"files: lists {name}, which is no file of a checkpoint; {_AGAIN}", path=folder / TRAINING)
         if not (folder / name).is_file():
             raise InputError(f"is missing, but {TRAINING} names it; {_AGAIN}", path=folder / name)
         if wrong_sha256(folder / name, sha256):

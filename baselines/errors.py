@@ -1,10 +1,10 @@
 """Analyse the errors of a run as the paper does (Table 10).
 
-The verb draws 100 failed queries, which have no positive passage in their top 5. Each passage of these top 5 is an
-error. People assign it to a category of Section 3.5: entity, numeral, modifier or syntactic mismatch, typos, mere
-overlap of terms, false negative, or other.
+The verb draws 100 failed queries, which have no positive passage in their top 5. All five passages of a failed query
+are errors. People assign each error to a category of Section 3.5: entity, numeral, modifier or syntactic mismatch,
+typos, mere overlap of terms, false negative, or other.
 
-With RUN, the verb counts all failed queries. --round writes the pairs as a round for `annotate` (Label Studio or
+With RUN, the verb counts all failed queries. --round writes the errors as a round for `annotate` (Label Studio or
 sheets, prefill, review, quality control). With --tally ROUND, it prints people's answers next to Table 10. --model NAME
 counts the answers of a model instead (`annotate prefill`).
 
@@ -92,8 +92,8 @@ def draw_errors(
     """Draw ``queries`` failed queries: queries without a positive among their first ``top_k`` passages.
 
     Returns:
-        The first passages of the drawn queries as pairs, in the queries' order, then by id; the number of the run's
-        queries with known positives; the number of failed queries.
+        (errors, number of the run's queries that have judged positives, number of failed queries). The errors are
+        (query, passage) pairs of the drawn queries, in the queries' order, then by id.
 
     Raises:
         InputError: the split has no judgments, no query failed, or the release lacks a passage of the run.
@@ -125,9 +125,9 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
     undecided. Packages that are not accepted count, too. ``accepted`` is the number of accepted packages. With
     ``model``, only the last answers of this model count.
 
-    ``categories`` has, for each category, the number of pairs, their share of the decided pairs, the share's 95 %
-    interval over queries, and the paper's share (shares from 0 to 1). Raises :class:`InputError` if the directory is
-    not a round of errors, or the round has no answers.
+    ``categories`` has four entries per category: the number of pairs, their share of the decided pairs (0 to 1), the
+    share's 95 % interval over queries, and the paper's share. Raises :class:`InputError` if the directory is not a
+    round of errors, or the round has no answers.
     """
     from builders.annotate.prefill import grades_by
     from builders.annotate.rounds import ERRORS, open_round, standings
@@ -172,7 +172,7 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
     places = {choice.label: place for place, choice in enumerate(ERRORS.choices)}
     table = np.zeros((len(queries), len(places)))
     for (query, _), label in labels.items():
-        table[queries[query], places[label]] += len(queries) / len(labels)  # so that a column's mean is the share
+        table[queries[query], places[label]] += len(queries) / len(labels)  # the mean over queries is the share
     return of_means(table)
 
 

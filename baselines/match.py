@@ -1,14 +1,14 @@
-"""Find training questions that ask the same as a dev or test question.
+"""Find training questions that ask the same as dev or test.
 
 --model is a question-matching cross-encoder (`train question-matching`, Section 2.3) or a dual-encoder, detected from
 its files. A cross-encoder scores two questions by the probability that they ask the same. A dual-encoder scores them by
-their cosine, and a negative cosine counts as 0. The dual-encoder reads both with the query prompt that `run` uses.
+their cosine, and a negative cosine counts as 0. It reads both questions with the query prompt that `run` uses.
 
-Only candidates are scored: the --top-k best training questions by words (BM25) and by vectors, of the dual-encoder or
-of --encoder. --recall-sample N also scores N questions with every training question, and prints the share of the
-similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question, and a score
-from 0 to 1. `python -m builders similar --scores RUN` removes the training questions above --threshold. Finished scores
-are retained, so an interrupted command resumes when it is started again.
+Only candidates are scored: the --top-k best training questions by BM25, and the --top-k best by the dual-encoder (the
+--model or --encoder). --recall-sample N also scores N questions with every training question, and prints the share of
+the similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question, and a
+score from 0 to 1. `python -m builders similar --scores RUN` removes the training questions above --threshold. Finished
+scores are retained, so an interrupted command resumes when it is started again.
 
 --calibrate writes the threshold for a precision, from labelled pairs. Precision and recall are measured on pairs that
 did not set the threshold, with intervals of 95 %. The verb fails if the scores cannot tell the pairs apart.
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count pairs above X as similar; the run has all pairs (default: 0.5, as in the paper)",
     )
     parser.add_argument(
-        "--calibrate", nargs="+", metavar="FILE", help="write only a threshold, from pairs as for `train --pairs`"
+        "--calibrate", nargs="+", metavar="FILE", help="only write a threshold from pairs like those of `train --pairs`"
     )
     parser.add_argument(
         "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="target of --calibrate (default: 0.8)"
@@ -136,9 +136,9 @@ def scores_of(args: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> lis
 
 
 def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float) -> dict[str, Any]:
-    """Return the lowest threshold above which at least a share ``precision`` of the pairs has label 1.
+    """Return the lowest threshold that reaches ``precision``: the share of pairs above it that have label 1.
 
-    Each half of the pairs (even or odd indices) is measured with the threshold of the other half. The precision and
+    Each half of the pairs (drawn by a fixed seed) is measured with the threshold of the other half. The precision and
     the recall have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
 
     Raises :class:`InputError` if the scores cannot tell the pairs apart. The interval of the precision must be at most
@@ -146,8 +146,8 @@ def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float)
     """
     from scipy.stats import binomtest
 
-    own, truth, even = np.array(scores), np.array(labels), np.arange(len(scores)) % 2 == 0
-    above = own > np.where(even, *(_lowest(own[half], truth[half], precision) for half in (~even, even)))
+    own, truth, half = np.array(scores), np.array(labels), np.random.default_rng(0).permutation(len(scores)) % 2 == 0
+    above = own > np.where(half, *(_lowest(own[part], truth[part], precision) for part in (~half, half)))
     right, found, positive, chance = int(truth[above].sum()), int(above.sum()), int(truth.sum()), float(truth.mean())
     (low, high), recall = (binomtest(right, max(n, 1)).proportion_ci(method="wilson") for n in (found, positive))
     if high - low > 0.2 or low <= chance or recall.high < 0.2:
@@ -166,7 +166,7 @@ def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float)
 
 
 def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
-    """Return the lowest multiple of 0.0001 above which a share ``precision`` of the labels is 1, or 1.0 for none."""
+    """Return the lowest threshold (a multiple of 0.0001) that reaches ``precision``, or 1.0 if no threshold does."""
     order, steps = np.argsort(scores), np.arange(10_000) / 10_000
     after = np.searchsorted(scores[order], steps, side="right")  # pairs that are not above a step
     right = labels.sum() - np.concatenate([[0], labels[order].cumsum()])[after]

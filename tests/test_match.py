@@ -102,6 +102,7 @@ def test_a_calibration_is_the_lowest_threshold_or_says_why_there_is_none() -> No
     assert found["threshold"] == lowest and found["precision"] == pytest.approx(0.8, abs=0.03)
     low, high = found["intervals"]["recall"]
     assert low < (labels[scores > lowest].sum() / labels.sum()) < high
+    assert calibrated([0.2, 0.8] * 100, [0, 1] * 100, 0.8)["recall"] == 1
     # Too few pairs, scores without information, and a precision that chance reaches.
     for own, count, precision in [(scores, 30, 0.8), (draw.random(2_000), 2_000, 0.8), (scores, 2_000, 0.3)]:
         with pytest.raises(InputError, match="cannot tell"):

@@ -52,7 +52,7 @@ def test_queries_that_a_list_of_predictions_lacks_are_named_and_count_0(release:
     given = release.parent / "given.json"
     given.write_text(json.dumps({DEV[1]: [PASSAGES[5], *PASSAGES], DEV[0]: []}), encoding="utf-8")
     done = export(release, given)
-    assert f"lacks 1 query ({DEV[0]}) of 2 of dev" in done.stderr and "count 0" in done.stderr
+    assert f"lacks 1 query ({DEV[0]}) of the 2 in dev" in done.stderr and "counts 0" in done.stderr
     assert read(release, "given") == {DEV[1]: [PASSAGES[5], *PASSAGES[:5]]}  # a passage counts once
 
 

@@ -63,7 +63,7 @@ def test_a_release_comes_from_the_hub(release: Path, tmp_path: Path, hub: Hub) -
     hub.create("org/tiny").add("a release", {n: Blob(p.read_bytes(), p.suffix == ".parquet") for n, p in files.items()})
     with as_client(hub, tmp_path / "home", None):
         assert evaluate("bm25", "org/tiny") == evaluate("bm25", release)
-        with pytest.raises(InputError, match=r"org/other: no such directory; .* has no dataset"):
+        with pytest.raises(InputError, match=r"org/other: no such directory, and .* has no dataset"):
             open_release("org/other")
 
 
@@ -152,7 +152,7 @@ QUERY = md5(QUESTIONS["dev"][0])
         (lambda texts: [[1.0] * len(text) for text in texts], {"batch_size": 1}, InputError, "rows of one width"),
         (encode, {"run": {QUERY: {}}, "similarity": "dot"}, TypeError, "an own re-ranker has no option similarity"),
         (encode, {"batch_size": 0}, InputError, "expected at least 1"),
-        ({QUERY: {"p": np.inf}}, {}, InputError, "no finite numbers"),
+        ({QUERY: {"p": np.inf}}, {}, InputError, "not finite numbers"),
         ({"q": {"p": 1.0}}, {}, InputError, "no matching query"),
         (encode, {"run": {"q": {"p": 1.0}}}, InputError, "query 'q' that the split 'dev' lacks"),
         (encode, {"run": {QUERY: {"p": 1.0}}}, InputError, "passage 'p' that the release's corpus lacks"),

@@ -351,3 +351,5 @@ def test_two_stages_take_a_cross_encoder_too(world: Path, tmp_path: Path) -> Non
     rerank(world, tmp_path / "a.run", world / "cross", "--top-k", 4)
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     assert json.loads(done.stdout)["first_stage"]["run"] == str(world / "first.run")
+    wrong = run("baselines", "run", world / "cross", *words, "--out", tmp_path / "c.run", "--kind", "two", code=1)
+    assert "--kind two: expected cross, llm, listwise" in wrong.error

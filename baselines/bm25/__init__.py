@@ -1,8 +1,8 @@
 """Search with BM25: write a TREC run of a split's queries.
 
 The default tokens are jieba's words. The defaults k1 = 1.2 and b = 0.75 are Elasticsearch's, which the paper used
-(Section 3.1; Table 4). --analyzer both uses words and bigrams. --tune train first selects k1 and b by MRR@10 on
-questions of that split, and writes every tried value to RUN.tuned.json. RUN.manifest.json records how the run was made.
+(Section 3.1; Table 4). With --analyzer both, words and bigrams are tokens. With --tune SPLIT, k1 and b are selected by
+MRR@10 on that split, and RUN.tuned.json lists every tried value. RUN.manifest.json records how the run was made.
 
 The numba engine runs in this process. The elasticsearch engine needs a server. The index is cached and reused as long
 as the corpus, the analyzer and the engine are the same. The cache is the folder dureader_retrieval/bm25 in

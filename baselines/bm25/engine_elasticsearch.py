@@ -1,4 +1,4 @@
-"""The ``elasticsearch`` engine: a server indexes and searches this project's tokens, split at whitespace.
+"""The ``elasticsearch`` engine: a server indexes and searches tokens that this project made.
 
 The index is named by a hash of the corpus, the segmentation, k1 and b. The ``_meta`` of its mapping records that the
 index is complete. The index has one shard, because BM25 counts words per shard. Requests to a busy server are retried.
@@ -34,7 +34,7 @@ _INDEX = {
     "number_of_shards": 1,
     "max_result_window": _WINDOW,
     "analysis": {
-        # Lucene's longest term has 32,766 bytes.
+        # 8,000 characters have at most 32,000 bytes. Lucene's limit for a term is 32,766 bytes.
         "tokenizer": {"tokens": {"type": "whitespace", "max_token_length": 8_000}},
         "analyzer": {"tokens": {"type": "custom", "tokenizer": "tokens"}},
     },
@@ -131,7 +131,7 @@ def _reason(status: int, body: Any) -> str:
 def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
     """Return the best ``top_k`` hits, and True if no later passage can tie with the last hit.
 
-    ``found`` has descending scores. The server adds 32-bit terms in varying order, so equal scores may differ slightly.
+    ``found`` has descending scores. The server adds 32-bit numbers in varying order, so equal scores may differ a bit.
     Scores within this rounding error become equal, and their hits are sorted by id.
     """
     hits: list[Hit] = []

@@ -5,7 +5,7 @@ invert the passages chunk by chunk, outside the interpreter's lock. Then each ra
 chunks. A term is identified by a 64-bit hash. The probability of a collision among ten million terms is 3 in a million.
 
 The search is MaxScore (Turtle and Flood 1995) on one chunk of rows after another, as in Lucene since version 9. The
-largest contribution of a term in a chunk is an upper bound for the chunk's passages. Some terms, even together, cannot
+largest contribution of a term in a chunk bounds its contribution to each passage. Some terms, even together, cannot
 lift a passage into the top k. These terms are looked up only for the candidates of the other terms. A chunk without
 candidates is skipped. Contributions are integers, because the weights of a query are scaled to a sum of 2 ** 30. Sums
 therefore do not depend on the order of addition, and ties are exact.
@@ -32,7 +32,7 @@ from builders.core.jobs import compiled, in_threads
 from builders.store.runs import Columns
 
 VERSION = "numba 2"  # increase the number when the file format changes
-_IDS = "ids"  # the file of the corpus ids by row number
+_IDS = "ids"  # file of the corpus ids, in row order
 _SHARE = 26  # fractional bits of a saturated count, tf / (tf + norm)
 _BOUND = 11  # low bits dropped from the largest share of a list, to fit into 16 bits
 _LISTS = 1 << 20
@@ -170,7 +170,7 @@ class NumbaIndex(Index):
         bounds = np.empty(len(chunk), np.uint16)
 
         def bound(first: int) -> None:
-            """Store the largest share of each of ``_LISTS`` lists, beginning at ``first``."""
+            """Store each list's largest share, rounded up, for ``_LISTS`` lists from list ``first`` on."""
             starts = start[first : first + _LISTS + 1].astype(np.int64)
             each = rounded_up[postings[starts[0] : starts[-1]] & 0xFFFF]
             bounds[first : first + _LISTS] = np.maximum.reduceat(each, starts[:-1] - starts[0])
@@ -219,7 +219,7 @@ class NumbaIndex(Index):
 
 
 def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
-    """Open the index of the texts in the folder ``keep`` (None: the user's cache).
+    """Open the index of ``texts``. ``keep`` is the folder of indexes (None: the user's cache).
 
     A missing or damaged index is built by ``workers`` processes and threads. The index is built in a temporary folder,
     which is renamed when complete. A second process that needs the same index waits.
@@ -261,9 +261,9 @@ def _raise(best, score):  # type: ignore[no-untyped-def]
 def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores):  # type: ignore[no-untyped-def]
     """Write the ``top_k`` best passages of one query, and all that tie with the last, into ``rows`` and ``scores``.
 
-    Returns the number of passages. They are unsorted. ``weights`` are ascending. ``lists`` has the first list of each
-    term and the end of the term's lists. ``sums`` has zeros before and after. It and ``touched`` have ``size``
-    elements, the rows of a chunk. ``size`` is an argument because the cache of compiled code ignores changed constants.
+    Returns the number of written passages, which are unsorted. ``weights`` ascend. ``lists`` has the first list of each
+    term and the end of the term's lists. ``sums`` is all zeros before and after the call. ``sums`` and ``touched`` have
+    one element per row of a chunk. ``size`` is an argument: the cache of compiled code ignores changed constants.
     """
     terms = len(weights)
     at, head, tail = lists[:, 0].copy(), np.empty(terms, np.int64), np.empty(terms, np.int64)

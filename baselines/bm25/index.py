@@ -76,7 +76,7 @@ def _segment(analyzer: Analyzer, texts: list[str]) -> list[str]:
 
 
 def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyzer) -> Iterator[list[str]]:
-    """Yield the tokens of the texts, batch by batch, joined by spaces.
+    """Yield each batch as a list. A text becomes its tokens, joined by spaces.
 
     At most ``workers`` processes are used. The result does not depend on ``workers``. Memory holds only a few batches
     per worker. Raises :class:`InputError` if a worker process dies.
@@ -93,7 +93,7 @@ class Index(abc.ABC):
 
     @abc.abstractmethod
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
-        """Return each query's ``top_k`` best passages. Scores exceed 0 and descend. Ties (also at the cut) rank by id.
+        """Return each query's ``top_k`` best passages. Scores exceed 0 and descend. Equal scores rank by id.
 
         Every passage with one of the query's words is a candidate. A word that occurs twice in the query counts twice,
         as in an Elasticsearch match query. ``ids``: the ids of the queries.

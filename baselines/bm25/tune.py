@@ -1,7 +1,7 @@
 """Select k1 and b by MRR@10 on judged questions.
 
 b and k1 are tuned in turn until neither changes: the best of nine values of b with k1 fixed, then the best of nine
-values of k1 with b fixed. This takes about 30 searches (a grid: 81). Ties keep the value nearest to the last one.
+values of k1 with b fixed. This takes about 30 searches (a grid: 81). A tie goes to the value nearest the current one.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from baselines.measure.qrels import Qrels, add_set, release_qrels
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import read_whole, write_text
-from builders.core.typed import json_of, read_json
+from builders.core.typed import json_of, name_within, read_json
 from builders.store.layout import is_for_tuning
 from builders.store.reader import open_release
 from builders.store.runs import Hit, Run, read_run, write_run
@@ -50,6 +50,14 @@ Scores = dict[str, dict[str, float]]  # by query, then by passage
 
 
 FEWEST = 50  # tuning questions
+_STAGES = 9  # most re-rankings of a run. Damaged manifests can name each other.
+
+
+class _FirstStage(msgspec.Struct):
+    file: str
+
+    def __post_init__(self) -> None:
+        name_within(self.file)
 
 
 class _Record(msgspec.Struct):
@@ -57,7 +65,7 @@ class _Record(msgspec.Struct):
 
     kind: str = ""
     model: dict[str, Any] = {}
-    reranked: dict[str, str] | None = None
+    reranked: _FirstStage | None = None
 
 
 class _Weights(msgspec.Struct):
@@ -167,10 +175,15 @@ def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
 
 def _is_apart(path: Path, few: bool) -> bool:
     """True for a run of BM25, or if the run's manifest says that no model was trained on the tuning questions."""
-    beside = path.with_name(f"{path.name}.manifest.json")
-    record = read_json(beside, _Record) if beside.is_file() else _Record()
-    is_apart = record.kind == "bm25" or (record.model.get("left_out") == "tuning" and not few)
-    return is_apart and (not record.reranked or _is_apart(path.with_name(record.reranked["file"]), few))
+    for _ in range(_STAGES):
+        beside = path.with_name(f"{path.name}.manifest.json")
+        record = read_json(beside, _Record) if beside.is_file() else _Record()
+        if record.kind != "bm25" and (few or record.model.get("left_out") != "tuning"):
+            return False
+        if not record.reranked:
+            return True
+        path = path.with_name(record.reranked.file)
+    return False
 
 
 def _read_weights(args: argparse.Namespace) -> list[float]:

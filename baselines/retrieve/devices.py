@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Work:
-    """Devices and batch sizes of a computation. They change only the last digits of a result.
+    """Devices, precision and batch sizes of a computation. All but ``dtype`` change only a result's last digits.
 
     Attributes:
         devices: names from :func:`devices_of`. Each device has a process.

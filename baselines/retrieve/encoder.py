@@ -1,8 +1,8 @@
 """Run texts through a model in batches of similar lengths. Batches are prefetched (tokenised) by a thread or processes.
 
-The tokenizers of transformers use all cores. Python then needs 0.1 ms per passage in one thread, so one process
-tokenises about 7,000 passages a second. Several processes are faster, but each needs up to half a minute to load the
-libraries.
+The tokenizers of transformers use all cores. Python then needs about 0.1 ms per passage in one thread, so one
+process tokenises fewer than 10,000 passages a second. Several processes are faster, but each needs up to half a
+minute to load the libraries.
 
 Embeddings equal those of ``SentenceTransformer.encode_query`` and ``encode_document``, also with a Router.
 Scores equal the logits of ``CrossEncoder.predict``.

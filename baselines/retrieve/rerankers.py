@@ -213,7 +213,9 @@ ASKED = 16  # the same for an endpoint; few, because an interruption loses their
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
     """Return a model's re-ranker. If ``kind`` is empty, the model's files determine it. Raises :class:`InputError`."""
     kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
-    return kinds[kind or kind_of_reranker(settings)](settings, work)
+    if (kind := kind or kind_of_reranker(settings)) not in kinds:
+        raise InputError(f"--kind {kind}: expected {', '.join(kinds)}, or a kind that `run` searches by")
+    return kinds[kind](settings, work)
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,9 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
             con.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({ids}) FROM {name}_of_blocks")  # a UUID has 16 bytes
         con.execute("CREATE TABLE rows AS SELECT * FROM questions")
         _refuse_two_texts(con, sources, work)
-        select_passages(con)
-        select_judgments(con)
+        keep_firsts(con, "passages", "docid", "corpus", "chars")
+        # A question's positive passages come from all its rows.
+        keep_firsts(con, "positives", "split, query_id, docid", "judgments", "passage", "chars")
         select_queries(con)
         read = {split: _read_counts(con, split) for split in SPLITS}
         read = {split: counts for split, counts in read.items() if counts["questions"]}
@@ -89,16 +90,6 @@ def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str,
     """
     wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
     con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
-
-
-def select_passages(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the corpus: every text once, at the place of its first occurrence."""
-    keep_firsts(con, "passages", "docid", "corpus", "chars")
-
-
-def select_judgments(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the judgments. A question's positive passages come from all its rows, each text once."""
-    keep_firsts(con, "positives", "split, query_id, docid", "judgments", "passage", "chars")
 
 
 def select_queries(con: duckdb.DuckDBPyConnection) -> None:

@@ -13,12 +13,13 @@ from fuzzing import Reader, as_json, equal, fuzz_of, loads
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, TEXT
 
-from baselines.measure.fuse import _read_weights
+from baselines.checkpoint import RECIPE, left_out
+from baselines.measure.fuse import _is_apart, _read_weights
 from baselines.measure.qrels import read_qrels
 from baselines.retrieve.passages import open_passages
 from baselines.train.data import read_negatives
 from baselines.train.question_pairs import pair_file, read_question_pairs
-from builders.annotate.pool import Pooled, read_pool, write_pool
+from builders.annotate.pool import Pooled, _depth, read_pool, write_pool
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -159,6 +160,23 @@ def _read_weights_of_two(folder: Path) -> Any:
     return {"weights": _read_weights(given)}
 
 
+def _records(folder: Path) -> None:
+    record = {"kind": "dense", "model": {"left_out": "tuning"}, "reranked": {"file": "run", "sha256": "0"}, "top_k": 9}
+    (folder / "run.manifest.json").write_text(json.dumps(record))
+    (folder / RECIPE).write_text(
+        json.dumps({"model": {"kind": "dual", "start": "a"}, "data": {"leave_out": "tuning"}, "name": "de"})
+    )
+
+
+def _read_records(folder: Path) -> Any:
+    return _depth(folder / "run"), _is_apart(folder / "run", few=False), left_out(folder)
+
+
+_RECORDS_REACHED = (
+    "builders.annotate.pool:_depth",
+    "baselines.measure.fuse:_is_apart",
+    "baselines.checkpoint:left_out",
+)
 _RUN, _PAIRS, _FILES = "builders.store.runs:", "baselines.train.question_pairs:", "builders.core.files:"
 _HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
 _PAIRS_REACHED = (f"{_PAIRS}_table", f"{_PAIRS}_json_lines", f"{_PAIRS}read_question_pairs")
@@ -192,6 +210,7 @@ READERS = [
         ("baselines.measure.fuse:_read_weights",), _weights, {"weights.json": JSON},
         _read_weights_of_two, as_json("weights.json"),
     ),
+    Reader(_RECORDS_REACHED, _records, {"*.json": JSON}, _read_records),
     Reader(
         _NEGATIVES_REACHED, _negatives, {"negatives.jsonl": JSON_LINES}, _read_negatives,
         _as_negatives,

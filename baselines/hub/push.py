@@ -4,8 +4,8 @@ One commit has the model's files, the recipe, the record of the training and its
 states and optimizer states are never pushed. The card describes the training, the data and the use of the model.
 --dataset names the release on the hub. --run adds scores to the card, measured with the judgments of --release.
 
-If --release has the passages, queries and qrels of --dataset, the scores are also written to .eval_results/. The hub shows these scores
-on the dataset's leaderboard. The dataset's eval.yaml lists the leaderboard's tasks.
+If --release has the passages, queries and qrels of --dataset, the scores are also written to .eval_results/. The hub
+shows these scores on the dataset's leaderboard. The dataset's eval.yaml lists the leaderboard's tasks.
 
 After an interruption, run the same command again: complete files are not sent again. The access token comes from `hf
 auth login` or HF_TOKEN. HF_ENDPOINT names another hub. Set HF_HUB_DISABLE_XET=1 if that hub has no xet storage.

@@ -66,7 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="lowest score of a positive (default: 0.5)",
     )
-    move.add_argument("--agree", choices=["mean", "all"], default="mean", help="scores that must reach X (default: mean)")
+    move.add_argument(
+        "--agree", choices=["mean", "all"], default="mean", help="scores that must reach X (default: mean)"
+    )
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 

@@ -2,8 +2,6 @@
 
 :func:`console` is the console script ``dureader-retrieval``, which also has the verbs of ``builders``."""
 
-from __future__ import annotations
-
 import sys
 
 from builders.core.command import CONSOLE, main

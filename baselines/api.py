@@ -1,7 +1,5 @@
 """The Python API. docs/python.md has examples. Import the names from ``baselines``."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

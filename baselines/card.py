@@ -5,8 +5,6 @@ runs. The card's YAML head lists these measures as a model-index, so the hub dis
 block.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

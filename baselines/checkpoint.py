@@ -4,8 +4,6 @@
 file. :func:`belongs` selects the files of a checkpoint that are pushed to the hub and pulled from it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

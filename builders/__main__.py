@@ -1,7 +1,5 @@
 """Program ``python -m builders VERB``: build release directories from public sources."""
 
-from __future__ import annotations
-
 import sys
 
 from builders.core.command import main

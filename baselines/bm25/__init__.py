@@ -15,8 +15,6 @@ Example:
   python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from pathlib import Path

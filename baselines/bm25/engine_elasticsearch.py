@@ -4,8 +4,6 @@ The index is named by a hash of the corpus, the segmentation, k1 and b. The ``_m
 index is complete. The index has one shard, because BM25 counts words per shard. Requests to a busy server are retried.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """BM25 for any engine: the texts to index, the interface of an index, and the search of many queries."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

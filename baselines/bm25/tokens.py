@@ -8,8 +8,6 @@
 Tokens are in lower case, and have at least one letter, digit or Chinese character.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

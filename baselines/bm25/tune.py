@@ -4,8 +4,6 @@ b and k1 are tuned in turn until neither changes: the best of nine values of b w
 values of k1 with b fixed. This takes about 30 searches (a grid: 81). A tie goes to the value nearest the current one.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -15,8 +15,6 @@ Example with unpacked archives:
   python -m baselines search --release DIR --split dev --model build/official-de --passages DIR2 --out RUN
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

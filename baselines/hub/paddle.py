@@ -9,8 +9,6 @@ post-layer-norm layers. Only the configuration's activation (relu) and layer-nor
 transformers' ErnieModel would add task embeddings, which ERNIE 1.0 lacks. The official code defines the file names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

@@ -9,8 +9,6 @@ example:
   python -m baselines pull ORG/NAME --out build/models/de-bm25-neg
 """
 
-from __future__ import annotations
-
 import argparse
 import glob
 import json

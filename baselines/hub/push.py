@@ -18,8 +18,6 @@ example:
       --release build/release --split dev --run build/runs/de-bm25-neg.dev.run.gz
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The module does not depend on Gradio. Queries, passages and ids are escaped in the HTML.
 """
 
-from __future__ import annotations
-
 import functools
 import html
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Excerpts of passages: the words around the terms that a passage shares with a question."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """The columns of the search page that need a model. A model encodes one query at a time."""
 
-from __future__ import annotations
-
 import argparse
 import threading
 from collections.abc import Sequence

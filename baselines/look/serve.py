@@ -1,7 +1,5 @@
 """Serve the search page, or write the folder of a Hugging Face Space that serves it."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 from pathlib import Path

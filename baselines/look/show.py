@@ -18,8 +18,6 @@ examples:
   python -m baselines show --assemble build/space --release DIR
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

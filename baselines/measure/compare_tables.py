@@ -1,7 +1,5 @@
 """Format a comparison as text, Markdown or a LaTeX table."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

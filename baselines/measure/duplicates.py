@@ -8,8 +8,6 @@ leader replaces its followers in the list and among the judgments. A positive an
 people saw a difference, for example two years of one report. Such pairs are counted as contradicted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -20,8 +20,6 @@ examples:
   python -m baselines evaluate --release DIR --split dev --duplicates removed RUN
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping, Sequence

@@ -21,8 +21,6 @@ Example:
     --tune-runs build/runs/bm25.train.run build/runs/de.train.run
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -12,8 +12,6 @@ The plain measures count an unjudged passage as a negative. Further measures are
 All values are fractions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ The official ``recall@k`` is a hit rate: the share of queries with a positive pa
 positives in the top k, is ``R@k`` here. All values are fractions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

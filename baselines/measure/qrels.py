@@ -1,7 +1,5 @@
 """Read queries and relevance judgments from a release or a file (TREC qrels, BEIR's TSV or an official dev.json)."""
 
-from __future__ import annotations
-
 import argparse
 import codecs
 import re

@@ -5,8 +5,6 @@ information retrieval evaluation") recommend both tests for means over queries. 
 (2016, "Statistical significance, power, and sample sizes: a systematic review of SIGIR and TOIS, 2006-2015").
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any

@@ -42,8 +42,6 @@ examples:
   python -m baselines reproduce --release build/sample --leaderboard build/runs/bm25.dev.run.gz
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path

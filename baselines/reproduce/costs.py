@@ -6,8 +6,6 @@ with the recipe's maximum length. Disk space is that of checkpoints and embeddin
 scores, the second forward pass of gradient caching, vector search, and static models.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Drawings of Figure 2 of the paper (Section 3.4) and of the training curves."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ of questions, without these questions. Extrapolation is measured on the bucket's
 other test queries. The scores are means over the buckets. BM25 learns from no questions and shows how hard queries are.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import re

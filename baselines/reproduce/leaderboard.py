@@ -3,8 +3,6 @@
 ``leaderboard.toml`` has the scores. Each combination of a searched collection and a split has its own table.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The mark of a score: OK, close or off, or "not comparable" if data or starting checkpoint differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

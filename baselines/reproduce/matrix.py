@@ -1,7 +1,5 @@
 """``matrix.toml``: the rows of the paper's tables and figures, the steps behind each row, and the published scores."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

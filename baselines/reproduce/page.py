@@ -1,7 +1,5 @@
 """The report of ``reproduce`` as one self-contained HTML page: no scripts, no network, embedded images."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report of ``reproduce`` as JSON values: our scores beside the published ones, with intervals and marks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ top-k = 20
 ```
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 from collections.abc import Collection, Mapping, Sequence

@@ -5,8 +5,6 @@ that the command reads, the steps before it, the recipe and the starting checkpo
 the code. The output's files are recorded last. If they are missing or differ, the step runs again. Trainings resume.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

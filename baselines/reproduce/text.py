@@ -1,7 +1,5 @@
 """The report of ``reproduce`` as tables of strings, and the tables as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

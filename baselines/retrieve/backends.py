@@ -3,8 +3,6 @@
 Only the transformers are converted. PyTorch computes poolings, poolers and other heads, in fp32.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import sys

@@ -12,8 +12,6 @@ Memory holds a few blocks of passages per device, at most ``SCORES`` scores, and
 candidates, at 768 dimensions and 100 candidates). It never holds the scores of all passages.
 """
 
-from __future__ import annotations
-
 import abc
 import copy
 import functools

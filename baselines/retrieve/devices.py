@@ -3,8 +3,6 @@
 A head turns hundreds of numbers into one score or one vector. In 16 bits, different scores round to the same number.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import multiprocessing

@@ -13,8 +13,6 @@ Example:
   python -m baselines encode --release DIR --model ORG/NAME --queries --split dev --out DIR2
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

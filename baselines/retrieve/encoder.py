@@ -8,8 +8,6 @@ Embeddings equal those of ``SentenceTransformer.encode_query`` and ``encode_docu
 Scores equal the logits of ``CrossEncoder.predict``.
 """
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 import os

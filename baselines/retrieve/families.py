@@ -1,7 +1,5 @@
 """Resolve the settings of a model from options, the family table ``models.toml``, or the model's files."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import os

@@ -1,7 +1,5 @@
 """Models on the hub: resolve names to commits, and silence the output of the libraries."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import threading

@@ -5,8 +5,6 @@ tokenizer reads Chinese and belongs to the weights, and the model can read a tex
 model without ``--trust-remote-code``, and unpickle only tensors.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

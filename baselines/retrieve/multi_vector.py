@@ -7,8 +7,6 @@ search suits about 100,000 passages (a passage of 200 tokens at 128 dimensions t
 passages, search a sample (`add samples`) or re-rank another run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -15,8 +15,6 @@ official reader keeps it in the query, and this tokenizer keeps it in the longer
 190 tokens. Characters newer than Unicode 8 are classified by the library's tables.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Literal
 

@@ -28,8 +28,6 @@ Example:
     --kind listwise --model NAME
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Sequence
@@ -94,6 +92,8 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
         found |= {**first, "passages_encoded": len({corpus for _, ids in groups for corpus in ids})}
         tag, options = tag_of(found), []
     else:
+        if args.family:
+            raise InputError(f"--family {args.family}: a model of kind {kind} has no family", path=args.model)
         job = rerankers.pair_job(args, args.model, release, configs.corpus)
         work, tag = job.reranker.work, kind
         asked = {**asked_of(args, release, kind), **first, "pairs_scored": sum(len(ids) for _, ids in groups)}

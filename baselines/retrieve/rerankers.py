@@ -12,8 +12,6 @@ nothing. The endpoint needs OpenAI's chat API (OPENAI_BASE_URL, OPENAI_API_KEY) 
 first of n passages scores n, and the last scores 1, so scores are comparable only within a query.
 """
 
-from __future__ import annotations
-
 import abc
 import argparse
 import functools

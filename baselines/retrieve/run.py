@@ -22,8 +22,6 @@ examples:
   python -m baselines run ORG/NAME --release DIR --query-prompt $'Instruct: find passages\nQuery: ' --pooling cls
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

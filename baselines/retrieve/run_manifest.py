@@ -1,7 +1,5 @@
 """Write the manifest of a run (RUN.manifest.json), which records the run's settings and the tag of its lines."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -13,8 +13,6 @@ Example:
   python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --engine torch
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Model settings and the options of every verb that runs a model. This module imports no model library."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,13 +55,8 @@ class ModelSettings(Overrides, frozen=True):
 
 
 DEVICE = ("--device", "--dtype")  # options of every verb that runs a model
-PAIRS = (
-    "--max-length",
-    "--batch-tokens",
-    "--tokenizers",
-    "--backend",
-    "--revision",
-)  # further options of verbs that encode texts
+# Further options of verbs that encode texts.
+PAIRS = ("--max-length", "--batch-tokens", "--tokenizers", "--backend", "--revision")
 # Options that several verbs share. A verb with another default defines the option itself.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--release": {"type": Path, "required": True, "metavar": "DIR", "help": "release directory"},

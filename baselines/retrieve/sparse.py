@@ -5,8 +5,6 @@ search adds up the lists of the query's dimensions in 64 bits. The sum is the ex
 and does not depend on the chunks of the index or on other queries. Passages with score 0 are not returned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

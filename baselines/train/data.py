@@ -8,8 +8,6 @@ Memory holds row numbers of the collection and the texts of the training queries
 files (:mod:`baselines.retrieve.passages`). The texts of the official negatives, about 400 MB, are never read.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

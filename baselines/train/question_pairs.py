@@ -4,8 +4,6 @@ Files are tables (commas or tabs, plain or gzipped) or JSON lines, as LCQMC, BQ,
 The label is 1 if two questions ask the same, else 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@
 without pretrained weights. A recipe is given by its name, or by a path, which contains a dot or a slash.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path

@@ -5,8 +5,6 @@ everything the training depends on. Each ``checkpoint-STEP`` is a state with a m
 last. TensorBoard's logs are in the same folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -4,8 +4,6 @@ example:
   python -m builders add cmedqa --source cMedQA2 --release build/sample --out build/all
 """
 
-from __future__ import annotations
-
 import argparse
 
 from builders.core.command import add_steps

@@ -14,8 +14,6 @@ example:
   python -m builders add ccovid --source NCPPolicies --release build/sample --out build/with-ccovid --seed 7
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path

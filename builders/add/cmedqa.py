@@ -16,8 +16,6 @@ example:
   python -m builders add cmedqa --source *.zip --release build/sample --out build/with-cmedqa
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ passage. A question in several splits stays in the first of test, dev, train. Ju
 a text are counted, reported and skipped.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

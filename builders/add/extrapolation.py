@@ -1,7 +1,5 @@
 """Add training sets for interpolation and extrapolation: ReSTrain and ReSTTest (Zhan et al., arXiv 2204.11447)."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -16,8 +16,6 @@ example:
   python -m builders add samples --release DIR --extract sample-100K-hard --out SMALL
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path

@@ -13,8 +13,6 @@ example:
   python -m builders squad --train cmrc/train.json.gz --dev cmrc/dev.json.gz --passages news/*.gz --out build/cmrc
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import re

@@ -11,8 +11,6 @@ product is therefore the same in any order of summation. The error of a cosine i
 half-precision embeddings. If two products are equal, the lower row ranks first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -32,8 +32,6 @@ example:
   python -m builders annotate merge --round build/round --release build/sample --out build/relabelled
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

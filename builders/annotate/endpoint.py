@@ -4,8 +4,6 @@ The environment variable OPENAI_BASE_URL has the address and must be set. Querie
 address. OPENAI_API_KEY has the key, which a local server may not need. OpenAI's own library reads the same variables.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -23,8 +23,6 @@ example:
       --scores build/pool/ce-one.dev.run.gz build/pool/ce-two.dev.run.gz
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections import Counter

@@ -15,8 +15,6 @@ predictions, which annotators may correct. Correcting is faster, but people's ju
 --rerankers names the models that ranked the pairs. A warning appears if --model has the family of one of these models.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import math

@@ -20,8 +20,6 @@ example:
       --scores build/relabel/ce-one.run.gz build/relabel/ce-two.run.gz --threshold 0.9 --out build/relabelled
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -5,8 +5,6 @@ accepted if the reviewers' mean accuracy is at least 93 %. Otherwise annotators 
 most frequent labels have equally many votes is a tie. A tie counts in the accuracy only if an adjudicator decided it.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import math

@@ -16,8 +16,6 @@ A round asks one question about each pair. The question ``relevance`` leads to q
 ``errors`` asks why a passage ranks high although it has no positive label (Section 3.5, Table 10).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

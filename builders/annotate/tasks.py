@@ -1,7 +1,5 @@
 """Write the tasks of a round for Label Studio, as sheets and as JSON lines, and read them back with judgments."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import html

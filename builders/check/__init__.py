@@ -15,8 +15,6 @@ example:
   python -m builders check --release dureader_retrieval --format json --accept ids-not-md5
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compute statistics from a release's rows: Table 3, English queries, passage lengths, positives per query."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

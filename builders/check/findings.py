@@ -1,7 +1,5 @@
 """The names and severities of the tests of ``check``, and the findings of a test."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Histograms of a release as PNG. With the same version of matplotlib, the same counts give the same bytes."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Compare a release's statistics with the figures that the paper prints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Run all tests of ``check``: compare the files with the manifest, then test the rows of the intact configs."""
 
-from __future__ import annotations
-
 import concurrent.futures
 from dataclasses import asdict, dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 A rule is an SQL query on the tables of :mod:`builders.check.survey`. The query returns one row for each fault.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import combinations

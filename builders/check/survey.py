@@ -4,8 +4,6 @@ Each text is read once. The tables store the id, MD5, length and faults of a tex
 Tables that exceed the memory limit spill to disk. For 8 million passages, about 1 GB of memory and of disk suffice.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@
 file only once. The user's cache records a verified file until its inode, size, mtime or ctime changes. A record is an
 empty file whose name is a hash, so processes need no lock."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

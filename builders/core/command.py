@@ -1,7 +1,5 @@
 """Command line: verbs with their help, former names of verbs, and options that several verbs share."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import difflib

@@ -1,7 +1,5 @@
 """DuckDB with a memory limit, for joins, sorts and counts of tables that may be larger than memory."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

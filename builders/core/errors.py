@@ -1,7 +1,5 @@
 """Errors that a command prints as one line, advice about missing libraries, and the log."""
 
-from __future__ import annotations
-
 import logging
 import re
 from pathlib import Path

@@ -2,8 +2,6 @@
 
 The module :mod:`.folders` writes directories atomically."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gzip

@@ -1,7 +1,5 @@
 """Atomic directories: written under a temporary name, synced to disk, then renamed."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

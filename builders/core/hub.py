@@ -3,8 +3,6 @@
 Each commit contains a manifest that lists its files. The next commit deletes files of this manifest that are no longer
 published. Files that the manifest does not list are never deleted."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import errno

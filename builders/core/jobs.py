@@ -1,7 +1,5 @@
 """Run tasks on processes and threads. Results come in the order of the tasks, and few tasks are in memory at once."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import functools

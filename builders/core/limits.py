@@ -5,8 +5,6 @@ segmentation fault if the reservation fails. Under a memory limit, this module t
 memory and start fewer threads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

@@ -1,7 +1,5 @@
 """Progress of long work: a bar on a terminal, otherwise log lines. A signal stops the work at the next step."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Seeded random draws that do not depend on the machine, the Python version or the order of the input."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 An escaped text is displayed literally. It cannot act as markup or HTML, and cannot end a table's cell.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 All untrusted JSON is read here. Content that other readers could not parse is an error: NaN, half a surrogate pair,
 invalid UTF-8, and counts that do not fit into 64 bits."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -11,8 +11,6 @@ model, but differs in three ways. This module corrects the first two, and the fr
   likely, which can happen for 36 pairs of characters. Ordinary text has only one of these cases: 常在 before one
   character. This module cuts 常在 as jieba does. Other cases still differ: `benchmarks/segment.py` counts them."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import os

@@ -42,8 +42,6 @@ example:
   python -m builders export --release DIR --set restrain-14K-extrapolation --format msmarco --out restrain
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -8,8 +8,6 @@ again with the first. `baselines mine` draws 4 negatives for each positive. By d
 ``baselines/train/pairs.py`` deals negatives in the same way.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

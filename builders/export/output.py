@@ -1,7 +1,5 @@
 """Write the files of an export: JSON lines, TSV files and judgments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Tools sort equal scores by different rules: trec_eval by descending id, ranx by 
 Exported scores therefore fall strictly, even as the 32-bit floats of trec_eval.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 All rows come in Arrow batches, so that the memory of an export does not depend on the size of the set.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -28,8 +28,6 @@ example:
   python -m builders official --copy mteb/DuRetrieval --out build/mteb
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

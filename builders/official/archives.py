@@ -4,8 +4,6 @@ Archives are unpacked into a work folder in one pass, under new names. Archives 
 refused: links, devices, names that lead out of the archive, and members larger than any official file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import tarfile

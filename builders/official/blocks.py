@@ -7,8 +7,6 @@ it violates its file's format (:mod:`.formats`), or if it gives a question's id 
 and listed in the release. Errors of a whole file (empty, byte order mark, CR LF, damaged JSON) still stop the build.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re

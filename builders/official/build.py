@@ -1,7 +1,5 @@
 """Build a release from the official archives: find and check the files, read them, and write the configs."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections import defaultdict

@@ -6,8 +6,6 @@
 columns, so other copies with these columns also work. A text's id is its MD5. A copy's ids that differ are counted.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

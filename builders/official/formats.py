@@ -7,8 +7,6 @@ layouts follow the archive's readme and the scripts that read the archive. Line 
 Each ``parse_...`` function parses one block of whole lines, and raises :class:`BadLine` for the first wrong line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 An id takes 40 to 80 bytes of memory. A text takes 8 bytes more, and its characters are stored in a file.
 """
 
-from __future__ import annotations
-
 from typing import Any, BinaryIO
 
 import numpy as np

@@ -11,8 +11,6 @@ them as pairs of texts and as pairs of ids. Passages are ordered, best first, bu
 are reversed ranks (50 for the first of 50). Measures such as MRR depend only on the order.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

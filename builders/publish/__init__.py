@@ -16,8 +16,6 @@ examples:
   python -m builders publish --release DIR --repo ORG/NAME --scores dev=dev.json
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

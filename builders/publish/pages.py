@@ -6,8 +6,6 @@ evaluation results explains how to apply. The valid names of frameworks are in h
 packages/tasks/src/eval.ts. This project is not among them, so ``eval.yaml`` has a framework only on request.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Upload a release to the hub with cards, histograms, eval.yaml and a new manifest."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

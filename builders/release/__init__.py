@@ -11,8 +11,6 @@ example:
   python -m builders release --engine ray --ray-address HEAD:6379 --raw /mnt/raw --out /mnt/release
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from fractions import Fraction

@@ -4,8 +4,6 @@ Finished work is stored in a folder beside the release. The folder's name is a h
 code. A killed build resumes from this folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

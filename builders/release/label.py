@@ -8,8 +8,6 @@ complete, so a killed build resumes from the finished folders. A row of these fi
 number ``(block << 32) + row number in the block's file``. Places are in the order of the input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

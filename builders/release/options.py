@@ -1,7 +1,5 @@
 """The options of ``release``. This module imports no slow library, so that ``--help`` appears at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

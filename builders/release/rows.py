@@ -4,8 +4,6 @@ Both published flavours are supported. ``raw`` rows have a question, documents w
 ``preprocessed`` rows also have ``segmented_*`` word lists. Other fields are ignored. Search and zhidao files are alike.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -3,8 +3,6 @@
 A selection consists of places (see :mod:`.label`), not of texts. Texts are read later, when the files are written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

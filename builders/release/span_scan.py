@@ -4,8 +4,6 @@
 may reach the threshold, and ``_run_reaches`` decides on each run.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy import uint64 as at  # numba does not test unsigned indices for < 0, which halves the time of these loops
 

@@ -3,8 +3,6 @@
 A task's result is a folder with the file and its manifest entry. The folder appears when both are complete.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

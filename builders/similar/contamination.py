@@ -1,7 +1,5 @@
 """Find development and test questions, and their positive passages, in other training pairs."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import itertools

@@ -6,8 +6,6 @@ negatives, scores) are ignored. A value is a text, an object with a text in ``te
 list of texts and objects. A row may also be a list of texts: a question, a passage, then negatives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Remove the training questions that are similar to development and test questions (Section 2.3)."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Collection, Iterator, Mapping

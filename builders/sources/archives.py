@@ -1,7 +1,5 @@
 """Read ``builders/sources.json``: the archives from which releases are built, and the models of the paper."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

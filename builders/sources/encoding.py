@@ -11,8 +11,6 @@ The first rule that applies decides:
 4. Any other file is an error. ``--encoding`` sets the encoding.
 """
 
-from __future__ import annotations
-
 import codecs
 import itertools
 from collections import Counter

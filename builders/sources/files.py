@@ -1,7 +1,5 @@
 """Find and open source files (plain, gzipped, zipped, in folders), and read the split from a file's name."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import os

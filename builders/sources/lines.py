@@ -1,7 +1,5 @@
 """Read sources in blocks of complete lines. Lines end only at ``\\n``, because texts contain U+2028 and U+0085."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 

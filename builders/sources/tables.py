@@ -5,8 +5,6 @@ are ordinary characters and a row is a line, unless the caller passes ``spreadsh
 ``\\r\\n``, because the texts contain U+2028 and U+0085.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -5,8 +5,6 @@ The YAML head names every config, its files, features and rows. The text below t
 have a Chinese card (``card.zh.md.jinja``).
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import re

@@ -4,8 +4,6 @@ Every builder that makes or extends a release calls :func:`draft_release`. The b
 configs and the statistics. The draft adds the card, ``stats.json`` and the manifest.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path

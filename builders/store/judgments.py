@@ -1,7 +1,5 @@
 """Judgments of a split, files of hard negatives, and the label overlap of test and training queries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any

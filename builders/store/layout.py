@@ -7,8 +7,6 @@ local paths, so the same input and options give the same bytes.
 ``dureader_retrieval.py`` imports nothing from this package and repeats the configs. A test compares the two lists.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import re

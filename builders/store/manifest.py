@@ -1,7 +1,5 @@
 """Read and write a release's ``manifest.json`` and ``stats.json``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

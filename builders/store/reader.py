@@ -1,7 +1,5 @@
 """Read a release directory, and verify each file before it is read."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """Replace the judgments of a split in a draft of a release: qrels, joined rows and statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np

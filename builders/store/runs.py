@@ -5,8 +5,6 @@ ties are broken by corpus id. A name that ends in ``.gz`` means gzip. The offici
 ``{query id: [passage ids, best first]}``.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import math

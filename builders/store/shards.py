@@ -3,8 +3,6 @@
 A shard's values are checked once, together with its bytes. After that every reader can rely on them, including DuckDB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

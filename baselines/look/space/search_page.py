@@ -5,8 +5,6 @@ builds the embedded sample. Without models, it searches by BM25 only. The Space'
 SPACE_RERANKER name models on the hub instead.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Exit codes. Every error or signal ends a command with one line on stderr and an exit code."""
 
+from __future__ import annotations
+
 import codecs
 import contextlib
 import io

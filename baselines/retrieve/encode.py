@@ -42,12 +42,12 @@ def run(args: argparse.Namespace) -> None:
     if args.split and not args.queries:
         raise InputError("--split needs --queries, because passages have no split")
     check_models(args.model)
-    from baselines.retrieve.dense import Dense
     from baselines.retrieve.devices import work_of
-    from baselines.retrieve.hub_models import commit_of
+    from baselines.retrieve.index import open_retriever
+    from baselines.retrieve.models import kind_of_model
 
     configs, work, release = SETS[args.set], work_of(args), open_release(args.release)
-    revision = commit_of(args.model, args.revision)
-    model = Dense(ModelSettings(args.model, revision=revision, max_length=args.max_length), work)
+    settings = ModelSettings(args.model, revision=args.revision, max_length=args.max_length)
+    model = open_retriever(settings, work, "static" if kind_of_model(settings) == "static" else "dense")
     config, split = (configs.queries, args.split or "dev") if args.queries else (configs.corpus, "corpus")
     model.index(release, config, args.out, split, args.shard_rows)

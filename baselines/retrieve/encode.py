@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queries", action="store_true", help="encode queries instead of passages")
     parser.add_argument("--split", help="split of the queries, with --queries (default: dev)")
     parser.add_argument(
-        "--shard-rows", type=whole_number(1), metavar="N", help="rows per file (default: GPU 131,072, CPU 8,192)"
+        "--shard-rows",
+        type=whole_number(1),
+        metavar="N",
+        help="rows per file (default: 131,072; transformers on a CPU: 8,192)",
     )
     add_options(parser, *PAIRS, *DEVICE)
 

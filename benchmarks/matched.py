@@ -58,11 +58,9 @@ def measured(pairs: list[QuestionPair], run: Path, threshold: float) -> None:
     above = {pair for pair, score in scores.items() if score > threshold}
     right = above & known
     print(f"positive pairs: {len(known)}; found among the {len(scores)} candidates: {len(known & scores.keys())}")
-    print(
-        f"candidates above {threshold}: {len(above)}; positive: {len(right)} (precision {len(right) / len(above):.1%},",
-        end=" ",
-    )
-    print(f"recall {len(right) / len(known):.1%})")
+    precision, recall = (f"{len(right) / len(each):.1%}" if each else "none" for each in (above, known))
+    print(f"candidates above {threshold}: {len(above)}; positive: {len(right)}", end=" ")
+    print(f"(precision {precision}, recall {recall})")
 
 
 def compared(pairs: list[QuestionPair], models: list[str], dtype: str) -> None:

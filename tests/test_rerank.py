@@ -352,5 +352,9 @@ def test_two_stages_take_a_cross_encoder_too(world: Path, tmp_path: Path) -> Non
     rerank(world, tmp_path / "a.run", world / "cross", "--top-k", 4)
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     assert json.loads(done.stdout)["first_stage"]["run"] == str(world / "first.run")
-    wrong = run("baselines", "run", world / "cross", *words, "--out", tmp_path / "c.run", "--kind", "two", code=1)
-    assert "--kind two: expected cross, llm, listwise" in wrong.error
+    for more, message in [
+        (["--kind", "two"], "--kind two: expected cross, llm, listwise"),
+        (["--index", "here"], "--index here: a model of kind cross has no index"),
+    ]:
+        wrong = run("baselines", "run", world / "cross", *words, "--out", tmp_path / "c.run", *more, code=1)
+        assert message in wrong.error

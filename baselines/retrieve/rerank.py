@@ -92,8 +92,9 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
         found |= {**first, "passages_encoded": len({corpus for _, ids in groups for corpus in ids})}
         tag, options = tag_of(found), []
     else:
-        if args.family:
-            raise InputError(f"--family {args.family}: a model of kind {kind} has no family", path=args.model)
+        for name in ("family", "index"):
+            if given := getattr(args, name, None):  # only `run` has --index
+                raise InputError(f"--{name} {given}: a model of kind {kind} has no {name}", path=args.model)
         job = rerankers.pair_job(args, args.model, release, configs.corpus)
         work, tag = job.reranker.work, kind
         asked = {**asked_of(args, release, kind), **first, "pairs_scored": sum(len(ids) for _, ids in groups)}

@@ -6,6 +6,7 @@ import math
 import random
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 from chat_server import Chat, chat
 from commands import Done, run
+from loaded import Loaded
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import CrossEncoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
@@ -344,6 +346,23 @@ def test_an_interrupted_encoding_of_candidates_goes_on(world: Path, tmp_path: Pa
     with encodings_noted([]):
         rerank(world, tmp_path / "b.run", world / "dual")
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
+
+
+def test_two_stages_that_are_killed_go_on_to_the_same_bytes(world: Path, tmp_path: Path, loaded: Loaded) -> None:
+    words = ["baselines", "run", world / "dual", "--release", world / "release", "--split", "train", "--top-k", 4]
+    words += ["--over", world / "first.run", "--out"]
+    whole = loaded.run(*words, tmp_path / "whole.run", at=10**9)
+    points, outputs = int(re.findall(r"^\d+", whole.stderr, re.M)[-1]), ["whole.run", "whole.run.manifest.json"]
+    wanted = [(tmp_path / name).read_bytes() for name in outputs]
+    for name in outputs:
+        (tmp_path / name).unlink()
+    shutil.rmtree(tmp_path / "cache")
+    for share in (0.2, 0.4, 0.6, 0.8, 0.95):
+        loaded.run(*words, tmp_path / "whole.run", at=int(points * share), code=-signal.SIGKILL)
+        left = [(tmp_path / name).exists() and (tmp_path / name).read_bytes() for name in outputs]
+        assert all(each in (False, one) for each, one in zip(left, wanted, strict=True))
+    loaded.run(*words, tmp_path / "whole.run")
+    assert [(tmp_path / name).read_bytes() for name in outputs] == wanted
 
 
 def test_two_stages_take_a_cross_encoder_too(world: Path, tmp_path: Path) -> None:

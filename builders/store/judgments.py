@@ -106,7 +106,7 @@ def overlaps_with_train(
 
 
 def drawn_overlaps(splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]) -> list[dict[str, Any]]:
-    """Return a row for each drawn training set and test split, with the label overlap of the two.
+    """Return the label overlap of each sampled training set with each test split, as rows.
 
     The arguments are those of :func:`overlaps_with_train`.
     """

@@ -91,6 +91,16 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "joined": {"query_id": _TEXT, "query": _TEXT, "positive_passages": _PASSAGES, "negative_passages": _PASSAGES},
     "crosslingual-queries": {"_id": _TEXT, "text": _TEXT, "zh_id": _TEXT},
 }
+COLUMNS["answers"] = {
+    "query_id": _TEXT,
+    "answers": [_TEXT],
+    "question_type": _TEXT,
+    "fact_or_opinion": _TEXT,
+    "yesno_answers": [_TEXT],
+    "entity_answers": [[_TEXT]],
+    "source": _TEXT,
+    "answer_passages": [[_TEXT]],
+}
 COLUMNS["crosslingual"] = {**COLUMNS["joined"], "query_zh": _TEXT}
 
 _ALL = ("train", "dev", "test")
@@ -121,6 +131,7 @@ CONFIGS: dict[str, Declaration] = {
     "train": ("joined", ("train",), "training questions with their positive and negative passages"),
     "dev": ("joined", ("dev",), "development questions with their positive passages"),
     "test": ("joined", ("test",), "test questions with their positive passages (empty lists without labels)"),
+    "answers": ("answers", _ALL, "people's answers, the type of each question, and where it was asked"),
     "cmedqa-corpus": ("corpus", ("corpus",), "every passage of the out-of-domain set cMedQA (medical answers)"),
     "cmedqa-queries": ("queries", _ALL, "every question of cMedQA"),
     "cmedqa-qrels": ("qrels", _ALL, "judgments of (question, passage) pairs of cMedQA"),
@@ -177,6 +188,8 @@ _TEST_ORIGIN = (
 )
 _ORIGINS = {
     "test": _TEST_ORIGIN,
+    "answers": "add it to a release from raw DuReader 2.0: `python -m builders add answers --raw PATH --release DIR "
+    f"--out DIR`{_HERE}",
     "cmedqa": "make it from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders add cmedqa --source "
     f"PATH --out DIR`{_HERE}",
     "ccovid": "make it from the files of DataFountain competition 424 by `python -m builders add ccovid --source "

@@ -6,6 +6,8 @@ the smallest detectable difference, and the queries that changed most. A system'
 significantly worse. Groups list systems without a significant difference. Runs and reference have the formats of
 `evaluate`. A query that a run lacks counts as 0.
 
+--by also compares every pair in each group of queries, with Holm's correction over all pairs and groups of a measure.
+
 Figures are percent in text, Markdown and LaTeX (a table for a paper), and fractions in JSON.
 
 examples:
@@ -26,6 +28,7 @@ import pyarrow as pa
 
 from baselines.measure.compare_tables import shown
 from baselines.measure.evaluate import evaluate, with_columns
+from baselines.measure.groups import Groups, add_by, groups_of
 from baselines.measure.measures import LIST_DEPTH, PAPER, Values, mean, measured, values_of
 from baselines.measure.qrels import Qrels, add_reference, read_queries, reference_qrels
 from baselines.measure.significance import TEST_RESAMPLES, TESTS, detectable, groups, holm, paired
@@ -52,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", action="append", metavar="TEXT", help="name of a run in the tables, once per run (default: its path)"
     )
+    add_by(parser, "also compare the runs on the queries")
     parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="test for superscripts and groups (default: t)")
     parser.add_argument(
         "--alpha", type=number_between(0.0001, 0.5), default=0.05, metavar="P", help="test level (default: 0.05)"
@@ -121,6 +125,10 @@ def compare(
     systems = dict(zip(LABELS, tables, strict=False))
     values = {name: {label: values_of(table, name) for label, table in systems.items()} for name in measures}
     compared = {name: _compared(found, args) for name, found in values.items()}
+    if args.by:
+        members = groups_of(args, tables[0]["query_id"].to_pylist())
+        for name, found in compared.items():
+            found["by"] = _by_group(values[name], found["pairs"], members, args)
     texts: dict[str, str] = {}  # empty without --release, because a file of judgments has no texts
     if args.changed and args.release:
         texts = dict(read_queries(open_release(args.release), args.split, args.queries or SETS[args.set].queries))
@@ -154,9 +162,7 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
         {"better": better, "worse": worse, **paired(values[better], values[worse], **test)}
         for better, worse in combinations(ordered, 2)
     ]
-    for name in TESTS:
-        for row, corrected in zip(rows, holm([row[name]["p"] for row in rows]), strict=True):
-            row[name]["corrected"] = corrected
+    _correct(rows)
     queries, levels = len(values[ordered[0]]), {"alone": args.alpha, "corrected": args.alpha / len(rows)}
     for row in rows:
         row["told_apart"] = row[args.test]["corrected"] <= args.alpha
@@ -174,6 +180,30 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
         "groups": groups(ordered, apart),
         "detectable": {name: _spread([row["detectable"][name] for row in rows]) for name in levels},
     }
+
+
+def _by_group(
+    values: Mapping[str, Values], pairs: Sequence[Mapping[str, Any]], groups: Groups, args: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Compare the pairs in each group of at least two queries. Holm's correction is over all pairs in all groups."""
+    test = {"level": 1 - args.alpha, "resamples": args.resamples, "seed": args.seed}
+    rows = [
+        {
+            **{"group": group, "queries": len(members), "better": pair["better"], "worse": pair["worse"]},
+            **paired(values[pair["better"]][members], values[pair["worse"]][members], **test),
+        }
+        for group, members in groups.items()
+        for pair in pairs
+        if len(members) > 1
+    ]
+    _correct(rows)
+    return rows
+
+
+def _correct(rows: Sequence[dict[str, Any]]) -> None:
+    for name in TESTS:
+        for row, corrected in zip(rows, holm([row[name]["p"] for row in rows]), strict=True):
+            row[name]["corrected"] = corrected
 
 
 def _spread(found: Sequence[float | None]) -> dict[str, float] | None:

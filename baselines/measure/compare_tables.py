@@ -50,6 +50,9 @@ def shown(result: dict[str, Any], form: str) -> str:
     ]
     for key, found in measures.items():
         parts += [f"{_title(key)}: pairs", table(_PAIRS, [_pair_cells(row) for row in found["pairs"]])]
+        if "by" in found:
+            rows = [[name(row["group"]), str(row["queries"]), *_pair_cells(row)] for row in found["by"]]
+            parts += [f"{_title(key)}: pairs in groups", table(["group", "queries", *_PAIRS[:-1]], rows)]
     groups = [f"{'- ' * mark}{_title(key)}: {' | '.join(map(' '.join, of['groups']))}" for key, of in measures.items()]
     parts += [_PAIRS_ARE, "groups of systems that cannot be told apart, the best first:", "\n".join(groups)]
     for pair in result["changed"]:
@@ -89,15 +92,17 @@ def _systems(
 
 def _pair_cells(row: dict[str, Any]) -> list[str]:
     p_values = (row[test][kind] for test in _TESTS for kind in ("p", "corrected"))
-    smallest = row["detectable"]["corrected"]  # no measure exceeds 100 percent
-    return [
+    cells = [
         f"{row['better']} - {row['worse']}",
         _points(row["difference"]),
         " to ".join(map(_points, row["interval"])),
         *(str(row[name]) for name in ("wins", "ties", "losses")),
         *("<0.0001" if value < 0.00005 else f"{value:.4f}" for value in p_values),
-        "-" if smallest is None else ">100" if smallest > 1 else percent(smallest),
     ]
+    if "detectable" in row:
+        smallest = row["detectable"]["corrected"]  # no measure exceeds 100 percent
+        cells.append("-" if smallest is None else ">100" if smallest > 1 else percent(smallest))
+    return cells
 
 
 def _points(fraction: float) -> str:

@@ -10,6 +10,10 @@ positives found. Figures are percent in text and fractions in JSON.
 --holes reports the effect of passages that nobody judged: Judged@10, bpref, the measures without these passages, and
 the best measures that are possible. --duplicates counts near-duplicates (texts that share --jaccard of their n-grams)
 as one passage. A copy of a positive counts as the positive. A later copy in a list is removed or counts as a miss.
+--by measures groups of queries: by the type of the question, by fact or opinion, by the service where it was asked, or
+by length. --answers reports how often a passage of the top k contains an answer of people, whether or not the passage
+was judged: a span must reach --threshold of span-F1, or the text must contain an entity. With several runs it compares
+their order with that of the qrels. The split needs the config answers, but no judgments.
 
 examples:
 
@@ -18,6 +22,7 @@ examples:
   python -m baselines evaluate --release DIR --split dev --qrels-config qrels-before RUN
   python -m baselines evaluate --release DIR --split dev --holes RUN RUN
   python -m baselines evaluate --release DIR --split dev --duplicates removed RUN
+  python -m baselines evaluate --release DIR --split dev --by question_type --answers RUN RUN
 """
 
 import argparse
@@ -30,12 +35,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from baselines.measure import measures
+from baselines.measure.answers import Ranks, agreement, answer_recall, first_answers, rank_columns
+from baselines.measure.answers import text as answers_text
+from baselines.measure.groups import add_by, groups_of, measure_groups
+from baselines.measure.groups import text as groups_text
 from baselines.measure.qrels import Qrels, add_reference, reference_qrels
 from builders.core.command import add_format
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, new_file
-from builders.core.tables import percent, text_table
+from builders.core.tables import percent, print_result, text_table
+from builders.release.options import Options, add_rule
 from builders.similar import add_ngrams
+from builders.store.answers import read_answers
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run
@@ -51,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_ngrams(parser)
     parser.add_argument("--list", type=Path, metavar="FILE", help="write every pair of --duplicates, as JSON lines")
+    add_by(parser, "also measure the queries")
+    parser.add_argument("--answers", action="store_true", help="also report the passages that contain people's answers")
+    add_rule(parser)
     parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write the values of every query")
     add_format(parser)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
@@ -61,11 +75,23 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--list writes the near-duplicates of --duplicates; add --duplicates")
     if args.duplicates and not args.release:
         raise InputError("--duplicates compares the texts of a release; expected --release DIR")
+    runs = [read_run(path) for path in args.runs]
+    ranks = _first_answers(args, runs) if args.answers else []
+    if args.answers and (SETS[args.set].qrels, args.split) not in open_release(args.release).splits():
+        found = [{"run": str(run.path), "answers": answer_recall(own)} for run, own in zip(runs, ranks, strict=True)]
+        print_result(found, answers_text(found), args.format)
+        return
     qrels = reference_qrels(args)
+    groups = groups_of(args, list(qrels.positives)) if args.by else {}
     results, tables, listed = [], [], list[dict[str, Any]]()
-    for path in args.runs:
-        retrieved = read_run(path)
+    for number, retrieved in enumerate(runs):
         result, table = evaluate(retrieved, qrels)
+        if args.by:
+            result["by"] = measure_groups(table, groups)
+        if args.answers:
+            result["answers"] = answer_recall(ranks[number])
+            for name, values in rank_columns(ranks[number], list(qrels.positives)).items():
+                table = table.append_column(name, values)
         if args.holes:
             from baselines.measure.holes import holes
 
@@ -81,6 +107,9 @@ def run(args: argparse.Namespace) -> None:
             table = with_columns(table, by_query)
         results.append(result)
         tables.append(table)
+    if args.answers and (agreed := agreement(tables, ranks)):
+        for result in results:
+            result["answers"]["agreement"] = agreed
     if args.per_query:
         with new_file(args.per_query) as beside:
             pq.write_table(pa.concat_tables(tables), beside, compression="zstd")
@@ -88,6 +117,13 @@ def run(args: argparse.Namespace) -> None:
         with atomic_text(args.list) as file:
             file.writelines(json.dumps(pair, ensure_ascii=False) + "\n" for pair in listed)
     print(json.dumps(results, ensure_ascii=False, indent=1) if args.format == "json" else _text(results, qrels))
+
+
+def _first_answers(args: argparse.Namespace, runs: Sequence[Run]) -> list[Ranks]:
+    if not args.release:
+        raise InputError("--answers reads the answers and texts of a release; expected --release DIR")
+    release, rule = open_release(args.release), Options(args.unit, args.threshold, segmenter=args.segmenter)
+    return first_answers(runs, read_answers(release, args.set, args.split), release, SETS[args.set].corpus, rule)
 
 
 def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
@@ -137,6 +173,10 @@ def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
         "ir-measures, percent (R@k is the share of the positives found)\n"
         + text_table(["run", *measures.IR_MEASURES], others),
     ]
+    if "by" in results[0]:
+        parts.append(groups_text(results))
+    if "answers" in results[0]:
+        parts.append(answers_text(results))
     if "holes" in results[0]:
         from baselines.measure import holes
 

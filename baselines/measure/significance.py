@@ -5,7 +5,7 @@ information retrieval evaluation") recommend both tests for means over queries. 
 (2016, "Statistical significance, power, and sample sizes: a systematic review of SIGIR and TOIS, 2006-2015").
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -44,18 +44,32 @@ def of_means(
 
 
 def rank_agreement(
-    first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
+    first: Values,
+    second: Values,
+    *,
+    same_queries: bool,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
 ) -> tuple[float, Interval]:
-    """Return Kendall's tau-b between two lists of values for the same items, and its bootstrap interval over items.
+    """Return Kendall's tau-b between two orders of the same systems, and its bootstrap interval over queries.
 
-    Tau-b corrects for ties within a list. Tau is not defined if all values of a list are equal. Resamples without a tau
-    are skipped. If the lists themselves have no tau, the result is NaN.
+    ``first`` and ``second`` have the shape (queries, systems), and the means of their columns are the two orders. With
+    ``same_queries`` the rows are the same queries, so a resample draws the same rows of the two. Tau-b corrects for
+    ties. It is NaN if all systems are equal. Resamples without a tau are skipped.
     """
     from scipy.stats import kendalltau
 
-    values, random = np.asarray([first, second], np.float64), np.random.default_rng(seed)
-    drawn = (values[:, random.integers(values.shape[1], size=values.shape[1])] for _ in range(resamples))
-    taus = [float(kendalltau(*each).statistic) for each in (values, *drawn)]
+    random = np.random.default_rng(seed)
+
+    def means() -> Iterator[tuple[Values, Values]]:
+        yield first.mean(axis=0), second.mean(axis=0)
+        for _ in range(resamples):
+            rows = random.integers(len(first), size=len(first))
+            others = rows if same_queries else random.integers(len(second), size=len(second))
+            yield first[rows].mean(axis=0), second[others].mean(axis=0)
+
+    taus = [float(kendalltau(*each).statistic) for each in means()]
     low, high = np.nanquantile(taus[1:], [(1 - level) / 2, (1 + level) / 2]).tolist()
     return taus[0], (low, high)
 

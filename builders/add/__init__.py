@@ -13,7 +13,7 @@ from builders.core.command import add_steps
 SETS = {
     **{name: f"builders.add.{name}" for name in ("cmedqa", "ccovid", "crosslingual")},
     **{name: f"builders.add.extrapolation:{name}" for name in ("restrain", "resttest")},
-    "samples": "builders.add.samples",
+    **{name: f"builders.add.{name}" for name in ("answers", "samples")},
 }
 
 

@@ -31,6 +31,7 @@ from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.core.sampling import lots, size, size_name
 from builders.core.tables import print_result
+from builders.release.answers import renew_answers
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import IDS, SAMPLE, SETS
@@ -154,6 +155,7 @@ def _best_ranks(runs: Sequence[Path], queries: Container[str]) -> dict[str, int]
 def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     """Write a release of a sample's passages and splits. Return the number of passages and the splits."""
     wanted, stats = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist(), read_stats(release.path)
+    passages = frozenset(wanted)
     if name not in stats.get("samples", {}):
         expected = "expected a config of `add samples`, such as sample-10K-hard"
         raise InputError(f"has no figures of {name} in stats.json; {expected}", path=release.path)
@@ -174,4 +176,8 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
                 if "corpus-id" in table.column_names:  # the sample may lack passages that were judged 0
                     table = table.filter(pc.is_in(table["corpus-id"], pa.array(wanted)))
                 draft.write(config, split, [table])
+        for split in splits:  # the sample may lack passages that contain an answer, but were judged 0
+            judged = read_judged(release, "qrels", split)
+            kept = {query: {p: s for p, s in own.items() if p in passages} for query, own in judged.items()}
+            renew_answers(draft, release, split, kept)
     return {"passages": len(wanted), "splits": splits}

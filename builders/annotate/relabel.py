@@ -34,6 +34,7 @@ from builders.core.command import add_format, number_between
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.core.tables import print_result
+from builders.release.answers import renew_answers
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import Judged, qrels_table, read_judged, read_negative_ids
 from builders.store.layout import BEFORE
@@ -131,6 +132,7 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
     earlier = [release.named(LIST).read_text("utf-8") for entry in release.manifest.files if entry.path == LIST]
     with draft_release(args.out, build, release) as draft:
         rejudge(draft, release, SPLIT, new)
+        renew_answers(draft, release, SPLIT, new)
         write_text(
             draft.folder / LIST, "".join([*earlier, *(f"{json.dumps(row, ensure_ascii=False)}\n" for row in moved)])
         )
@@ -216,6 +218,7 @@ def merged(round_: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
     }
     with draft_release(out, build, base) as draft:
         rejudge(draft, base, split, new)
+        renew_answers(draft, base, split, new)
         if old and (BEFORE, split) not in base.splits():
             draft.write(BEFORE, split, [qrels_table(old)])
         before = read_judged(base, BEFORE, split) or old

@@ -6,6 +6,7 @@ from typing import Any
 
 from builders.core.files import read_toml
 from builders.core.tables import aligned
+from builders.store.answers import answers_text
 from builders.store.judgments import Judged
 from builders.store.table3 import TABLE3_ROWS, round_stat
 
@@ -38,6 +39,8 @@ def side_by_side(stats: dict[str, Any]) -> str:
             lines.append(f"  (the paper: {_cell(other['passages'])} passages; {there})")
     if judged := stats.get("relabelled"):
         lines += ["", relabelled_text(judged, paper["relabelled"])]
+    if answers := stats.get("answers"):
+        lines += ["", answers_text(answers)]
     for split, mine in stats.get("label_overlap", {}).items():
         queries = f"{_cell(mine['overlapping'])} of {_cell(mine['test_queries'])} queries"
         share = f"{mine['overlapping_share'] or 0:.2%}"

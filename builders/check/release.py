@@ -12,6 +12,7 @@ from builders.check.survey import survey
 from builders.core.errors import InputError
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
+from builders.store.answers import answer_counts
 from builders.store.judgments import drawn_overlaps, overlap_table, overlaps_with_train
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release
@@ -70,6 +71,8 @@ def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
     broken = {finding.where.split("/")[0] for finding in findings if finding.test == "manifest"}
     with survey(release, broken) as tables:
         figures = count_survey(tables)
+        if answers := answer_counts(tables.loaded, release.table):
+            figures.stats["answers"] = answers
         findings += check_rows(tables, figures.stats)
         if overlap := overlaps_with_train(tables.loaded, release.table):
             figures.stats["label_overlap"] = overlap

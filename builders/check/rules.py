@@ -12,7 +12,7 @@ from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUE
 from builders.check.paper import published
 from builders.check.survey import Survey
 from builders.core.errors import InputError
-from builders.store.layout import IDS, QRELS, REMOVED, SETS, TOLD_APART, config_of
+from builders.store.layout import ANSWERS, IDS, QRELS, QUESTION_TYPES, REMOVED, SETS, TOLD_APART, config_of
 from builders.store.manifest import STATS, read_stats
 
 
@@ -40,6 +40,8 @@ _HERE = "WHERE config = $config AND split = $split"
 _PARTS = {
     "judgments": f"SELECT * FROM judged {_HERE}",
     "joined_rows": f"SELECT * FROM joined {_HERE}",
+    "answers_here": f"SELECT * FROM answered {_HERE}",
+    "all_judged": "SELECT query_id, docid FROM judged WHERE config = $qrels AND split = $split",
     "passages": f"SELECT * FROM joined_passages {_HERE}",
     "corpus_ids": "SELECT id FROM texts WHERE config = $corpus",
     "query_ids": "SELECT id FROM texts WHERE config = $queries AND split = coalesce($query_split, split)",
@@ -115,6 +117,17 @@ RULES = (
     Rule("joined", "ids-not-md5", "passage ids", "coalesce(docid, 'null')", "passages WHERE NOT id_ok"),
     Rule("joined", "dangling-ids", "passages that {corpus} lacks", _PAIR, f"passages {_NO_PASSAGE}"),
     Rule("joined", "joined-rows", "positive and negative", _PAIR, f"passages {_BY_PAIR}(DISTINCT positive) > 1"),
+    Rule("answered", "dangling-ids", "with answers that {queries} lacks", "query_id", f"answers_here {_NO_QUERY}"),
+    Rule("answered", "answers", "repeated", "query_id", "answers_here GROUP BY query_id HAVING count(*) > 1"),
+    Rule("answered", "answers", "with lists of different lengths", "query_id", "answers_here WHERE NOT fits"),
+    Rule(
+        *("answered", "answers", "of unknown type", "query_id || ' (' || question_type || ')'"),
+        f"answers_here WHERE question_type NOT IN {('', *QUESTION_TYPES)}",
+    ),
+    Rule(
+        *("answered", "answers", "with an unjudged passage", _PAIR),
+        "(SELECT query_id, unnest(docids) AS docid FROM answers_here) ANTI JOIN all_judged USING (query_id, docid)",
+    ),
     # Section 2.3: similar questions are removed from the training questions.
     Rule(
         *("removed", "similar-queries", "removed queries that are still in {queries}/{split}", "query_id"),
@@ -163,6 +176,8 @@ def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | Non
                 kinds, values["query_split"] = {"judged", "sampled"}, None
         elif columns is IDS:
             kinds = {"listed"}
+        elif columns is ANSWERS:
+            kinds = {"answered"}
         elif config == REMOVED:
             kinds = {"joined", "removed"}
         elif "query_id" in columns.names:
@@ -230,7 +245,7 @@ def check_stats(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
     except InputError as error:
         yield Finding("stats", STATS, 1, f"is not a valid stats.json ({error})")
         return
-    for part, name in ((kind, key) for kind in ("table3", "collections") for key in figures[kind]):
+    for part, name in ((kind, key) for kind in ("table3", "collections", "answers") for key in figures.get(kind, ())):
         listed, counted = written.get(part, {}).get(name, {}), figures[part][name]
         wrong = [
             f"{key} {listed[key]} (the rows: {counted[key]})"

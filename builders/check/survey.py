@@ -16,6 +16,7 @@ from builders.core.files import temporary_folder
 from builders.core.limits import full_disk, writing
 from builders.core.progress import progress
 from builders.store.layout import (
+    ANSWERS,
     CORPUS,
     CROSSLINGUAL,
     CROSSLINGUAL_QUERIES,
@@ -40,6 +41,9 @@ CREATE TABLE texts (
 CREATE TABLE judged (config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, score BIGINT);
 CREATE TABLE listed (config VARCHAR, split VARCHAR, id VARCHAR);
 CREATE TABLE joined (config VARCHAR, split VARCHAR, query_id VARCHAR, id_ok BOOLEAN);
+CREATE TABLE answered (
+    config VARCHAR, split VARCHAR, query_id VARCHAR, fits BOOLEAN, question_type VARCHAR, docids VARCHAR[]
+);
 CREATE TABLE joined_passages (
     config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, positive BOOLEAN, id_ok BOOLEAN
 );
@@ -75,6 +79,14 @@ FROM (
     SELECT query_id, unnest(negative_passages) AS passage, false AS positive FROM read_parquet($files)
 )
 """
+_ANSWERED = """
+INSERT INTO answered
+SELECT $config, $split, query_id,
+       len(answer_passages) = len(answers) AND len(yesno_answers) IN (0, len(answers))
+           AND len(entity_answers) IN (0, len(answers)),
+       question_type, list_distinct(flatten(answer_passages))
+FROM read_parquet($files)
+"""
 _READ = (
     (CORPUS, [_TEXTS.format(zh_id="NULL", words="NULL")]),
     (QUERIES, [_TEXTS.format(zh_id="NULL", words="NULL")]),
@@ -82,6 +94,7 @@ _READ = (
     (QRELS, ['INSERT INTO judged SELECT $config, $split, "query-id", "corpus-id", score FROM read_parquet($files)']),
     (IDS, ["INSERT INTO listed SELECT $config, $split, _id FROM read_parquet($files)"]),
     (JOINED, [_JOINED.format(zh_id="NULL"), _PASSAGES]),
+    (ANSWERS, [_ANSWERED]),
     (CROSSLINGUAL, [_JOINED.format(zh_id="md5(query_zh)"), _PASSAGES]),
 )
 

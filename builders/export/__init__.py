@@ -11,6 +11,8 @@ flagembedding          SPLIT.jsonl: query, pos (all positives), neg (all negativ
 triplets               SPLIT.jsonl: query, positive, negative; one line for each negative
 pylate                 SPLIT.jsonl: query, positive, negative_1, negative_2 ...; one line for each positive
 sentence-transformers  the files of pylate, and SPLIT.pairs.jsonl: query, passage, label, for a CrossEncoder
+rag       only runs (--run): rag/NAME.jsonl with a line for each query: question, answers and types of the config
+          answers, and the --top-k best passages with rank, score and text, for generation
 official  the files of the original release (main set only): passage_collection.json, train.json, dev.json,
           test1.json, and the baseline's dual.train.tsv and cross.train.tsv if train has negatives
 
@@ -39,6 +41,7 @@ example:
     --out build/flagembedding
   python -m builders export --release build/sample --format official --runs-only --run build/runs/bm25.test.run.gz \\
     --out build/predictions
+  python -m builders export --release build/sample --format rag --run build/runs/bm25.dev.run.gz --out build/rag
   python -m builders export --release DIR --set restrain-14K-extrapolation --format msmarco --out restrain
 """
 
@@ -67,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--negatives-per-positive", type=whole_number(1), default=4, metavar="N", help=number)
     add("--run", nargs="+", type=Path, default=[], metavar="RUN", help="runs to write beside the set")
     add("--runs-only", action="store_true", help="write only the runs")
+    add("--top-k", type=whole_number(1), default=10, metavar="K", help="rag: passages of each query (default: 10)")
     add("--out", type=Path, required=True, metavar="DIR", help="the directory to write")
 
 
@@ -82,6 +86,7 @@ def run(args: argparse.Namespace) -> None:
         negatives_per_positive=args.negatives_per_positive,
         runs=args.run,
         runs_only=args.runs_only,
+        top_k=args.top_k,
     )
     for name, rows in written.items():
         print(f"{name}: {rows:,} rows")

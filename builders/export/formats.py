@@ -220,6 +220,7 @@ FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
     # Tuples for the losses of a SentenceTransformer, and labelled pairs for the losses of a CrossEncoder.
     "sentence-transformers": partial(_training, files={"{}.jsonl": _tuples, "{}.pairs.jsonl": _pairs}),
     "official": official,
+    "rag": lambda data, output: None,  # only runs
 }
 WITH_NEGATIVES = ("tevatron", "flagembedding", "triplets", "pylate", "sentence-transformers")
 
@@ -234,6 +235,7 @@ def export(
     negatives_per_positive: int = 4,
     runs: Sequence[Path] = (),
     runs_only: bool = False,
+    top_k: int = 10,
 ) -> dict[str, int]:
     """Write the set ``name`` of a release in a format of :data:`FORMATS`. Return the number of rows of every file.
 
@@ -246,13 +248,13 @@ def export(
     for files, option, forms in ((negatives, "--negatives", WITH_NEGATIVES), (runs, "--run", FORMS)):
         if files and form not in forms:
             raise InputError(f"{option} needs --format {', '.join(forms)}, not {form}")
-    if runs_only and not runs:
-        raise InputError("--runs-only needs --run")
+    if not runs and (runs_only or form == "rag"):
+        raise InputError(f"{'--runs-only' if runs_only else '--format rag'} needs --run")
     if (source := Path(os.path.realpath(release.path))) in Path(os.path.realpath(out)).parents:
         raise InputError(f"is inside the release {source}; choose a directory outside", path=out)
     with new_directory(out, "an export", MARKER) as folder:
         output = Output(folder, release.path, negatives, negatives_per_positive)
-        data = ReleaseSet(release, name) if name in SETS else DrawnSet(release, name)
+        data = (ReleaseSet if name in SETS else DrawnSet)(release, name, top_k)
         if not runs_only:
             FORMATS[form](data, output)
             if form == "trec" and name == "main":  # the runs of the release

@@ -5,22 +5,28 @@ Exported scores therefore fall strictly, even as the 32-bit floats of trec_eval.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from builders.core.errors import InputError, log
 from builders.core.files import first_character
 from builders.core.typed import problem_of
-from builders.export.output import Blocks, Output
+from builders.export.output import Blocks, Output, json_lines
 from builders.export.sets import ReleaseSet
+from builders.store.answers import read_answers
+from builders.store.layout import ANSWERS
 from builders.store.runs import Hit, Run, read_run
 
 _DEPTH = 50  # maximum passages per query of the official predictions
+_IDS = ("query_id", "answer_passages")
 _NAMED = 3  # maximum queries that a message names
 _BLOCK = 1 << 20
+# The columns of ``answers`` in a line of rag, with their empty values.
+_ABOUT = {each.name: [] if pa.types.is_list(each.type) else "" for each in ANSWERS if each.name not in _IDS}
 
 
 def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
@@ -99,18 +105,49 @@ def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
     Queries that the run lacks are logged. Queries of another split and unknown passages are an :class:`InputError`.
     """
     lists = {query: list(dict.fromkeys(passages))[:_DEPTH] for query, passages in run.rankings.items() if passages}
+    split, queries = _split_of(run, lists, data)
+    data.expect_passages({passage for passages in lists.values() for passage in passages}, run.path)
+    if missing := [query for query in queries if query not in lists]:
+        words = "%s lacks %s of the %d in %s of %s; each counts 0"
+        log.warning(words, run.path, _named(missing), len(queries), split, data.release.path)
+    return _object({query: lists[query] for query in queries if query in lists}, json.dumps)
+
+
+def _split_of(run: Run, lists: Collection[str], data: ReleaseSet) -> tuple[str, dict[str, str]]:
+    """Return the split with most of the run's queries, and its queries (id -> text).
+
+    Raises :class:`InputError` if the run has a query of another split.
+    """
     splits = {
-        split: [query for batch in data.queries(split) for query in batch["_id"].to_pylist()]
+        split: {
+            query: text
+            for batch in data.queries(split)
+            for query, text in zip(batch["_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
+        }
         for split in data.query_splits()
     }
-    split = max(splits, key=lambda name: len(lists.keys() & splits[name]))
-    place = f"{split} of {data.release.path}"
-    if unknown := sorted(lists.keys() - splits[split]):
+    split = max(splits, key=lambda name: len({*lists} & splits[name].keys()))
+    if unknown := sorted({*lists} - splits[split].keys()):
+        place = f"{split} of {data.release.path}"
         raise InputError(f"has {_named(unknown)} that {place} lacks; expected a run of one split", path=run.path)
-    data.expect_passages({passage for passages in lists.values() for passage in passages}, run.path)
-    if missing := [query for query in splits[split] if query not in lists]:
-        log.warning("%s lacks %s of the %d in %s; each counts 0", run.path, _named(missing), len(splits[split]), place)
-    return _object({query: lists[query] for query in splits[split] if query in lists}, json.dumps)
+    return split, splits[split]
+
+
+def _rag(run: Run, _: str, data: ReleaseSet) -> Blocks:
+    """Yield a JSON line for each query of a run: the question, its answers and types, and the best passages' texts."""
+    lists = {query: distinct(hits)[: data.top_k] for query, hits in run.hits.items() if hits}
+    split, queries = _split_of(run, lists, data)
+    known = read_answers(data.release, data.name, split)
+    wanted = {passage for hits in lists.values() for passage, _ in hits}
+    data.expect_passages(wanted, run.path)
+    texts = data.release.texts(data.configs.corpus, "corpus", wanted)
+    for query in (query for query in queries if query in lists):
+        about = {name: known[query][name] if query in known else empty for name, empty in _ABOUT.items()}
+        passages = [
+            {"docid": passage, "rank": rank, "score": float(score), "text": texts[passage]}
+            for rank, (passage, score) in enumerate(lists[query], 1)
+        ]
+        yield 1, json_lines([{"query_id": query, "question": queries[query], **about, "passages": passages}])
 
 
 def _named(queries: Sequence[str]) -> str:
@@ -131,4 +168,5 @@ FORMS: dict[str, tuple[str, str, Callable[[Run, str, ReleaseSet], Blocks]]] = {
     "beir": ("runs", "json", _results),
     "trec": ("runs", "trec", _trec),
     "official": ("predictions", "json", _predictions),
+    "rag": ("rag", "jsonl", _rag),
 }

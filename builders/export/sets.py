@@ -58,6 +58,7 @@ class ReleaseSet:
 
     release: Release
     name: str
+    top_k: int = 10  # passages of a query in the format rag
 
     @property
     def configs(self) -> Set:

@@ -13,15 +13,13 @@ example:
 
 import argparse
 import os
-from fractions import Fraction
 from pathlib import Path
 
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError
 from builders.core.limits import usable_cores
 from builders.core.tables import print_result
-from builders.core.words import SEGMENTERS
-from builders.release.options import MIN_CHARS, THRESHOLD, Options
+from builders.release.options import MIN_CHARS, Options, add_rule
 from builders.store.layout import SPLITS
 
 
@@ -31,14 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for split in SPLITS:
         add(f"--{split}", nargs="+", default=[], metavar="PATH", help=f"raw rows of {split}")
     add("--out", required=True, metavar="DIR", help="release directory to write")
-    add("--unit", choices=["word", "char"], default="word", help="unit of span-F1 (default: word)")
-    add(
-        "--segmenter",
-        choices=SEGMENTERS,
-        default=SEGMENTERS[0],
-        help="segmenter for rows without word lists; rjieba gives the same words as jieba, faster (default: rjieba)",
-    )
-    add("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")
+    add_rule(parser)
     add(
         "--match",
         choices=["threshold", "best"],
@@ -55,19 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="resume a killed build (default: on)")
     add_format(parser)
-
-
-def _threshold(text: str) -> Fraction:
-    try:
-        value = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"expected a number such as 0.5 or 1/2, found {text}") from None
-    # Denominators up to 10**6 keep every product of the integer comparison within 64 bits.
-    if not 0 < value <= 1 or value.denominator > 10**6:
-        raise argparse.ArgumentTypeError(
-            f"expected a number above 0 and at most 1, with a denominator of at most 1,000,000, found {text}"
-        )
-    return value
 
 
 def run(args: argparse.Namespace) -> None:

@@ -24,6 +24,7 @@ from builders.release.select import Selection, select
 from builders.release.write import configs_of, files_of, write_file
 from builders.sources.files import Source, states_of
 from builders.sources.lines import read_blocks
+from builders.store.answers import warn_of_gaps
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
@@ -60,15 +61,16 @@ def build_release(
         cores = min(engine.workers, usable_cores())
         selection = select(sources, sorted(_labelled_blocks(work)), work, cores)
         with draft_release(out, work=work) as draft:
-            _write(selection, work, draft, engine)
+            _write(selection, work, draft, engine, options)
             draft.stats |= _figures(selection)
             draft.build = {
                 "verb": "release",
-                "options": options.as_json(segmented=selection.segmented),
+                "options": options.as_json(),
                 "sources": described.result(),
             }
             if states_of(sources) != before:
                 raise InputError("the input changed during the build; run the command again")
+    warn_of_gaps(draft.stats["answers"])
     return draft.stats
 
 
@@ -86,7 +88,7 @@ def _labelled_blocks(work: Path) -> set[int]:
     return {int(path.name) for path in work.iterdir() if path.name.isdigit()}
 
 
-def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> None:
+def _write(selection: Selection, work: Path, draft: Draft, engine: Engine, options: Options) -> None:
     writers = {("corpus", "corpus"): draft.writer("corpus", "corpus")}
     for split, rows in selection.splits.items():
         log.info("%s: %d queries, %d judgments", split, rows.queries.size, rows.passages.size)
@@ -95,7 +97,8 @@ def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> No
     files = list(files_of(selection))
     (work / "files").mkdir(exist_ok=True)
     with progress(total=len(files), unit="file", label="write") as bar:
-        for file, (path, entry) in zip(files, engine.map(partial(write_file, work=work), files), strict=True):
+        written = engine.map(partial(write_file, work=work, options=options), files)
+        for file, (path, entry) in zip(files, written, strict=True):
             writers[file.config, file.split].adopt(path, entry)
             bar.update()
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from builders.core.folders import task_folder
 from builders.core.words import words
+from builders.release.answers import RAW, record_of
 from builders.release.options import Options
 from builders.release.passages import cut_passages
 from builders.release.rows import Row, parse_rows
@@ -38,7 +39,7 @@ SCHEMAS = {
             ("chars", pa.int64()),
             ("answered", pa.bool_()),
             ("blank_passages", pa.int64()),  # number of skipped passages
-            ("segmented", pa.bool_()),  # True if labelling by words needs the segmenter
+            ("record", RAW),  # the answers and types
             ("source", pa.string()),
             ("offset", pa.int64()),  # first byte of the line in the source
         ]
@@ -82,7 +83,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
         "chars": [len(row.question) for row in rows],
         "answered": [bool(row.answers) for row in rows],
         "blank_passages": blank_passages,
-        "segmented": [_needs_segmenter(row) for row in rows],
+        "record": [record_of(row, block.source.name) for row in rows],
         "source": [block.source.shown] * count,
         "offset": [offset for offset, _ in found],
     }
@@ -113,11 +114,6 @@ def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.boo
             [text for row in rows for text in _answer_words(row, options.segmenter)],
         )
     return label_questions(Questions.of(*tokens, counts, answer_counts), options.threshold, options.match)
-
-
-def _needs_segmenter(row: Row[Any]) -> bool:
-    given = [row.segmented_answers, *(document.segmented_paragraphs for document in row.documents)]
-    return bool(row.answers) and None in given
 
 
 def _paragraph_words(row: Row[Any], segmenter: str) -> Iterator[list[str]]:

@@ -1,5 +1,6 @@
 """The options of ``release``. This module imports no slow library, so that ``--help`` appears at once."""
 
+import argparse
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -19,14 +20,37 @@ class Options:
     min_chars: int = MIN_CHARS
     segmenter: str = SEGMENTERS[0]
 
-    def as_json(self, *, segmented: bool = True) -> dict[str, str | int]:
-        """Return the options for keys and manifests. ``segmented`` is False if no row needed the segmenter."""
-        options: dict[str, str | int] = {
-            "unit": self.unit,
-            "threshold": str(self.threshold),
-            "match": self.match,
-            "min_chars": self.min_chars,
-        }
-        if segmented and self.unit == "word":
-            options["segmenter"] = segmenter_version(self.segmenter)
-        return options
+    def rule_as_json(self) -> dict[str, str]:
+        """Return the unit, the threshold and the segmenter of span-F1 for manifests."""
+        segmenter = {"segmenter": segmenter_version(self.segmenter)} if self.unit == "word" else {}
+        return {"unit": self.unit, "threshold": str(self.threshold), **segmenter}
+
+    def as_json(self) -> dict[str, str | int]:
+        """Return all options for keys and manifests."""
+        return {**self.rule_as_json(), "match": self.match, "min_chars": self.min_chars}
+
+
+def add_rule(parser: argparse.ArgumentParser) -> None:
+    """Add the options of span-F1: ``--unit``, ``--segmenter``, ``--threshold``."""
+    add = parser.add_argument
+    add("--unit", choices=["word", "char"], default="word", help="unit of span-F1 (default: word)")
+    add(
+        "--segmenter",
+        choices=SEGMENTERS,
+        default=SEGMENTERS[0],
+        help="segmenter for texts without word lists; rjieba gives the same words as jieba, faster (default: rjieba)",
+    )
+    add("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")
+
+
+def _threshold(text: str) -> Fraction:
+    try:
+        value = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"expected a number such as 0.5 or 1/2, found {text}") from None
+    # Denominators up to 10**6 keep every product of the integer comparison within 64 bits.
+    if not 0 < value <= 1 or value.denominator > 10**6:
+        raise argparse.ArgumentTypeError(
+            f"expected a number above 0 and at most 1, with a denominator of at most 1,000,000, found {text}"
+        )
+    return value

@@ -43,6 +43,10 @@ class Row(msgspec.Struct, Generic[W], gc=False, kw_only=True):
     documents: list[Document[W]]
     answers: list[str] | None = None
     segmented_answers: W = None  # type: ignore[assignment]
+    question_type: str | None = None
+    fact_or_opinion: str | None = None
+    yesno_answers: list[str] | None = None
+    entity_answers: list[list[str]] | None = None
 
 
 _ROW, _SEGMENTED_ROW = msgspec.json.Decoder(Row[msgspec.Raw]), msgspec.json.Decoder(Row[Words])

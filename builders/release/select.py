@@ -22,7 +22,7 @@ from builders.store.table3 import LengthCounter
 _MEMORY = 512  # MB
 # The columns that the database reads from each table, in addition to ``place``.
 _COLUMNS = {
-    "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages", "segmented"],
+    "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages"],
     "passages": ["docid", "chars"],
     "positives": ["split", "query_id", "docid", "chars", "passage"],  # passage: a place
 }
@@ -33,6 +33,8 @@ class SplitSelection:
     """The rows of one split, in order."""
 
     queries: Places
+    rows: Places  # the raw rows of the queries; an equal question has several
+    asked: Places  # for each raw row, the number of its query (from 0)
     judged: Places  # for each judgment, the number of its query (from 0)
     passages: Places  # for each judgment, the place of its passage
     query_chars: int  # characters of all queries
@@ -47,7 +49,6 @@ class Selection:
     corpus_chars: LengthCounter
     splits: dict[str, SplitSelection]
     read: dict[str, dict[str, int]]  # counts of the raw rows, by split
-    segmented: bool  # True if labelling a row by words needs the segmenter
 
 
 def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads: int) -> Selection:
@@ -76,7 +77,6 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
             _lengths(con, "FROM corpus"),
             {split: _split_selection(con, split) for split in read},
             read,
-            bool(_column(con, "SELECT coalesce(bool_or(segmented), false)::BIGINT FROM rows")[0]),
         )
 
 
@@ -163,10 +163,13 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
 
 def _split_selection(con: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
     from_queries = "FROM queries WHERE split = $split"
+    from_rows = "FROM rows JOIN queries USING (split, query_id) WHERE split = $split ORDER BY number, rows.place"
     from_judgments = "FROM judgments JOIN queries USING (split, query_id) WHERE split = $split"
     in_order = "ORDER BY number, judgments.place"
     return SplitSelection(
         _column(con, f"SELECT place {from_queries} ORDER BY number", split=split),
+        _column(con, f"SELECT rows.place {from_rows}", split=split),
+        _column(con, f"SELECT number {from_rows}", split=split),
         _column(con, f"SELECT number {from_judgments} {in_order}", split=split),
         _column(con, f"SELECT passage {from_judgments} {in_order}", split=split),
         int(_column(con, f"SELECT coalesce(sum(chars), 0)::BIGINT {from_queries}", split=split)[0]),

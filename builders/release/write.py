@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from builders.core.folders import task_folder
+from builders.release.answers import AT_ONCE, answers_table, merged
 from builders.release.label import Places, rows_at
+from builders.release.options import Options
 from builders.release.select import Selection, SplitSelection
 from builders.store import layout
 from builders.store.draft import ParquetFile
@@ -29,7 +31,8 @@ class NewFile:
     """A Parquet file to write, with the places of its queries and passages.
 
     Files of ``corpus`` have only passages. Files of ``queries`` have only queries. Row i of ``qrels`` has
-    ``queries[i]`` and ``passages[i]``. Joined row i has ``queries[i]`` and ``passages[ends[i - 1] : ends[i]]``.
+    ``queries[i]`` and ``passages[i]``. Joined row i has ``queries[i]`` and ``passages[ends[i - 1] : ends[i]]``. Row i
+    of ``answers`` also has the raw rows ``rows[row_ends[i - 1] : row_ends[i]]``.
     """
 
     config: str
@@ -38,23 +41,28 @@ class NewFile:
     queries: Places
     passages: Places
     ends: Places
+    rows: Places
+    row_ends: Places
 
     def folder(self, work: Path) -> Path:
         return work / "files" / f"{self.config}-{self.split}-{self.number:05d}"
 
 
 def configs_of(split: str, rows: SplitSelection) -> list[str]:
-    """Return the configs of a split: joined rows, queries, and, if the split has labels, qrels."""
-    return [split, "queries", "qrels"] if rows.passages.size else [split, "queries"]
+    """Return the configs of a split: joined rows, queries, answers, and, if the split has labels, qrels."""
+    return [split, "queries", "answers", *["qrels"] * bool(rows.passages.size)]
 
 
 def files_of(selection: Selection) -> Iterator[NewFile]:
     """Yield all files of the release."""
     yield from _shards("corpus", "corpus", _NONE, selection.corpus)
     for split, rows in selection.splits.items():
-        ends = np.searchsorted(rows.judged, np.arange(rows.queries.size), side="right")
+        ends, row_ends = (
+            np.searchsorted(of, np.arange(rows.queries.size), "right") for of in (rows.judged, rows.asked)
+        )
         places = {
             split: (rows.queries, rows.passages, ends),
+            "answers": (rows.queries, rows.passages, ends, rows.rows, row_ends),
             "queries": (rows.queries,),
             "qrels": (rows.queries[rows.judged], rows.passages),
         }
@@ -63,34 +71,45 @@ def files_of(selection: Selection) -> Iterator[NewFile]:
 
 
 def _shards(
-    config: str, split: str, queries: Places, passages: Places = _NONE, ends: Places = _NONE
+    config: str,
+    split: str,
+    queries: Places,
+    passages: Places = _NONE,
+    ends: Places = _NONE,
+    rows: Places = _NONE,
+    row_ends: Places = _NONE,
 ) -> Iterator[NewFile]:
     """Divide the rows of one split into files. The layout sets the number of rows per file."""
     size = layout.rows_per_shard(schema_of(config))
     for number, start in enumerate(range(0, queries.size or passages.size, size)):
-        rows = slice(start, start + size)
-        if ends.size:
-            first, own = (ends[start - 1] if start else 0), ends[rows]
-            yield NewFile(config, split, number, queries[rows], passages[first : own[-1]], own - first)
-        else:
-            yield NewFile(config, split, number, queries[rows], passages[rows], ends)
+        own = slice(start, start + size)
+        of_passages, of_rows = _part(passages, ends, own), _part(rows, row_ends, own)
+        yield NewFile(config, split, number, queries[own], *of_passages, *of_rows)
 
 
-def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
+def _part(values: Places, ends: Places, own: slice) -> tuple[Places, Places]:
+    """Return the values of some rows, and their ends. Without ends, a row has one value."""
+    if not ends.size:
+        return values[own], ends
+    first = ends[own.start - 1] if own.start else 0
+    return values[first : ends[own][-1]], ends[own] - first
+
+
+def write_file(file: NewFile, work: Path, options: Options) -> tuple[Path, dict[str, Any]]:
     """Write one file, unless an earlier, killed build finished it. Return its path and its manifest entry."""
     folder = file.folder(work)
     if not folder.exists():
         with task_folder(folder) as half:
             out = ParquetFile(half / _FILE, schema_of(file.config))
-            for table in _tables(file, work):
+            for table in _tables(file, work, options):
                 out.write(table)
             (half / _ENTRY).write_text(json.dumps(out.close()), encoding="utf-8")
     return folder / _FILE, json.loads((folder / _ENTRY).read_text(encoding="utf-8"))
 
 
-def _tables(file: NewFile, work: Path) -> Iterator[pa.Table]:
+def _tables(file: NewFile, work: Path, options: Options) -> Iterator[pa.Table]:
     count = file.queries.size or file.passages.size
-    size = _QUERIES_AT_A_TIME if file.ends.size else layout.ROWS_PER_GROUP
+    size = AT_ONCE if file.config == "answers" else _QUERIES_AT_A_TIME if file.ends.size else layout.ROWS_PER_GROUP
     for start in range(0, count, size):
         rows = slice(start, min(start + size, count))
         if file.config == "corpus":
@@ -101,6 +120,8 @@ def _tables(file: NewFile, work: Path) -> Iterator[pa.Table]:
             queries = rows_at(file.queries[rows], work, "questions", ["query_id"])["query_id"]
             passages = rows_at(file.passages[rows], work, "passages", ["docid"])["docid"]
             yield _table(QRELS, queries, passages, [1] * len(passages))
+        elif file.config == "answers":
+            yield _answers(file, rows, work, options)
         else:
             yield _joined(file, rows, work)
 
@@ -123,8 +144,23 @@ def _passages(places: Places, work: Path) -> pa.Table:
 def _joined(file: NewFile, rows: slice, work: Path) -> pa.Table:
     """Return queries with their positive passages. A release from raw rows has no negative passages."""
     queries = _queries(file.queries[rows], work)
-    starts = np.concatenate([[0], file.ends])[rows.start : rows.stop + 1]
-    passages = _passages(file.passages[starts[0] : starts[-1]], work).to_struct_array().combine_chunks()
-    positive = pa.ListArray.from_arrays(pa.array(starts - starts[0], pa.int32()), passages, type=PASSAGES)
+    own, ends = _part(file.passages, file.ends, rows)
+    passages = _passages(own, work).to_struct_array().combine_chunks()
+    positive = pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), passages, type=PASSAGES)
     negative = pa.array([[]] * len(queries), PASSAGES)
     return _table(JOINED, queries["_id"], queries["text"], positive, negative)
+
+
+def _answers(file: NewFile, rows: slice, work: Path, options: Options) -> pa.Table:
+    own, ends = _part(file.passages, file.ends, rows)
+    raw, raw_ends = _part(file.rows, file.row_ends, rows)
+    passages = [
+        *zip(*(column.to_pylist() for column in rows_at(own, work, "passages", ["docid", "text"])), strict=True)
+    ]
+    records = rows_at(raw, work, "questions", ["record"])["record"].to_pylist()
+    queries = rows_at(file.queries[rows], work, "questions", ["query_id"])["query_id"].to_pylist()
+    parts = zip(
+        queries, np.split(np.arange(len(raw)), raw_ends[:-1]), np.split(np.arange(len(own)), ends[:-1]), strict=True
+    )
+    found = [(q, merged([records[n] for n in of]), dict(passages[n] for n in those)) for q, of, those in parts]
+    return answers_table(found, options)

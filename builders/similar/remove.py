@@ -26,7 +26,7 @@ _BLOCK = 4_096
 # Every config whose train split loses rows, and its column with the question's id.
 _BY_QUERY = {
     **{"queries": "_id", "qrels": "query-id", BEFORE: "query-id", "train": "query_id"},
-    **{"crosslingual-queries": "zh_id", "crosslingual": "query_id"},
+    **{"crosslingual-queries": "zh_id", "crosslingual": "query_id", "answers": "query_id"},
 }
 
 

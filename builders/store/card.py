@@ -169,9 +169,14 @@ def _shown(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, list[Fi
 
 
 def _feature(field: pa.Field) -> dict[str, Any]:
-    if pa.types.is_list(field.type):
-        return {"name": field.name, "list": [_feature(inner) for inner in field.type.value_type]}
-    return {"name": field.name, "dtype": str(field.type)}
+    return {"name": field.name, **_type(field.type)}
+
+
+def _type(kind: pa.DataType) -> dict[str, Any]:
+    if not pa.types.is_list(kind):
+        return {"dtype": str(kind)}
+    items = kind.value_type
+    return {"list": [_feature(inner) for inner in items] if pa.types.is_struct(items) else _type(items)}
 
 
 def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:

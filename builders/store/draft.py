@@ -18,6 +18,7 @@ from builders.core.errors import log
 from builders.core.files import link, reading, sha256_of, write_text
 from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store import layout
+from builders.store.answers import answer_counts
 from builders.store.card import card
 from builders.store.judgments import overlaps_with_train
 from builders.store.layout import MANIFEST, config_and_split, schema_of
@@ -191,6 +192,9 @@ class Draft:
         self.stats.pop("label_overlap", None)
         if overlap := overlaps_with_train(splits, self._read):
             self.stats["label_overlap"] = overlap
+        self.stats.pop("answers", None)
+        if answers := answer_counts(splits, self._read):
+            self.stats["answers"] = answers
         builds = [*self._builds, msgspec.convert(self.build, Build)]
         write_stats(self.folder, self.stats)
         write_text(self.folder / CARD, card(self._entries, self.stats, builds))

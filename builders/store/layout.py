@@ -44,6 +44,20 @@ PASSAGES = pa.list_(pa.struct([("docid", pa.string()), ("title", pa.string()), (
 JOINED = pa.schema(
     {"query_id": pa.string(), "query": pa.string(), "positive_passages": PASSAGES, "negative_passages": PASSAGES}
 )
+TEXTS = pa.list_(pa.string())
+ANSWERS = pa.schema(
+    {
+        "query_id": pa.string(),
+        "answers": TEXTS,
+        "question_type": pa.string(),  # one of QUESTION_TYPES, or empty
+        "fact_or_opinion": pa.string(),  # one of FACT_OR_OPINION, or empty
+        "yesno_answers": TEXTS,  # Yes, No or Depends for each answer; empty unless people gave it
+        "entity_answers": pa.list_(TEXTS),  # the entities in each answer; empty unless people gave them
+        "source": pa.string(),  # search, zhidao, or empty: where the question was asked
+        "answer_passages": pa.list_(TEXTS),  # for each answer, the ids of the judged passages that contain it
+    }
+)
+QUESTION_TYPES, FACT_OR_OPINION = ("ENTITY", "DESCRIPTION", "YES_NO"), ("FACT", "OPINION")
 CROSSLINGUAL_QUERIES = QUERIES.append(pa.field("zh_id", pa.string()))
 CROSSLINGUAL = JOINED.append(pa.field("query_zh", pa.string()))
 
@@ -158,6 +172,9 @@ CONFIGS = (  # in the order of the card; a release may lack some of them
     Config("train", JOINED, ("train",), "Training queries with their positive and negative passages"),
     Config("dev", JOINED, ("dev",), "Development queries with their positive passages"),
     Config("test", JOINED, ("test",), "Test queries with their positive passages (empty lists without labels)"),
+    Config(
+        "answers", ANSWERS, SPLITS, "People's answers to the queries, the type of each query and where it was asked"
+    ),
     *(
         Config(f"{name}-{part}", columns, splits, f"{about} of the out-of-domain set {title}", name)
         for name, title in _OUT_OF_DOMAIN.items()

@@ -1,0 +1,133 @@
+"""People's answers to the queries (config ``answers``), and the passages that contain an answer.
+
+Raw DuReader has up to three answers of people to each question, the type of the question, and the service where it was
+asked (search or Zhidao). Test rows have no answers. A passage contains an answer if one of its spans reaches the
+threshold of span-F1 with the answer (Section 2.2.2, Algorithm 1). The span may cross paragraphs.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import chain, zip_longest
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from builders.core.words import SEGMENTERS, cutter
+from builders.release.options import THRESHOLD, Options
+from builders.release.rows import Row
+from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
+from builders.store.draft import Draft
+from builders.store.judgments import Judged, texts_of_judged
+from builders.store.layout import ANSWERS, FACT_OR_OPINION, QUESTION_TYPES
+from builders.store.manifest import Manifest
+from builders.store.reader import Release
+
+AT_ONCE = 1_024  # queries whose passages are in memory together
+# The fields that one raw row has.
+RAW = pa.struct([field for field in ANSWERS if field.name not in ("query_id", "answer_passages")])
+_SERVICE = re.compile("(?<![a-z])(search|zhidao)(?![a-z])")
+_TYPES = {"question_type": QUESTION_TYPES, "fact_or_opinion": FACT_OR_OPINION}
+
+Record = Mapping[str, Any]  # the fields of RAW
+
+
+def record_of(row: Row[Any], file: str) -> Record:
+    """Return the answers and types of a raw row. ``file`` is the name of its file, such as ``zhidao.train.json``."""
+    service = _SERVICE.search(file.lower())
+    types = {"question_type": row.question_type, "fact_or_opinion": row.fact_or_opinion}
+    return merged(
+        [
+            {
+                "answers": row.answers or [],
+                "yesno_answers": row.yesno_answers or [],
+                "entity_answers": row.entity_answers or [],
+                "source": service[1] if service else "",
+                **{
+                    name: value if (value := (types[name] or "").upper()) in known else ""
+                    for name, known in _TYPES.items()
+                },
+            }
+        ]
+    )
+
+
+def merged(records: Sequence[Record]) -> Record:
+    """Merge the records of a question that has several raw rows. An answer is kept once, and blank answers are dropped.
+
+    ``yesno_answers`` and ``entity_answers`` have one item for each answer, or are empty. The types and the service are
+    those of the first row that names them.
+    """
+    found: dict[str, tuple[str, list[str]]] = {}
+    for record in records:
+        for answer, yesno, entities in zip_longest(*(record[f"{name}answers"] for name in ("", "yesno_", "entity_"))):
+            if answer and answer.strip():
+                found.setdefault(answer, (yesno or "", [each for each in entities or () if each.strip()]))
+    yesno_answers, entity_answers = ([*values] for values in zip(*found.values(), strict=True)) if found else ([], [])
+    return {
+        "answers": [*found],
+        "yesno_answers": yesno_answers if any(yesno_answers) else [],
+        "entity_answers": entity_answers if any(entity_answers) else [],
+        **{name: next((r[name] for r in records if r[name]), "") for name in (*_TYPES, "source")},
+    }
+
+
+def contain_answer(
+    texts: Sequence[Sequence[str]], answers: Sequence[Sequence[str]], options: Options
+) -> list[list[bool]]:
+    """Return for each question and each of its ``texts``: True if the text contains one of the question's ``answers``.
+
+    ``options`` has the unit, the threshold and the segmenter of span-F1.
+    """
+    every, every_answer = list(chain(*texts)), list(chain(*answers))
+    if options.unit == "char":
+        tokens = char_ids(every), char_ids(every_answer)
+    else:
+        cut = cutter(options.segmenter)
+        known = {text: cut(text) for text in {*every, *every_answer}}
+        tokens = word_ids([known[text] for text in every], [known[answer] for answer in every_answer])
+    labels = label_questions(Questions.of(*tokens, map(len, texts), map(len, answers)), options.threshold)
+    ends = np.cumsum([len(own) for own in texts])
+    return [part.tolist() for part in np.split(labels, ends[:-1])] if len(texts) else []
+
+
+def answers_table(rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: Options) -> pa.Table:
+    """Return rows of the config ``answers``. ``rows`` has (query id, record, judged passages: id -> text)."""
+    # Each answer is compared with the passages as if it were the only answer of a question.
+    pairs = [(answer, passages) for _, record, passages in rows for answer in record["answers"]]
+    labels = iter(contain_answer([[*own.values()] for _, own in pairs], [[answer] for answer, _ in pairs], options))
+    found = []
+    for query, record, passages in rows:
+        inside = [
+            [docid for docid, label in zip(passages, next(labels), strict=True) if label] for _ in record["answers"]
+        ]
+        found.append({"query_id": query, **record, "answer_passages": inside})
+    return pa.Table.from_pylist(found, ANSWERS)
+
+
+def answers_of(
+    release: Release, records: Iterable[tuple[str, Record]], judged: Judged, options: Options
+) -> Iterator[pa.Table]:
+    """Yield the rows of ``answers`` for (query id, record) pairs. ``judged`` are the judgments of these queries."""
+    waiting = list(records)
+    for start in range(0, len(waiting), AT_ONCE):
+        some = waiting[start : start + AT_ONCE]
+        own = {query: judged.get(query, {}) for query, _ in some}
+        texts = texts_of_judged(release, own)
+        yield answers_table([(q, record, {each: texts[each] for each in own[q]}) for q, record in some], options)
+
+
+def renew_answers(draft: Draft, base: Release, split: str, judged: Judged) -> None:
+    """Write the split's ``answers`` for new judgments, if ``base`` has answers. The rule stays that of ``base``."""
+    if ("answers", split) in base.splits():
+        rows = base.table("answers", split).to_pylist()
+        records = ((row["query_id"], {field.name: row[field.name] for field in RAW}) for row in rows)
+        draft.write("answers", split, answers_of(base, records, judged, rule_of(base.manifest)))
+
+
+def rule_of(manifest: Manifest) -> Options:
+    """Return the options of span-F1 with which a release's ``answers`` were made."""
+    found = next((build.options for build in reversed(manifest.builds) if build.verb in ("answers", "release")), {})
+    segmenter = str(found.get("segmenter", SEGMENTERS[0])).split()[0]  # the manifest also names its version
+    return Options(found.get("unit", "word"), Fraction(found.get("threshold", THRESHOLD)), segmenter=segmenter)

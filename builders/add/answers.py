@@ -79,7 +79,8 @@ def add_answers(base: Path, raw: list[Path], out: Path, options: Options) -> dic
         draft.drop("answers")
         for split, own in texts.items():
             found = [(query, merged(records[text_id(text)])) for query, text in own.items() if text_id(text) in records]
-            draft.write("answers", split, answers_of(release, found, read_judged(release, "qrels", split), options))
+            if found:
+                draft.write("answers", split, answers_of(release, found, read_judged(release, "qrels", split), options))
             matched[split] = {"queries": len(own), "matched": len(found)}
     warn_of_gaps(draft.stats["answers"])
     return {"matched": matched, "answers": draft.stats["answers"]}

@@ -177,7 +177,6 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
                     table = table.filter(pc.is_in(table["corpus-id"], pa.array(wanted)))
                 draft.write(config, split, [table])
         for split in splits:  # the sample may lack passages that contain an answer, but were judged 0
-            judged = read_judged(release, "qrels", split)
-            kept = {query: {p: s for p, s in own.items() if p in passages} for query, own in judged.items()}
-            renew_answers(draft, release, split, kept)
+            judged = read_judged(release, "qrels", split).items()
+            renew_answers(draft, release, split, {q: {p: own[p] for p in own if p in passages} for q, own in judged})
     return {"passages": len(wanted), "splits": splits}

@@ -39,6 +39,8 @@ def side_by_side(stats: dict[str, Any]) -> str:
             lines.append(f"  (the paper: {_cell(other['passages'])} passages; {there})")
     if judged := stats.get("relabelled"):
         lines += ["", relabelled_text(judged, paper["relabelled"])]
+    if counted := stats.get("table2"):
+        lines += ["", *_table2(paper["table2"], counted)]
     if answers := stats.get("answers"):
         lines += ["", answers_text(answers)]
     for split, mine in stats.get("label_overlap", {}).items():
@@ -46,6 +48,16 @@ def side_by_side(stats: dict[str, Any]) -> str:
         share = f"{mine['overlapping_share'] or 0:.2%}"
         lines += ["", f"{split}: {queries} ({share}) share a positive passage with a training query"]
     return "\n".join(lines)
+
+
+def _table2(paper: Sequence[dict[str, Any]], counted: dict[str, dict[str, int]]) -> list[str]:
+    """Return Table 2. The release's own counts stand below the paper's row of the set."""
+    rows = [("Table 2", "lang.", "queries", "passages", "source of queries", "source of passages", "annotation")]
+    for row in paper:
+        rows.append((row["dataset"], *row["values"]))
+        if own := counted.get(row.get("set", "")):
+            rows.append(("  here", row["values"][0], f"{own['queries']:,}", f"{own['passages']:,}", "", "", ""))
+    return aligned(rows, left=2, gap="  ")
 
 
 def _cell(value: float | int | None) -> str:

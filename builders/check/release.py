@@ -14,7 +14,7 @@ from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.store.answers import answer_counts
 from builders.store.judgments import drawn_overlaps, overlap_table, overlaps_with_train
-from builders.store.layout import MANIFEST
+from builders.store.layout import MANIFEST, SETS
 from builders.store.reader import Release
 from builders.store.shards import wrong_file
 
@@ -71,6 +71,14 @@ def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
     broken = {finding.where.split("/")[0] for finding in findings if finding.test == "manifest"}
     with survey(release, broken) as tables:
         figures = count_survey(tables)
+        figures.stats["table2"] = {
+            name: {
+                "queries": sum(release.rows(found.queries, split) for split in tables.splits(found.queries)),
+                "passages": release.rows(found.corpus, "corpus"),
+            }
+            for name, found in SETS.items()
+            if not found.translated and tables.splits(found.corpus) and tables.splits(found.queries)
+        }
         if answers := answer_counts(tables.loaded, release.table):
             figures.stats["answers"] = answers
         findings += check_rows(tables, figures.stats)

@@ -11,7 +11,7 @@ THRESHOLD = Fraction(1, 2)  # threshold of span-F1 (Section 2.2.2, Algorithm 1)
 
 @dataclass(frozen=True)
 class Options:
-    """All settings that change the bytes of a release."""
+    """The settings that change the bytes of a release."""
 
     unit: str = "word"
     threshold: Fraction = THRESHOLD
@@ -21,12 +21,10 @@ class Options:
 
     def as_json(self, *, segmented: bool = True) -> dict[str, str | int]:
         """Return the options for keys and manifests. ``segmented`` is False if no row needed the segmenter."""
-        options: dict[str, str | int] = {
+        return {
             "unit": self.unit,
             "threshold": str(self.threshold),
             "match": self.match,
             "min_chars": self.min_chars,
+            **({"segmenter": segmenter_version(self.segmenter)} if segmented and self.unit == "word" else {}),
         }
-        if segmented and self.unit == "word":
-            options["segmenter"] = segmenter_version(self.segmenter)
-        return options

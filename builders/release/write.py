@@ -39,9 +39,6 @@ class NewFile:
     passages: Places
     ends: Places
 
-    def folder(self, work: Path) -> Path:
-        return work / "files" / f"{self.config}-{self.split}-{self.number:05d}"
-
 
 def configs_of(split: str, rows: SplitSelection) -> list[str]:
     """Return the configs of a split: joined rows, queries, and, if the split has labels, qrels."""
@@ -77,8 +74,8 @@ def _shards(
 
 
 def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
-    """Write one file, unless an earlier, killed build finished it. Return its path and its manifest entry."""
-    folder = file.folder(work)
+    """Write one file, unless a killed build finished it. Return its path and its manifest entry."""
+    folder = work / "files" / f"{file.config}-{file.split}-{file.number:05d}"
     if not folder.exists():
         with task_folder(folder) as half:
             out = ParquetFile(half / _FILE, schema_of(file.config))

@@ -27,6 +27,7 @@ from official_archives import (
     write_tar,
 )
 
+from builders.core.errors import InputError
 from builders.export.formats import export
 from builders.official import blocks
 from builders.official.build import build_official
@@ -175,7 +176,7 @@ NO_DEV = {name: text for name, text in preprocessed_files().items() if "dev" not
             preprocessed_files(),
             f"{PARTS}1",
             lambda text: text.replace(PASSAGES[4], PASSAGES[4] + "改"),  # simulates a text that was cleaned for the TSV
-            {"passages whose id is not the MD5": 1, "text is not the collection's": 1},
+            {"passages whose id is not the MD5": 1, "text differs from the collection": 1},
         ),
         (
             "dual",
@@ -250,3 +251,17 @@ def test_the_list_names_addresses_checksums_and_what_is_got_by_hand() -> None:
     assert printed.count("\n\n") == len(read_archives()) - 1
     found = run("builders", "official", "--list", "datafountain-424").stdout
     assert "  by hand  competition 424 on DataFountain" in found
+
+
+def test_a_map_is_not_used_with_two_parts_of_the_same_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    convert(tmp_path, {f"one/{MAP}": BOTH[MAP], "one/part-00": BOTH[f"{PARTS}0"], "two/part-00": BOTH[f"{PARTS}1"]})
+    assert "the map is not used, because it needs parts 00, 01 ... once each; found 00, 00; ids are MD5s" in caplog.text
+
+
+@pytest.mark.parametrize("block", [8 << 20, 60])
+def test_an_error_names_the_line_of_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
+    entries = [f'"{number}": "{md5(text)}"' for number, text in enumerate(PASSAGES)]
+    entries[8] = '"8": "wrong"'
+    with pytest.raises(InputError, match=r"map\.json:10: expected pairs .* found '\"8\": \"wrong\"'"):
+        convert(tmp_path, {MAP: "{\n " + ",\n ".join(entries) + "\n}\n"})

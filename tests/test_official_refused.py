@@ -76,7 +76,7 @@ def test_a_bad_line_stops_the_build_or_is_skipped(tmp_path: Path, clean: Path, n
     assert [path.name for path in tmp_path.iterdir()] == ["in"]  # no partial output is left
 
     done = official(source, tmp_path / "release", "--skip-bad-lines")
-    left_out = f"bad lines of {name} (left out)"
+    left_out = f"bad lines of {name} (skipped)"
     assert f"{left_out}: 1; line 2: " in done.stdout and said in done.stdout
     assert rows_of(tmp_path / "release") == rows_of(clean)
     run_file = "runs/official-dev-top50.trec"
@@ -106,7 +106,7 @@ def test_what_is_skipped_takes_its_judgments_along(tmp_path: Path, monkeypatch: 
     judged = {row["corpus-id"] for row in rows_of(tmp_path / "one")["qrels", "dev"]}
     assert judged == {ids[number] for number in DEV[FIRST]}  # the other question lost its only answer
     findings = official_stats(tmp_path / "one")["findings"]
-    assert findings["judgments of dev whose passage the collection lacks (left out of the qrels)"] == 1
+    assert findings["judgments of dev whose passage the collection lacks (not in the qrels)"] == 1
     questions = [question for number, question in enumerate(TRAIN) if number != 1]
     assert [row["query-id"] for row in rows_of(tmp_path / "one")["qrels", "train"]] == list(map(md5, questions))
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 60)
@@ -224,7 +224,7 @@ def test_rows_of_one_question_are_united(tmp_path: Path) -> None:
     assert first["positive_passages"] == [passage(TEXTS[n]) for n in (4, 5, 3)]
     assert first["negative_passages"] == [passage(TEXTS[n]) for n in (0, 2, 1)]
     assert [row["corpus-id"] for row in found["qrels", "dev"]] == [IDS[n] for n in (4, 5, 3, 5)]
-    assert "rows of dev whose query came before (their passages are united): 2" in done.stdout
+    assert "rows of dev whose query occurred before (passages are merged): 2" in done.stdout
     run("builders", "check", "--release", tmp_path / "out")
 
 
@@ -237,7 +237,7 @@ def test_corpus_queries_and_judgments_become_a_release(layout: str, tmp_path: Pa
     assert [row["text"] for row in rows["corpus", "corpus"]] == TEXTS[1:]
     assert rows["queries", "dev"] == [{"_id": md5(ASKED_DEV[0]), "text": ASKED_DEV[0]}]
     assert rows["qrels", "dev"] == tables()["qrels", "dev"][:1]
-    assert "queries that nobody judged (left out): 1; " in done.stdout
+    assert "queries without a judgment (skipped): 1; " in done.stdout
     for other in (
         "queries whose id in the copy is not the MD5 of the text: 1; q1",
         "judgments of dev with a score of 0",

@@ -19,7 +19,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-from baselines.measure.significance import detectable, groups, holm, of_means, paired, randomisation, rank_agreement
+from baselines.measure.significance import detectable, groups, holm, of_means, paired, randomisation
 from builders.store.runs import write_run
 
 HIT, MISS = "good", "other"
@@ -289,22 +289,3 @@ def test_the_same_values_have_the_same_intervals_and_equal_ones_none() -> None:
     values = np.random.default_rng(0).random((50, 1))
     assert of_means(values) == of_means(values) != of_means(values, seed=1)
     assert of_means(np.ones((9, 1))) == [(1.0, 1.0)]
-
-
-def test_rank_agreement_is_scipy_s_tau_with_its_bootstrap() -> None:
-    random = np.random.default_rng(2)
-    first = random.normal(size=40).round(1)  # with ties
-    second = first + random.normal(size=40)
-    tau, interval = rank_agreement(first, second)
-    assert tau == stats.kendalltau(first, second).statistic
-    drawn = stats.bootstrap(
-        (first, second),
-        lambda *each: stats.kendalltau(*each).statistic,
-        paired=True,
-        vectorized=False,
-        method="percentile",
-        n_resamples=2_000,
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    assert interval == pytest.approx((drawn.low, drawn.high), abs=0.02) and interval[0] < tau < interval[1]
-    assert [rank_agreement(first, each)[0] for each in (first, -first)] == pytest.approx([1, -1])

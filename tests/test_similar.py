@@ -86,7 +86,7 @@ def test_duplicates_are_removed_without_a_model_and_kept_apart(release_with: Rel
 def test_the_new_release_passes_every_test_of_check(release_with: Release, tmp_path: Path) -> None:
     release, out = release_with(PUNCTUATED), tmp_path / "out"
     scores = _scores(tmp_path / "run", (PHONE, "北京冬天冷吗", 0.9))  # this question has a translation
-    run("builders", "similar", "--release", release, "--scores", scores, "--out", out)
+    run("builders", "similar", "--release", release, "--scores", scores, "--threshold", 0.5, "--out", out)
     assert not check(open_release(out)).errors
     assert "北京冬天冷吗" not in [row["query_zh"] for row in _rows(out, "crosslingual", "train")]
 
@@ -95,7 +95,7 @@ def test_a_second_removal_adds_to_the_first(release_with: Release, tmp_path: Pat
     release, out = release_with(PUNCTUATED, PARAPHRASE), tmp_path / "out"
     run("builders", "similar", "--release", release, "--out", out)
     scores = _scores(tmp_path / "run", (PHONE, PARAPHRASE, 0.9))
-    words = ["--release", out, "--scores", scores, "--out", out, "--format", "json"]
+    words = ["--release", out, "--scores", scores, "--threshold", 0.5, "--out", out, "--format", "json"]
     counts = json.loads(run("builders", "similar", *words).stdout)
     assert (counts["removed"], counts["duplicated"]) == (2, 2)
     assert _questions(out, "train-similar", "train") == [PUNCTUATED, PARAPHRASE]
@@ -119,7 +119,9 @@ def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> Non
     release = release_with(PUNCTUATED, PARAPHRASE)
     scores = _scores(tmp_path / "run", (PHONE, PUNCTUATED, 0.75), (TICKETS, PARAPHRASE, 0.51), (PHONE, PARAPHRASE, 0.5))
     words = ["--release", release, "--scores", scores, "--out", tmp_path / "out", "--list", tmp_path / "list"]
-    run("builders", "similar", *words)
+    refused = run("builders", "similar", *words, code=2).stderr  # 0.5 would be wrong for cosines
+    assert "--scores needs --threshold: 0.5 for probabilities, or the result of `match --calibrate`" in refused
+    run("builders", "similar", *words, "--threshold", 0.5)
     lines = [json.loads(line) for line in (tmp_path / "list").read_text(encoding="utf-8").splitlines()]
     found = [(line["query"], line["train"], line["by"], line["score"]) for line in lines]
     assert found == [
@@ -254,7 +256,8 @@ def test_a_model_s_scores_find_paraphrases(tmp_path: Path) -> None:
     assert questions.table("queries", "dev").to_pylist() == tables()["queries", "dev"]
     trained = questions.table("queries", "train")["_id"].to_pylist()
     write_run(tmp_path / "run", [(md5(TICKETS), [(trained[0], 0.8), (trained[1], 0.5)])])
-    found = _report(tmp_path, "--against", pairs, "--scores", tmp_path / "run")["all"]["splits"]["dev"]["questions"]
+    words = ["--against", pairs, "--scores", tmp_path / "run", "--threshold", 0.5]
+    found = _report(tmp_path, *words)["all"]["splits"]["dev"]["questions"]
     assert (found["found"], found["model"]) == (1, 1)
 
 

@@ -9,11 +9,13 @@ Engines:
 - bm25s: if installed
 - lucene: Pyserini, in this Python or in the Python of --pyserini. Pyserini needs a full JDK 21 or later (JAVA_HOME).
 
-The search time of lucene does not include passing hits from Java to Python. The search time of the other engines ends
-with Python hits. Each engine indexes and searches in separate processes. Index memory is the largest sum (PSS) over the
-process tree, sampled ten times a second. Search memory is the largest resident set. If an engine fails, or needs more
-memory than --most-memory, its row shows the reason. The engines take turns, so that other load on the machine affects
-all of them equally. Figures are medians.
+The search time of lucene does not include passing hits from Java to Python. The search time of the other engines
+includes Python hits.
+
+Each engine indexes and searches in separate processes. Index memory is the largest sum (PSS) over the process tree,
+sampled ten times a second. Search memory is the largest resident set. If an engine fails, or needs more memory than
+--most-memory, its row shows the reason. The engines search in turns, so that other load on the machine affects all of
+them equally. Speeds are medians.
 
 Example:
 
@@ -24,10 +26,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
+import importlib.util
 import json
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -37,8 +38,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bm25_tokens import made_up, of_release, passages_of, write_json
-from common import memory
+from bm25_tokens import made_up, of_release, passages_of, write_for_pyserini
+from common import machine, memory, parser_of, write_json
 
 ENGINES = ["lucene", "numba", "bm25s"]
 
@@ -97,14 +98,14 @@ class Child:
 
 
 def index(args: argparse.Namespace, engine: str) -> dict[str, Any]:
-    """Return the figures of indexing. If --work has the index of an earlier run, return the figures of that run."""
+    """Index with one engine and return the figures. If --work has an index, return the figures of its earlier run."""
     kept = args.work / f"index-{engine}.json"
     if kept.exists():
         return {**json.loads(kept.read_text(encoding="utf-8")), "kept": True}
-    load = os.getloadavg()[0]
+    load = round(os.getloadavg()[0], 1)
     child = Child(args, engine, "index")
     try:
-        figures = {**child.watched(), "load": round(load, 1)}
+        figures = {**child.watched(), "load": load}
     finally:
         child.end()
     kept.write_text(json.dumps(figures), encoding="utf-8")
@@ -165,6 +166,7 @@ def overlap(one: list[list[str]], other: list[list[str]]) -> float:
 
 
 def compare(args: argparse.Namespace) -> dict[str, Any]:
+    """Write the tokens, if --work has none. Index and search them with every engine, and return the figures."""
     work = args.work
     if not (work / "queries.json").exists():
         if args.release:
@@ -173,36 +175,37 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
             made_up(work, args.passages, args.tokens, args.vocabulary, args.queries, args.threads)
     queries = json.loads((work / "queries.json").read_text(encoding="utf-8"))
     queries = queries[:: max(1, len(queries) // args.queries)][: args.queries]
+    passages = passages_of(work)
+    if not args.release and passages != args.passages:
+        sys.exit(f"{work} has {passages} passages, not {args.passages}; choose another --work")
     asked = "import importlib.metadata as m; print(m.version('pyserini'))"
     pyserini = subprocess.run([args.pyserini, "-c", asked], capture_output=True, text=True).stdout.strip() or None
-    versions = {name: _version(name) for name in ("numba", "numpy", "pyarrow", "bm25s")}
+    if "lucene" in args.engines:
+        write_for_pyserini(work, args.threads)
     rows: dict[str, dict[str, Any]] = {engine: {} for engine in args.engines}
+    installed = [name for name in ("numba", "numpy", "pyarrow", "bm25s") if importlib.util.find_spec(name)]
     result: dict[str, Any] = {
-        "passages": passages_of(work),
+        **machine(*installed),
+        "pyserini": pyserini,
+        "passages": passages,
         "queries": len(queries),
-        "cores": len(os.sched_getaffinity(0)),
         "threads": args.threads,
         "repeats": args.repeats,
-        "versions": {"python": platform.python_version(), **versions, "pyserini": pyserini},
         "engines": rows,
     }
-    if not args.release and result["passages"] != args.passages:
-        sys.exit(f"{work} has {result['passages']} passages, not {args.passages}; choose another --work")
-    if "lucene" in args.engines:
-        write_json(work, args.threads)
-    result["load_before"] = [round(load, 1) for load in os.getloadavg()]
     for engine in args.engines:
         try:
             rows[engine]["index"] = index(args, engine)
         except Failed as reason:
             rows[engine]["index"] = {"failed": str(reason)}
         print(f"{engine}: {rows[engine]['index']}", file=sys.stderr)
-    result["load_at_search"] = [round(load, 1) for load in os.getloadavg()]
+    result["load_at_search"] = round(os.getloadavg()[0], 1)
     search(args, rows, queries)
-    result["load_after"] = [round(load, 1) for load in os.getloadavg()]
-    if (lucene := rows.get("lucene")) and "queries_per_second" in lucene.get("search", {}):
-        for row in (row for row in rows.values() if "queries_per_second" in row.get("search", {})):
-            reference = lucene["search"]["queries_per_second"]
+    result["load_after"] = round(os.getloadavg()[0], 1)
+    found = {engine: row for engine, row in rows.items() if "queries_per_second" in row.get("search", {})}
+    if lucene := found.get("lucene"):
+        reference = lucene["search"]["queries_per_second"]
+        for row in found.values():
             row["times_lucene"] = {
                 "index": round(lucene["index"]["seconds"] / row["index"]["seconds"], 2),
                 **{case: round(v / reference[case], 2) for case, v in row["search"]["queries_per_second"].items()},
@@ -210,18 +213,11 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def report(result: dict[str, Any]) -> None:
     print(
         f"{result['passages']:,} passages, {result['queries']:,} queries (half on 1 thread), {result['cores']} cores, "
-        f"{result['repeats']} repeats, load {result['load_before'][0]} / {result['load_at_search'][0]} / "
-        f"{result['load_after'][0]} (before / at search / after)\n{result['versions']}"
+        f"{result['repeats']} repeats, load {result['load_before']} / {result['load_at_search']} / "
+        f"{result['load_after']} (before / at search / after)\n{result['versions']}, Pyserini {result['pyserini']}"
     )
     cases = [f"top {k}, {n} threads" for k in (50, 1000) for n in sorted({1, result["threads"]})]
     print(" | ".join(["engine ", "index s", "disk MB", "peak MB: index", "search", *cases, "overlap"]))
@@ -230,45 +226,35 @@ def report(result: dict[str, Any]) -> None:
         if failed := made.get("failed") or found.get("failed"):
             print(f"{engine:7} | {failed}")
             continue
-        speeds = [f"{found['queries_per_second'][case]:{len(case)}.1f}" for case in cases]
-        cells = [
-            f"{made['seconds']:7.1f}",
-            f"{made['mb']:7}",
-            f"{made['peak_mb']:14}",
-            f"{found['peak_mb']:6}",
-            *speeds,
-        ]
-        print(" | ".join([f"{engine:7}", *cells, str(row.get("overlap_with_lucene", ""))]))
+        cells = [f"{engine:7}", f"{made['seconds']:7.1f}", f"{made['mb']:7}", f"{made['peak_mb']:14}"]
+        cells += [f"{found['peak_mb']:6}", *(f"{found['queries_per_second'][case]:{len(case)}.1f}" for case in cases)]
+        print(" | ".join([*cells, str(row.get("overlap_with_lucene", ""))]))
     for engine, row in result["engines"].items():
         if "times_lucene" in row and engine != "lucene":
             print(f"speed of {engine} relative to Lucene: {row['times_lucene']}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "--threads", "--repeats", "--json")
     parser.add_argument("--passages", type=int, default=400_000, help="number of random passages (default: 400000)")
     parser.add_argument("--tokens", type=int, default=170, help="average tokens of a random passage (default: 170)")
     parser.add_argument("--vocabulary", type=int, default=2_000_000, help="number of words (default: 2000000)")
     parser.add_argument("--queries", type=int, default=1_000, help="number of queries (default: 1000)")
-    parser.add_argument("--release", type=Path, help="release with passages and queries (default: random ones)")
+    parser.add_argument("--release", type=Path, help="release with passages and queries (default: random passages)")
     parser.add_argument("--split", default="dev", help="split of the release's queries (default: dev)")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["numba"], help="default: numba")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores")
-    parser.add_argument("--repeats", type=int, default=5, help="repeats of each search (default: 5)")
     parser.add_argument("--most-memory", type=float, default=16, metavar="GB", help="memory limit (default: 16)")
     parser.add_argument(
-        "--pyserini", default=sys.executable, metavar="PYTHON", help="Python with Pyserini (default: this)"
+        "--pyserini", default=sys.executable, metavar="PYTHON", help="Python with Pyserini (default: this Python)"
     )
     parser.add_argument("--work", type=Path, help="folder to keep and reuse tokens and indexes (default: temporary)")
-    parser.add_argument("--json", type=Path, help="file for the figures (default: no file)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         args.work = args.work or Path(name)
         args.work.mkdir(parents=True, exist_ok=True)
         result = compare(args)
     report(result)
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_json(args.json, result)
 
 
 if __name__ == "__main__":

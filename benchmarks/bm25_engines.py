@@ -1,7 +1,7 @@
 """Run one BM25 engine in a separate process, for benchmarks/bm25.py: ENGINE index|search WORK THREADS.
 
-``index`` prints its figures as a line of JSON. ``search`` opens the index and reads jobs from stdin, one JSON object
-``{"k", "threads", "queries": [...], "hits": FILE or null}`` per line. It prints the seconds of each search.
+``index`` prints its figures as a line of JSON. ``search`` opens the index and reads jobs from stdin. Each line is a job
+``{"k", "threads", "queries": [...], "hits": FILE or null}``. The seconds of each job are printed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+import common  # noqa: F401 (makes the project importable)
+
 K1, B = 1.2, 0.75
 Queries = list[list[str]]
 # Two functions: search(queries, k, threads) returns hits; passages(hits) returns the passage ids of each query.

@@ -1,31 +1,35 @@
 """Tokens and queries for benchmarks/bm25.py, either random or from a release.
 
 Lengths of random passages are log-normal (sigma 0.6). Each passage has ten topic words, which make 35 % of its tokens.
-Topic words are drawn in proportion to 1 / (rank + 300), other tokens in proportion to 1 / (rank + 2.7) ** 1.05. A
-query consists of four topic words of a random passage and the passage's first token. Words have one to three Chinese
-characters. Frequent words are shorter.
+The probability of a topic word is proportional to 1 / (rank + 300). The probability of any other token is proportional
+to 1 / (rank + 2.7) ** 1.05. A query consists of four topic words of a random passage and the passage's first token. A
+word has one or more Chinese characters. Frequent words are shorter.
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import common  # noqa: F401 (makes the project importable)
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 ROWS = 1 << 16  # rows per file
 
 
 def _tables(vocabulary: int) -> tuple[Any, list[Any]]:
-    """Return the words by rank, and a table of ranks for each distribution. Random elements of a table are draws."""
-    import pyarrow as pa
+    """Return the words by rank, and a table of ranks for each distribution.
 
+    A random element of a table is a rank drawn from the distribution. The first table is for other tokens, the second
+    for topic words.
+    """
     words = []
     for rank in range(vocabulary):
         word, rest = "", rank
@@ -41,16 +45,13 @@ def _tables(vocabulary: int) -> tuple[Any, list[Any]]:
 
 
 def _start(vocabulary: int) -> None:
+    """Create the tables once in each worker process."""
     global _WORDS, _DRAWS
     _WORDS, _DRAWS = _tables(vocabulary)
 
 
 def _make_up(task: tuple[Path, int, int, int, int]) -> list[str]:
-    """Write one file of passages, and return the queries about these passages."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
+    """Write one file of passages, and return queries for these passages."""
     folder, number, rows, tokens, queries = task
     rng = np.random.default_rng([7, number])
     lengths = np.maximum(3, rng.lognormal(np.log(tokens) - 0.18, 0.6, rows)).astype(np.int64)
@@ -85,9 +86,6 @@ def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: 
 
 def of_release(folder: Path, path: Path, split: str, queries: int, workers: int) -> None:
     """Write the segmented passages and queries of a release."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     from baselines.bm25.index import Texts
     from baselines.bm25.tokens import tokens
     from baselines.measure.qrels import read_queries
@@ -103,32 +101,28 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
 
 
 def texts_of(folder: Path) -> Iterator[str]:
-    import pyarrow.parquet as pq
-
+    """Yield the passages, with spaces between tokens."""
     for path in sorted((folder / "tokens").iterdir()):
         yield from pq.read_table(path).column("text").to_pylist()
 
 
 def passages_of(folder: Path) -> int:
-    import pyarrow.parquet as pq
-
+    """Return the number of passages."""
     return sum(pq.read_metadata(path).num_rows for path in (folder / "tokens").iterdir())
 
 
-def _write_json(path: Path) -> None:
-    import pyarrow.parquet as pq
-
+def _write_lines(path: Path) -> None:
     with open(path.parent.parent / "json.part" / f"{path.stem}.jsonl", "w", encoding="utf-8") as file:
         for row, text in enumerate(pq.read_table(path).column("text").to_pylist(), int(path.stem) * ROWS):
             file.write(json.dumps({"id": str(row), "contents": text}, ensure_ascii=False) + "\n")
 
 
-def write_json(folder: Path, workers: int) -> None:
-    """Write the same passages in Pyserini's format."""
+def write_for_pyserini(folder: Path, workers: int) -> None:
+    """Write the passages in Pyserini's format, unless they are already written."""
     whole = folder / "json"
     if whole.exists():
         return
     (folder / "json.part").mkdir(exist_ok=True)
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        pool.map(_write_json, sorted((folder / "tokens").iterdir()), chunksize=1)
+        pool.map(_write_lines, sorted((folder / "tokens").iterdir()), chunksize=1)
     (folder / "json.part").rename(whole)

@@ -1,26 +1,56 @@
-"""Helpers of the benchmarks: describe the machine, measure memory of a process tree, create rows, write JSON."""
+"""Helpers of the benchmarks: options, description of the machine, time, memory, raw rows and JSON files.
+
+Importing this module makes the project and the helpers in tests/ importable.
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import importlib.metadata
 import json
 import os
 import platform
+import statistics
+import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--raw": {
+        "nargs": "+",
+        "type": Path,
+        "default": [ROOT / "builders" / "sample"],
+        "metavar": "PATH",
+        "help": "files or folders in DuReader's raw format (default: the embedded sample)",
+    },
+    "--threads": {"type": int, "default": len(os.sched_getaffinity(0)), "help": "threads (default: all cores)"},
+    "--repeats": {"type": int, "default": 5, "metavar": "N", "help": "measurements of each figure (default: 5)"},
+    "--json": {"type": Path, "metavar": "FILE", "help": "file for the figures (default: no file)"},
+}
 _FIELDS = ("question_id", "question", "question_type", "fact_or_opinion", "answers")
 _DOCUMENT_FIELDS = ("title", "paragraphs", "is_selected", "bs_rank_pos")
 _TAG = "\ue000"  # placeholder for the number; a private-use character that occurs in no text
 
 
+def parser_of(description: str | None, *shared: str) -> argparse.ArgumentParser:
+    """Return a parser with the options ``shared``, which several benchmarks have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in shared:
+        parser.add_argument(name, **_OPTIONS[name])
+    return parser
+
+
 def machine(*packages: str) -> dict[str, Any]:
-    """Return cores, load and versions for the figures of a benchmark."""
+    """Return the number of cores, the load, and the versions of Python and of ``packages``."""
     return {
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(os.getloadavg()[0], 1),
@@ -29,14 +59,68 @@ def machine(*packages: str) -> dict[str, Any]:
     }
 
 
-def memory(pid: int) -> int:
-    """Return the proportional set size of a process and its descendants, in bytes."""
+def synchronize(device: str) -> None:
+    """Wait until the device has finished its work."""
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def timed(function: Callable[[], Any], device: str = "cpu", repeats: int = 1, warm: int = 0) -> tuple[float, Any]:
+    """Return the median seconds of ``repeats`` calls after ``warm`` warm-up calls, and the last result."""
+    times, result = [], None
+    for _ in range(warm + repeats):
+        synchronize(device)
+        begin = time.perf_counter()
+        result = function()
+        synchronize(device)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[warm:]), result
+
+
+def in_turns(
+    ways: Mapping[Any, Callable[[], Any]], repeats: int, device: str = "cpu"
+) -> tuple[dict[Any, float], dict[Any, Any]]:
+    """Call the functions in turns, so that other load affects all of them. The first round is a warm-up.
+
+    Returns the median seconds and the last result of each function.
+    """
+    times: dict[Any, list[float]] = {way: [] for way in ways}
+    results = {}
+    for _ in range(1 + repeats):
+        for way, function in ways.items():
+            seconds, results[way] = timed(function, device)
+            times[way].append(seconds)
+    return {way: statistics.median(each[1:]) for way, each in times.items()}, results
+
+
+def matrix_rate(device: str, dtype: str, size: int | None = None) -> float:
+    """Measure the floating-point operations per second of a matrix product: median of 5 times 10 products.
+
+    The matrices have ``size`` rows and columns (default: 8192 on a GPU, 2048 on a CPU).
+    """
+    import torch
+
+    from baselines.retrieve.devices import DTYPES
+
+    size = size or (8_192 if device.startswith("cuda") else 2_048)
+    one, other = (torch.randn(size, size, device=device).to(DTYPES[dtype]) for _ in range(2))
+    seconds, _ = timed(lambda: [one @ other for _ in range(10)], device, 5, 2)
+    return 20 * size**3 / seconds
+
+
+def memory(pid: int, field: str = "Pss") -> int:
+    """Return the proportional set size of a process and its descendants, in bytes.
+
+    ``field`` is a field of /proc/PID/smaps_rollup. Pss_Anon excludes pages of mapped files.
+    """
     total, waiting = 0, [pid]
     while waiting:
         current = waiting.pop()
         try:
             for line in Path(f"/proc/{current}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
+                if line.startswith(f"{field}:"):
                     total += int(line.split()[1]) * 1024
             for task in Path(f"/proc/{current}/task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
@@ -45,11 +129,43 @@ def memory(pid: int) -> int:
     return total
 
 
+def command(program: str, *words: object) -> int:
+    """Run a verb of the project in this process and return its exit code."""
+    from builders.core.command import main
+
+    return main(program, "", importlib.import_module(f"{program}.__main__").VERBS, [str(word) for word in words])
+
+
+def measured(*words: object, watch: bool = True) -> tuple[dict[str, float], Any]:
+    """Run a verb of ``builders`` with ``--format json`` in a new process. Return its costs and the JSON that it prints.
+
+    The costs are wall seconds, processor seconds, and peak memory in MB (:func:`memory`) with and without mapped files.
+    Memory is sampled ten times a second, if ``watch``. Times and memory include child processes.
+    """
+    peaks, before, begin = {"Pss": 0, "Pss_Anon": 0}, os.times(), time.perf_counter()
+    with tempfile.TemporaryFile() as printed:
+        line = [sys.executable, "-m", "builders", *map(str, words), "--format", "json"]
+        process = subprocess.Popen(line, cwd=ROOT, stdout=printed)
+        while watch and process.poll() is None:
+            peaks = {field: max(peak, memory(process.pid, field)) for field, peak in peaks.items()}
+            time.sleep(0.1)
+        process.wait()
+        seconds, after = time.perf_counter() - begin, os.times()
+        if process.returncode:
+            sys.exit(f"builders {words[0]} failed with exit code {process.returncode}")
+        printed.seek(0)
+        result = json.load(printed)
+    processor = after.children_user + after.children_system - before.children_user - before.children_system
+    costs = {"seconds": round(seconds, 2), "processor_seconds": round(processor, 2)}
+    megabytes = {"peak_mb": round(peaks["Pss"] / 1e6), "peak_mb_without_mapped_files": round(peaks["Pss_Anon"] / 1e6)}
+    return {**costs, **megabytes}, result
+
+
 def raw_rows(paths: list[Path], questions: int, folder: Path) -> int:
     """Write ``questions`` rows in the raw format to ``folder``, one file per split, and return their size in bytes.
 
-    The splits of ``paths`` take turns, and their rows repeat until there are enough. A number is appended to the
-    question and to every paragraph, so that all texts are distinct.
+    The rows of ``paths`` are repeated as often as needed. The splits get the same number of rows. A number is appended
+    to each question and paragraph, so that all texts are distinct.
     """
     from builders.release.rows import find_sources
     from builders.sources.lines import lines, read_blocks
@@ -78,6 +194,10 @@ def _template(row: dict[str, Any]) -> bytes:
     return text.encode() + b"\n"
 
 
-def write_json(path: Path | None, figures: dict[str, Any]) -> None:
+def write_json(path: Path | None, figures: dict[str, Any], *, show: bool = False) -> None:
+    """Write the figures to the file of ``--json``, if given. With ``show``, also print them."""
+    text = json.dumps(figures, indent=1, ensure_ascii=False)
+    if show:
+        print(text)
     if path is not None:
-        path.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(text + "\n", encoding="utf-8")

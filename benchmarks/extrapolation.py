@@ -5,68 +5,27 @@ of these queries has no passages. Each command runs in its own process, as on th
 
 Example:
 
-  python benchmarks/extrapolation.py --out extrapolation.json
+  python benchmarks/extrapolation.py --json extrapolation.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import subprocess
-import sys
 import tempfile
-import threading
-import time
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from common import machine, measured, parser_of, write_json
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from builders.store.draft import draft_release  # noqa: E402
-from builders.store.layout import QRELS, QUERIES, text_id  # noqa: E402
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trains", type=int, default=500_000, help="training queries (default: 500000)")
-    parser.add_argument("--tests", type=int, default=7_000, help="test queries (default: 7000)")
-    parser.add_argument("--dimensions", type=int, default=768, help="dimensions of a vector (default: 768)")
-    parser.add_argument("--centres", type=int, default=5_000, help="number of random centres (default: 5000)")
-    parser.add_argument("--sizes", nargs="+", default=["14K", "45K", "200K"], help="sizes for `add restrain`")
-    parser.add_argument("--out", type=Path, help="JSON file for the figures (default: no file)")
-    args = parser.parse_args()
-    figures: dict[str, object] = {
-        "trains": args.trains,
-        "tests": args.tests,
-        "dimensions": args.dimensions,
-        "centres": args.centres,
-        "sizes": args.sizes,
-        "cores": len(os.sched_getaffinity(0)),
-        "load_before": round(os.getloadavg()[0], 1),
-        "processor": _processor(),
-        "versions": {name: version(name) for name in ("faiss-cpu", "numpy", "pyarrow")}
-        | {"python": platform.python_version()},
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        release, vectors = _make(Path(folder), args)
-        for command in (["restrain", "--size", *args.sizes], ["resttest"]):
-            figures[command[0]] = _measure(
-                [*command, "--release", str(release), "--embeddings", str(vectors), "--out", str(Path(folder) / "out")]
-            )
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
+from builders.store.draft import draft_release
+from builders.store.layout import QRELS, QUERIES, text_id
 
 
 def _make(folder: Path, args: argparse.Namespace) -> tuple[Path, Path]:
+    """Write a release and the vectors of its queries."""
     generator = np.random.default_rng(0)
     centres = generator.standard_normal((args.centres, args.dimensions), np.float32)
     total = args.trains + args.tests
@@ -81,55 +40,30 @@ def _make(folder: Path, args: argparse.Namespace) -> tuple[Path, Path]:
             file.write_table(pa.table([ids[start : start + rows], [*vectors]], schema=schema))
     with draft_release(folder / "release", {"verb": "benchmark", "options": {}, "sources": []}) as draft:
         for split, part in (("train", ids[: args.trains]), ("dev", ids[args.trains :])):
-            draft.write("queries", split, [pa.table([pa.array(part), pa.array(part)], schema=QUERIES)])
-            passages = pa.array([text_id(query) for query in part])
-            draft.write("qrels", split, [pa.table([pa.array(part), passages, pa.array([1] * len(part))], schema=QRELS)])
+            draft.write("queries", split, [pa.table([part, part], schema=QUERIES)])
+            passages = [text_id(query) for query in part]
+            draft.write("qrels", split, [pa.table([part, passages, [1] * len(part)], schema=QRELS)])
     return folder / "release", path
 
 
-def _measure(command: list[str]) -> dict[str, object]:
-    """Run a command. Return seconds, peak memory with and without pages of the mapped file, and its printed JSON."""
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "builders", "add", *command, "--format", "json"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    peak = {"RssAnon": 0, "VmHWM": 0}
-    watcher = threading.Thread(target=_watch, args=(process, peak), daemon=True)
-    watcher.start()
-    printed, _ = process.communicate()
-    seconds = time.perf_counter() - started
-    watcher.join()
-    if process.returncode:
-        raise SystemExit(f"{command[0]} failed with exit code {process.returncode}")
-    return {
-        "seconds": round(seconds, 1),
-        "peak_memory_mb": round(peak["VmHWM"] / 1024),
-        "peak_memory_without_mapped_file_mb": round(peak["RssAnon"] / 1024),
-        "sets": json.loads(printed),
-    }
-
-
-def _watch(process: subprocess.Popen[str], peak: dict[str, int]) -> None:
-    while process.poll() is None:
-        try:
-            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-        except OSError:  # the process has ended, or the system has no /proc
-            return
-        for name, _, value in (line.partition(":") for line in lines):
-            if name in peak and value.split():
-                peak[name] = max(peak[name], int(value.split()[0]))
-        time.sleep(0.1)
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+def main() -> None:
+    parser = parser_of(__doc__, "--json")
+    parser.add_argument("--trains", type=int, default=500_000, help="training queries (default: 500000)")
+    parser.add_argument("--tests", type=int, default=7_000, help="test queries (default: 7000)")
+    parser.add_argument("--dimensions", type=int, default=768, help="dimensions of a vector (default: 768)")
+    parser.add_argument("--centres", type=int, default=5_000, help="number of random centres (default: 5000)")
+    sizes = ["14K", "45K", "200K"]
+    parser.add_argument("--sizes", nargs="+", default=sizes, help="sizes for `add restrain` (default: 14K 45K 200K)")
+    args = parser.parse_args()
+    figures: dict[str, Any] = machine("faiss-cpu", "numpy", "pyarrow")
+    figures |= {name: value for name, value in vars(args).items() if name != "json"}
+    with tempfile.TemporaryDirectory() as folder:
+        release, vectors = _make(Path(folder), args)
+        options = ("--release", release, "--embeddings", vectors, "--out", f"{folder}/out")
+        for name, *words in (["restrain", "--size", *args.sizes], ["resttest"]):
+            costs, sets = measured("add", name, *words, *options)
+            figures[name] = {**costs, "sets": sets}
+    write_json(args.json, figures, show=True)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
   --parts train    reproduce Tables 4, 5, 7 and 8 from multilingual-e5-small with official batch sizes; resumable
 
 Every step runs in a separate process with a time limit. A failed step does not end the other steps. After each step,
-the results so far are written to OUT/results.json, and as tables to OUT/results.md. The models and data come from
---pack (benchmarks/gpu_pack.py). --small creates tiny models and data instead, and needs no GPU.
+the results of all finished steps are written to OUT/results.json, and as tables to OUT/results.md. The models and data
+come from --pack (benchmarks/gpu_pack.py). --small creates tiny models and data instead, and needs no GPU.
 
 Example:
 
@@ -15,15 +15,14 @@ Example:
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gzip
 import hashlib
 import importlib.util
+import itertools
 import json
 import multiprocessing
 import os
-import platform
 import runpy
 import shutil
 import signal
@@ -34,13 +33,15 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpu_common import ROOT, Kept, Rows, Setting, Step, check
+from common import ROOT, machine, parser_of, write_json
+from gpu_common import Kept, Rows, Setting, Step, check
 
-WORK = Path("build/gpu")  # relative, because the finished steps in the pack refer to their files by this path
+from builders.core.tables import markdown_table
+
+WORK = Path("build/gpu")  # relative, because the pack's records of finished steps contain relative paths
 SITE = ROOT / WORK / "site"
 
 
@@ -48,7 +49,7 @@ SITE = ROOT / WORK / "site"
 
 
 def install_wheels(pack: Path) -> None:
-    """Install the pack's wheels into a folder and make it importable, here and in child processes."""
+    """Install the pack's wheels into SITE. Make them importable in this process and in child processes."""
     if all(importlib.util.find_spec(name) for name in ("datasets", "ir_measures", "msgspec", "sentence_transformers")):
         return  # the project's own environment has these packages
     if not SITE.is_dir():
@@ -61,7 +62,7 @@ def install_wheels(pack: Path) -> None:
 
 
 def unpack_runs(archive: Path, runs: Path) -> None:
-    """Unpack the finished steps of `reproduce`, and compress their files again.
+    """Unpack the files of finished steps of `reproduce`, and compress the files again.
 
     The compressed bytes differ from the original bytes, so the checksums in the steps' records are updated.
     """
@@ -89,13 +90,14 @@ def unpack(pack: Path) -> Setting:
 
 
 def make_tiny(setting: Setting) -> Rows:
-    """Write a tiny model, the tests' release and settings for it."""
+    """Write a tiny model, the tests' release, and settings for the model. This function is run as a step."""
     from releases import make_release, tables
     from tiny_models import write_dual
 
     setting.work.mkdir(parents=True)
     write_dual(setting.model, similarity="cosine", prompts={"query": "问：", "document": "文："})
-    joined = ("train", "train"), ("dev", "dev")  # skipped, because `reproduce` would use their negatives
+    # Configs with joined rows are skipped, because `reproduce` would use their negatives.
+    joined = ("train", "train"), ("dev", "dev")
     make_release(setting.release, {key: rows for key, rows in tables().items() if key not in joined})
     setting.settings.write_text(
         '["*"]\ntrain.batch = 4\ntrain.max_steps = 2\ntrain.evaluations = 0\n'
@@ -110,16 +112,15 @@ def make_tiny(setting: Setting) -> Rows:
 
 
 def real_training(setting: Setting) -> Rows:
-    """Run `reproduce` until the deadline: Table 4 with seed 0, then Table 5, then 7 and 8, then the other seeds."""
+    """Run `reproduce` until the time limit: Table 4 with seed 0, then Table 5, then 7 and 8, then the other seeds."""
     out = setting.work / "reports"
     out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + setting.seconds - 10
     tables = [[4]] if setting.small else [[4], [4, 5], [4, 5, 7, 8]]
-    for seed in range(setting.of(5, 1)):
-        for some in tables:
-            report = out / f"seed{seed}.tables{'-'.join(map(str, some))}.json"
-            if not report.exists() and not reproduce(setting, seed, some, report, deadline):
-                return report_rows(out)
+    for seed, chosen in itertools.product(range(setting.of(5, 1)), tables):
+        report = out / f"seed{seed}.tables{'-'.join(map(str, chosen))}.json"
+        if not report.exists() and not reproduce(setting, seed, chosen, report, deadline):
+            break
     return report_rows(out)
 
 
@@ -147,7 +148,7 @@ def reproduce(setting: Setting, seed: int, tables: list[int], report: Path, dead
 
 
 def report_rows(out: Path) -> Rows:
-    """Collect the rows of each seed's longest report, and the seconds of its steps."""
+    """Return the rows and the steps' seconds of the report with the most tables, for each seed."""
     rows: Rows = []
     for seed in sorted({path.name.split(".")[0] for path in out.glob("*.json")}):
         report = json.loads(max(out.glob(f"{seed}.*.json"), key=lambda path: len(path.name)).read_text("utf-8"))
@@ -207,13 +208,12 @@ def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, l
 def run_steps(steps: Sequence[Step], base: Setting, out: Path, deadline: float) -> list[str]:
     """Run the steps, write and print their results, and return the names of failed steps and checks."""
     results: dict[str, Any] = {}
-    about = machine(base)
+    about = about_machine(base)
     for function, limit in steps:
         name, left = function.__name__, min(float(limit), deadline - time.monotonic())
-        found: dict[str, Any] = {"rows": [], "error": "no time left", "seconds": 0.0}
+        found = results[name] = {"rows": [], "error": "no time left", "seconds": 0.0}
         if left >= min(5.0, limit):
-            found = run_step(function, replace(base, seconds=left), out / f"{name}.log", left)
-        results[name] = found
+            found = results[name] = run_step(function, replace(base, seconds=left), out / f"{name}.log", left)
         write_results(out, about, results)
         print(f"{name}: {found['seconds']} s {found['error']}", flush=True)
         if found["rows"]:
@@ -224,30 +224,26 @@ def run_steps(steps: Sequence[Step], base: Setting, out: Path, deadline: float) 
     return failed
 
 
-def machine(setting: Setting) -> dict[str, Any]:
+def about_machine(setting: Setting) -> dict[str, Any]:
     """Describe the machine. nvidia-smi names the GPU, because PyTorch must not use the GPU before the steps fork."""
     card = setting.device
     if setting.cuda:
         words = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
             card = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    about = {"card": card, "cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
-    packages = ("torch", "transformers", "sentence-transformers", "accelerate")
-    return {**about, "python": platform.python_version(), **{name: version(name) for name in packages}}
+    about = machine("torch", "transformers", "sentence-transformers", "accelerate")
+    return {"card": card, **about, **about.pop("versions")}
 
 
 def table(rows: Rows) -> str:
-    """Format rows as a Markdown table."""
+    """Format rows as a Markdown table with the columns of all rows."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(str(row.get(name, "")) for name in columns) + " |" for row in rows]
-    return "\n".join(lines)
+    return markdown_table(columns, [[str(row.get(name, "")) for name in columns] for row in rows])
 
 
 def write_results(out: Path, about: dict[str, Any], results: dict[str, Any]) -> None:
-    """Write results.json and results.md, which has one table of all checks and one table for each other step."""
-    whole = json.dumps({"machine": about, **results}, indent=1, ensure_ascii=False)
-    (out / "results.json").write_text(whole + "\n", encoding="utf-8")
+    """Write results.json and results.md. The latter has one table of all checks, and one table for each other step."""
+    write_json(out / "results.json", {"machine": about, **results})
     parts, checks = [", ".join(f"{name}: {value}" for name, value in about.items())], []
     for name, each in results.items():
         if name.startswith("check_"):
@@ -264,7 +260,7 @@ def write_results(out: Path, about: dict[str, Any], results: dict[str, Any]) -> 
 
 def main(words: list[str] | None = None) -> int:
     begin = time.monotonic()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parts, pack = ["checks", "speed", "train"], Path("build/gpu-pack")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts[:2], help="parts (default: checks speed)")
     parser.add_argument("--steps", nargs="+", metavar="NAME", help="run only these steps of the parts (default: all)")
@@ -276,10 +272,9 @@ def main(words: list[str] | None = None) -> int:
     args = parser.parse_args(words)
     os.chdir(ROOT)
     args.out.mkdir(parents=True, exist_ok=True)
-    # Must be set before PyTorch is imported, because libraries would also import installed JAX and TensorFlow.
+    # Without these variables, libraries would import JAX and TensorFlow if installed.
     os.environ |= {"USE_JAX": "0", "USE_TF": "0", **({"TORCH_COMPILE_DISABLE": "1"} if args.small else {})}
     install_wheels(args.pack)
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     import gpu_checks
     import gpu_speed
 

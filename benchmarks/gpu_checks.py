@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_common import Kept, Rows, Setting, Step, check, command, passages_of, unit_vectors, write_vectors
+from common import command, timed
+from gpu_common import Kept, Rows, Setting, Step, check, passages_of, unit_vectors, write_vectors
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -52,6 +53,7 @@ def small_release() -> Iterator[tuple[Path, Path]]:
 
 
 def check_devices(setting: Setting) -> Rows:
+    """Check that the project finds the GPU, and report its automatic precision."""
     found = devices_of(None)
     seen = f"{found}, auto is {dtype_of('auto', found[0])}, computes bf16: {computes_bf16(setting.device)}"
     if setting.cuda:
@@ -60,7 +62,10 @@ def check_devices(setting: Setting) -> Rows:
 
 
 def check_pinned(setting: Setting) -> Rows:
-    """Compare tokens from a thread and from two processes with the model's own tokens. Check that memory is pinned."""
+    """Compare prefetched tokens with the model's own tokens. On a GPU, check that the tokens are in pinned memory.
+
+    Tokens are prefetched by a thread, and then by two processes.
+    """
     model = SentenceTransformer(str(setting.model), device="cpu")
     texts = passages_of(setting, 64)
     batches = [texts[start : start + 16] for start in range(0, 64, 16)]
@@ -84,8 +89,7 @@ def check_precision(setting: Setting) -> Rows:
     wanted = release.texts("corpus", "corpus", {positive[query] for query in asked})
     others = {text: None for text in passages_of(setting, count) if text not in wanted.values()}
     texts = [*wanted.values(), *others][:count]
-    place = {name: number for number, name in enumerate(wanted)}
-    answers = np.array([place[positive[query]] for query in asked])
+    answers = np.array([list(wanted).index(positive[query]) for query in asked])
     queries = [release.texts("queries", "dev", asked)[query] for query in asked]
 
     def vectors(device: str, dtype: str) -> tuple[Any, Any]:
@@ -110,7 +114,7 @@ def check_precision(setting: Setting) -> Rows:
 
 
 def check_search(setting: Setting) -> Rows:
-    """Compare the device's candidates and final hits with products in 64 bits."""
+    """Compare the engine's candidates and final hits with products in 64 bits."""
     rows, width = setting.of(100_000, 3_000), setting.of(768, 64)
     queries = unit_vectors(9, setting.of(200, 20), width)
     with tempfile.TemporaryDirectory() as name:
@@ -149,20 +153,18 @@ def check_kinds(setting: Setting) -> Rows:
 def check_compile(setting: Setting) -> Rows:
     """Compare a model's embeddings before and after compilation."""
     texts = passages_of(setting, setting.of(512, 16))
-    model = open_encoder(
-        ModelSettings(str(setting.model), max_length=128), setting.device, "fp16" if setting.cuda else "fp32"
-    )
+    dtype = "fp16" if setting.cuda else "fp32"
+    model = open_encoder(ModelSettings(str(setting.model), max_length=128), setting.device, dtype)
     plain = Encoder(model, "document").encode(texts)
     compile_transformers(model)
-    begin = time.perf_counter()
-    lowest = float(cosines(Encoder(model, "document").encode(texts), plain).min())
-    took = time.perf_counter() - begin
+    took, compiled = timed(lambda: Encoder(model, "document").encode(texts), setting.device)
+    lowest = float(cosines(compiled, plain).min())
     seen = f"lowest cosine with uncompiled embeddings: {lowest:.6f}; {took:.0f} s to compile and encode"
     return [check("torch.compile", lowest > 0.9999, seen)]
 
 
 def check_nccl(setting: Setting) -> Rows:
-    """Compare two losses: one gathers over devices, in a group of one process; the other has no process group."""
+    """Compare the loss in a process group of one, which gathers over devices, with the loss without a group."""
     model = SentenceTransformer(str(setting.model), device=setting.device).eval()
     texts = passages_of(setting, 16)
     features = [
@@ -209,7 +211,7 @@ def check_commands(setting: Setting) -> Rows:
 
 
 def check_training(setting: Setting) -> Rows:
-    """Compare a killed and resumed training with an uninterrupted training. Also train in bf16, and compiled."""
+    """Compare a killed and resumed training with an uninterrupted training. Also train in bf16 and with compilation."""
     rows = Kept()
     with small_release() as (folder, release):
         lines = [{"query-id": md5(q), "negative-ids": [md5(t) for t in TEXTS[-2:]]} for q in QUESTIONS["train"]]
@@ -223,16 +225,15 @@ def check_training(setting: Setting) -> Rows:
         options += [f"--set={value}" for value in values]
 
         def begin(out: str, *more: str) -> subprocess.Popen[bytes]:
-            # A new process instead of a fork, because a forked child could not use PyTorch's threads.
+            # A forked process could not use PyTorch's threads.
             words = ["train", "de-bm25-neg-scratch", *options, "--out", folder / out, *more]
             return subprocess.Popen([sys.executable, "-m", "baselines", *map(str, words)])
 
         def off(out: str) -> float:
-            found = []
-            for each in ("through", out):
-                file = next((folder / each).rglob("model.safetensors"))
-                found.append(torch.cat([tensor.float().flatten() for tensor in load_file(file).values()]))
-            return float((found[0] - found[1]).abs().max())
+            """Return the largest difference of weights from the uninterrupted training in fp32."""
+            files = (next((folder / each).rglob("model.safetensors")) for each in ("through", out))
+            one, other = (torch.cat([tensor.flatten() for tensor in load_file(file).values()]) for file in files)
+            return float((one.float() - other.float()).abs().max())
 
         through, killed = begin("through"), begin("killed")
         changes = ["train.precision=bf16", *([] if setting.small else ["train.compile=true"])]
@@ -247,15 +248,13 @@ def check_training(setting: Setting) -> Rows:
         rows.append(check("train, SIGKILL, train again", was_killed and ended and 0 <= change < 1e-3, seen))
         for name, process in others.items():
             code = process.wait()
-            seen = f"exit code {code}" + (
-                f", largest difference of weights from fp32 {off(name):.1e}" if code == 0 else ""
-            )
-            rows.append(check(f"train {name}", code == 0, seen))
+            difference = f", largest difference of weights from fp32 {off(name):.1e}" if code == 0 else ""
+            rows.append(check(f"train {name}", code == 0, f"exit code {code}{difference}"))
     return rows
 
 
 def check_memory(setting: Setting) -> Rows:
-    """Check that a command without enough GPU memory fails with one line on stderr. It gets 0.4 % of the memory."""
+    """Check that a command that may use 0.4 % of the GPU's memory fails with one line on stderr."""
     if not setting.cuda:
         return [check("out of memory", True, "no GPU")]
     torch.cuda.set_per_process_memory_fraction(0.004)

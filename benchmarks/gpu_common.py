@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
 Rows = list[dict[str, Any]]  # the rows of a step's table
 
 
@@ -21,9 +17,9 @@ class Setting:
 
     Attributes:
         device: cuda:N or cpu.
-        small: use tiny models and data.
+        small: True if the models and data are tiny.
         model: the folder of a pretrained dual-encoder.
-        release: a release directory with main, cmedqa and ccovid.
+        release: a release directory with the sets main, cmedqa and ccovid.
         settings: the settings file of `reproduce`.
         work: the folder for trainings and large temporary files.
         seconds: the step's time limit.
@@ -42,7 +38,7 @@ class Setting:
         return self.device.startswith("cuda")
 
     def of(self, large: int, small: int) -> int:
-        """Return ``small`` in a small run, else ``large``."""
+        """Return ``small`` if the models and data are tiny, else ``large``."""
         return small if self.small else large
 
 
@@ -50,7 +46,7 @@ Step = tuple[Callable[[Setting], Rows], int]  # a function, and its time limit i
 
 
 class Kept(Rows):
-    """Rows that are saved to a file one by one, so that a step reports its rows even if killed at its time limit."""
+    """Rows that are saved to a file one by one. A step that is killed at its time limit still reports its rows."""
 
     file: Path | None = None
 
@@ -67,34 +63,6 @@ def check(name: str, passed: bool, seen: str) -> dict[str, Any]:
     return {"check": name, "passed": passed, "seen": seen}
 
 
-def synchronize(setting: Setting) -> None:
-    """Wait until the GPU has finished its work."""
-    import torch
-
-    if setting.cuda:
-        torch.cuda.synchronize()
-
-
-def timed(setting: Setting, function: Callable[[], Any], repeats: int = 3, warm: int = 1) -> tuple[float, Any]:
-    """Return the median seconds of ``repeats`` calls after ``warm`` warm-up calls, and the last result."""
-    times, result = [], None
-    for number in range(warm + repeats):
-        synchronize(setting)
-        begin = time.perf_counter()
-        result = function()
-        synchronize(setting)
-        if number >= warm:
-            times.append(time.perf_counter() - begin)
-    return statistics.median(times), result
-
-
-def command(program: str, *words: object) -> int:
-    """Run a command of the project in this process and return its exit code."""
-    from builders.core.command import main
-
-    return main(program, "", importlib.import_module(f"{program}.__main__").VERBS, [str(word) for word in words])
-
-
 def unit_vectors(seed: int, rows: int, width: int, device: str = "cpu") -> Any:
     """Return random 16-bit vectors of length 1, shape (rows, width)."""
     import torch
@@ -104,7 +72,7 @@ def unit_vectors(seed: int, rows: int, width: int, device: str = "cpu") -> Any:
 
 
 def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
-    """Write random embeddings in the format of `encode`."""
+    """Write random embeddings in the format of `encode`, and return their index."""
     import numpy as np
 
     from baselines.retrieve.encoder import largest_norm
@@ -112,15 +80,14 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
 
     shards = []
     for start in range(0, rows, 1 << 17):
-        part = unit_vectors(start + 1, min(1 << 17, rows - start), width, device)
-        np.save(folder / f"{start:09d}.npy", part)
-        size = (folder / f"{start:09d}.npy").stat().st_size
-        shards.append(File(f"{start:09d}.npy", size, len(part), "0" * 64, 1.0001 * largest_norm(part)))
+        part, path = unit_vectors(start + 1, min(1 << 17, rows - start), width, device), folder / f"{start:09d}.npy"
+        np.save(path, part)
+        shards.append(File(path.name, path.stat().st_size, len(part), "0" * 64, 1.0001 * largest_norm(part)))
     return Index(folder, {}, shards)
 
 
 def passages_of(setting: Setting, count: int) -> list[str]:
-    """Return the first passages of the release. In a small run, return numbered copies of the tests' passages."""
+    """Return the first passages of the release. If data are tiny, return numbered copies of the tests' passages."""
     from builders.store.reader import open_release
 
     if setting.small:

@@ -12,18 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_common import Kept, Rows, Setting, Step, passages_of, synchronize, timed, unit_vectors, write_vectors
+from common import matrix_rate, timed
+from gpu_common import Kept, Rows, Setting, Step, passages_of, unit_vectors, write_vectors
+from models import Clock, bert, dual_encoder, forward_operations, lengths_of, random_texts, trainer_of, transformer_of
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    BertModel,
-    BertTokenizer,
-    PreTrainedModel,
-    TrainerCallback,
-)
 
 from baselines.retrieve import dense
 from baselines.retrieve.dense import TorchEngine
@@ -32,50 +25,12 @@ from baselines.retrieve.encoder import Encoder, Prefetcher
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.settings import ModelSettings
-from baselines.train import models, trainers
+from baselines.train import trainers
 from baselines.train.data import Batches
 from baselines.train.recipe import Recipe, read_recipe
 
-FIRST, COUNT = 0x4E00, 17_995  # the Chinese characters in the vocabulary of the random BERT
 SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # layers: BERT-base, e5-small
 GIB = 2**30
-
-
-def bert(folder: Path, setting: Setting, labels: int | None = None) -> Path:
-    """Write a BERT-base (in a small run, a tiny BERT) with random weights and a vocabulary of Chinese characters."""
-    folder.mkdir(parents=True, exist_ok=True)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(FIRST, FIRST + COUNT))]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    BertTokenizer(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(words), num_labels=labels or 2)
-    if setting.small:
-        config.update({"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64})
-    (BertForSequenceClassification if labels else BertModel)(config).save_pretrained(folder)
-    return folder
-
-
-def characters(count: int, length: int, seed: int = 0) -> list[str]:
-    """Return random texts of ``length`` characters. Each character is a token of :func:`bert`."""
-    numbers = np.random.default_rng(seed).integers(FIRST, FIRST + COUNT, (count, length))
-    return ["".join(map(chr, row)) for row in numbers.tolist()]
-
-
-def transformer_of(model: torch.nn.Module) -> PreTrainedModel:
-    """Return the model's first transformer."""
-    return next(module for module in model.modules() if isinstance(module, PreTrainedModel))
-
-
-def forward_operations(model: torch.nn.Module, lengths: list[int]) -> float:
-    """Return the floating-point operations of a forward pass over texts with the given ``lengths`` in tokens.
-
-    A token takes 2 operations per weight of a linear layer. Attention takes 4 x layers x width x tokens^2 per text.
-    """
-    transformer = transformer_of(model)
-    layers = [(name, module) for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
-    linear = sum(each.weight.numel() for name, each in layers if "pooler" not in name and "classifier" not in name)
-    attention = 4 * transformer.config.num_hidden_layers * transformer.config.hidden_size
-    return float(sum(2 * linear * length + attention * length**2 for length in lengths))
 
 
 def memory_formula(weights: int, layers: int, width: int, tokens: int, bytes_a_number: int) -> float:
@@ -90,37 +45,37 @@ def memory_formula(weights: int, layers: int, width: int, tokens: int, bytes_a_n
     return 16.0 * weights + layers * width * tokens * 23 * bytes_a_number
 
 
-def matrix_rate(setting: Setting, dtype: str) -> float:
+def random_bert(setting: Setting, folder: Path, labels: int | None = None) -> Path:
+    """Write a BERT with random weights: of base size, or tiny if ``setting.small``."""
+    return bert(folder, setting.of(12, 2), setting.of(768, 32), labels)
+
+
+def product_rate(setting: Setting, dtype: str) -> float:
     """Measure the operations per second of a large matrix product."""
-    size = setting.of(8192, 64)
-    one, other = (torch.randn(size, size, device=setting.device).to(DTYPES[dtype]) for _ in range(2))
-    took, _ = timed(setting, lambda: [one @ other for _ in range(10)], 5, 2)
-    return 20 * size**3 / took
+    return matrix_rate(setting.device, dtype, setting.of(8192, 64))
 
 
 def host_bandwidth(setting: Setting) -> float:
     """Measure the bytes per second from pinned host memory to the GPU."""
     host = torch.ones(1 << 29, dtype=torch.uint8).pin_memory()
-    took, _ = timed(setting, lambda: host.to(setting.device, non_blocking=True), 5, 2)
-    return len(host) / took
+    return len(host) / timed(lambda: host.to(setting.device, non_blocking=True), setting.device, 5, 2)[0]
 
 
 def ceilings(setting: Setting) -> Rows:
     """Measure the peak rates of large products, of products with BERT's shapes, and of copies."""
-    rows, size = Kept(), setting.of(8192, 64)
+    rows, size, device = Kept(), setting.of(8192, 64), setting.device
     for dtype in ("bf16", "fp16", "fp32"):
-        rate = round(matrix_rate(setting, dtype) / 1e12, 1)
+        rate = round(product_rate(setting, dtype) / 1e12, 1)
         rows.append({"ceiling": f"{dtype} product, {size} x {size} x {size}", "TFLOP/s": rate})
-    tokens, dtype = setting.of(98_304, 64), torch.float16 if setting.cuda else torch.float32
+    tokens, options = setting.of(98_304, 64), {"device": device, "dtype": DTYPES["fp16" if setting.cuda else "fp32"]}
     for inner, outer in SHAPES:
-        layer = torch.nn.Linear(inner, outer, device=setting.device, dtype=dtype)
-        given = torch.randn(tokens, inner, device=setting.device, dtype=dtype)
+        layer, inputs = torch.nn.Linear(inner, outer, **options), torch.randn(tokens, inner, **options)
         with torch.inference_mode():
-            took, _ = timed(setting, lambda layer=layer, given=given: [layer(given) for _ in range(5)])
+            took, _ = timed(lambda layer=layer, inputs=inputs: [layer(inputs) for _ in range(5)], device, 3, 1)
         rate = round(10 * tokens * inner * outer / took / 1e12, 1)
         rows.append({"ceiling": f"linear layer {inner} to {outer} of {tokens:,} tokens", "TFLOP/s": rate})
     count = setting.of(1 << 31, 1 << 20)
-    took, _ = timed(setting, torch.ones(count, dtype=torch.uint8, device=setting.device).clone, 5, 2)
+    took, _ = timed(torch.ones(count, dtype=torch.uint8, device=device).clone, device, 5, 2)
     name = f"copy of {count >> 20} MiB, bytes read and written"
     rows.append({"ceiling": name, "GB/s": round(2 * count / took / 1e9, 1)})
     if setting.cuda:
@@ -133,16 +88,21 @@ def searching(setting: Setting) -> Rows:
     count, width, asked = setting.of(1_000_000, 5_000), setting.of(768, 32), setting.of(2_000, 20)
     queries, checked, rows = unit_vectors(0, asked, width), setting.of(100, 5), Kept()
 
-    def engine() -> TorchEngine:
-        return TorchEngine(queries, 100, setting.device)
+    def candidates() -> Any:
+        return dense.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
+
+    def search() -> Any:
+        engines = [TorchEngine(queries, 100, setting.device)]
+        return list(dense.search(vectors, queries, engines, 50, 100, lambda: np.arange(count)))
+
+    def read() -> Any:
+        return [torch.from_numpy(np.array(block)) for _, block in vectors.blocks(1 << 16)]
 
     with tempfile.TemporaryDirectory(dir=setting.work) as name:
         vectors = write_vectors(Path(name), count, width, setting.device)
-        took, _ = timed(setting, lambda: dense.candidates(vectors, [engine()], 100), 3, 2)
-        search = lambda: list(dense.search(vectors, queries, [engine()], 50, 100, lambda: np.arange(count)))  # noqa: E731
-        whole, hits = timed(setting, search, 2)
-        read = lambda: [torch.from_numpy(np.array(block)) for _, block in vectors.blocks(1 << 16)]  # noqa: E731
-        reading, _ = timed(setting, read, 2)
+        took, _ = timed(candidates, setting.device, 3, 2)
+        whole, hits = timed(search, setting.device, 2, 1)
+        reading, _ = timed(read, setting.device, 2, 1)
         exact = queries[:checked].astype(np.float32) @ vectors.all().astype(np.float32).T
     lowest = -np.partition(-exact, 49, axis=1)[:, 49]
     right = all(exact[number, hits[number][0]].min() > lowest[number] - 1e-5 for number in range(checked))
@@ -154,52 +114,49 @@ def searching(setting: Setting) -> Rows:
     if setting.cuda:
         rows.append({"search": "lower bound: copy all embeddings from host memory", "s": round(copied, 4)})
     for dtype in ("fp16", "fp32"):
-        floor = 2.0 * asked * count * width / matrix_rate(setting, dtype)
-        share = round(max(floor, copied) / took, 3)
-        name = f"lower bound: operations in {dtype}"
-        rows.append({"search": name, "s": round(floor, 4), "larger bound / candidates": share})
+        bound = 2.0 * asked * count * width / product_rate(setting, dtype)
+        share, name = round(max(bound, copied) / took, 3), f"lower bound: operations in {dtype}"
+        rows.append({"search": name, "s": round(bound, 4), "larger bound / candidates": share})
     return rows
 
 
 def encoding(setting: Setting) -> Rows:
     """Measure passages per second of a BERT-base at 380 tokens, and of e5-small on real passages."""
     rows, dtype = Kept(), "fp16" if setting.cuda else "fp32"
-    rate, tokens = matrix_rate(setting, dtype), setting.of(98_304, 2_048)
+    rate, tokens = product_rate(setting, dtype), setting.of(98_304, 2_048)
 
     def row(name: str, model: SentenceTransformer, lengths: list[int], function: Callable[[], Any]) -> None:
-        took, _ = timed(setting, function, setting.of(2, 1))
+        took, _ = timed(function, setting.device, setting.of(2, 1), 1)
         share = round(forward_operations(model, lengths) / took / rate, 3)
         speed = round(len(lengths) / took)
         rows.append({"model": name, "texts": len(lengths), "passages/s": speed, "share of the matrix rate": share})
 
+    def library(model: SentenceTransformer) -> Any:
+        return model.encode_document(texts, batch_size=256, show_progress_bar=False)
+
     with tempfile.TemporaryDirectory() as name:
-        module = Transformer(str(bert(Path(name) / "bert", setting)), query_length=32, document_length=384)
-        modules = [module, Pooling(module.get_embedding_dimension(), "cls")]
-        model = SentenceTransformer(modules=modules, similarity_fn_name="dot", device="cpu")
-        model = model.to(setting.device, DTYPES[dtype]).eval()
+        model = dual_encoder(Path(name), setting.of(12, 2), setting.of(768, 32))
         unpadded = None
         if setting.cuda and find_spec("flash_attn"):  # sentence-transformers then concatenates the texts of a batch
             kwargs = {"attn_implementation": "flash_attention_2", "dtype": DTYPES[dtype]}
-            module = Transformer(str(Path(name) / "bert"), model_kwargs=kwargs, document_length=384)
-            unpadded = SentenceTransformer(modules=[module, *modules[1:]], device=setting.device).eval()
-    texts = characters(setting.of(4_096, 16), 378)
+            module = Transformer(name, model_kwargs=kwargs, document_length=384)
+            unpadded = SentenceTransformer(modules=[module, model[1]], device=setting.device).eval()
+    model = model.to(setting.device, DTYPES[dtype]).eval()
+    texts = random_texts([378] * setting.of(4_096, 16))
     lengths, few = [380] * len(texts), texts[: tokens // 384]
-    given = Prefetcher(model, {}, 0, pin=False).tokens(few)
-    batch = {key: value.to(setting.device) for key, value in given.items() if torch.is_tensor(value)}
+    features = Prefetcher(model, {}, 0, pin=False).tokens(few)
+    batch = {key: value.to(setting.device) for key, value in features.items() if torch.is_tensor(value)}
 
     def forward() -> Any:
         with torch.inference_mode():
             return [model(dict(batch), task="document")["sentence_embedding"] for _ in range(4)]
 
-    def library() -> Any:
-        return model.encode_document(texts, batch_size=256, show_progress_bar=False)
-
-    at_hand = [380] * len(few) * 4
-    row("BERT-base, already tokenized", model, at_hand, forward)
-    row("BERT-base, sentence-transformers' encode", model, lengths, library)
+    tokenized = [380] * len(few) * 4
+    row("BERT-base, already tokenized", model, tokenized, forward)
+    row("BERT-base, sentence-transformers' encode", model, lengths, lambda: library(model))
     if unpadded:
-        flash = lambda: unpadded.encode_document(texts, batch_size=256, show_progress_bar=False)  # noqa: E731
-        row("BERT-base, sentence-transformers' encode, flash_attn, unpadded", unpadded, lengths, flash)
+        name = "BERT-base, sentence-transformers' encode, flash_attn, unpadded"
+        row(name, unpadded, lengths, lambda: library(unpadded))
     for budget in (tokens // 3, tokens):
         encoder = Encoder(model, "document", budget)
         name = f"BERT-base, encode, batches of {budget:,} tokens"
@@ -210,10 +167,10 @@ def encoding(setting: Setting) -> Rows:
     own = Encoder(small, "document", tokens)
     row(f"e5-small, encode, {statistics.mean(sizes):.0f} tokens", small, sizes, lambda: own.encode(real))
     model.transformers_model.set_attn_implementation("eager")
-    row("BERT-base, already tokenized, without SDPA", model, at_hand, forward)
+    row("BERT-base, already tokenized, without SDPA", model, tokenized, forward)
     model.transformers_model.set_attn_implementation("sdpa")
     compile_transformers(model)
-    row("BERT-base, compiled, already tokenized", model, at_hand, forward)
+    row("BERT-base, compiled, already tokenized", model, tokenized, forward)
     row("BERT-base, compiled, encode", model, lengths, lambda: encoder.encode(texts))
     return rows
 
@@ -229,71 +186,36 @@ class Texts(list[dict[str, Any]]):
         return super().__getitem__(index % len(self))
 
 
-class Clock(TrainerCallback):
-    """Callback that records the start of a training and the end of each step."""
-
-    def __init__(self, setting: Setting) -> None:
-        self.setting, self.times = setting, list[float]()
-
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self.times.append(time.perf_counter())
-
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        synchronize(self.setting)
-        self.times.append(time.perf_counter())
-
-
-def lengths_of(model: Any, row: dict[str, Any]) -> list[int]:
-    """Return the number of tokens of each text in a row."""
-    if "label" in row:
-        return [int(model.preprocess([(row["query"], row["passage"])])["attention_mask"].sum())]
-    found = (model.preprocess([text], task="query" if name == "query" else "document") for name, text in row.items())
-    return [int(each["attention_mask"].sum()) for each in found]
-
-
-def trainer_of(recipe: Recipe, data: Texts, start: Path, batches: Batches, states: Path, device: str) -> Any:
-    """Create the trainer that `train` uses, for the rows in ``data``."""
-    given = trainers.arguments(recipe, states, batches, device)
-    torch.manual_seed(0)
-    if recipe.model.kind == "cross":
-        model = models.cross_encoder(recipe, str(start), device)
-        trainer = trainers.cross_trainer(recipe, model, data, batches, given)
-    else:
-        model = models.dual_encoder(recipe, str(start), device)
-        trainer = trainers.dual_trainer(recipe, model, data, batches, given)
-    if recipe.train.compile:
-        compile_transformers(trainer.model)
-    return trainer
-
-
 def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, start: Path) -> dict[str, Any]:
     """Train for a few steps. Return rows per second, the share of the matrix rate, and the memory."""
     if setting.cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    train, clock = recipe.train, Clock(setting)
+    train, clock = recipe.train, Clock(setting.device)
     batches = Batches(data, train.batch, train.epochs, 0, max_steps=train.max_steps)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            trainer = trainer_of(recipe, data, start, batches, Path(folder) / "states", setting.device)
+            trainer = trainer_of(recipe, data, batches, start, Path(folder) / "states", setting.device)
+            if train.compile:
+                compile_transformers(trainer.model)
             trainer.add_callback(clock)
             trainer.train()
     except torch.cuda.OutOfMemoryError:
         return {"rows/s": "out of memory", "GiB": round(torch.cuda.max_memory_allocated() / GIB, 1)}
     model, times = trainer.model, clock.times
     seconds = (times[-1] - times[2]) / (len(times) - 3)  # without the first two steps
-    texts = [length for number in range(64) for length in lengths_of(model, data[number])]
+    lengths = [length for number in range(64) for length in lengths_of(model, data[number])]
     passes = 4 if recipe.model.kind == "dual" else 3  # backward counts as two; cached gradients need a second forward
     passes += 2 if train.adversarial else 0  # a forward pass, and a backward pass to the embeddings only
-    operations = forward_operations(model, texts) / 64 * passes * batches.batch
+    operations = forward_operations(model, lengths) / 64 * passes * batches.batch
     config, weights = transformer_of(model).config, sum(each.numel() for each in model.parameters())
-    tokens = sum(texts) // 64 * batches.batch
+    tokens = sum(lengths) // 64 * batches.batch
     tokens = min(tokens, trainers.tokens_at_once(recipe, torch.device(setting.device)) or tokens)
     bytes_a_number = 4 if train.precision == "fp32" else 2
     formula = memory_formula(weights, config.num_hidden_layers, config.hidden_size, tokens, bytes_a_number)
     return {
         "rows/s": round(batches.batch / seconds, 1),
-        "tokens per row": round(sum(texts) / 64),
+        "tokens per row": round(sum(lengths) / 64),
         "share of the matrix rate": round(operations / seconds / rate, 3),
         "GiB": round((torch.cuda.max_memory_allocated() if setting.cuda else 0) / GIB, 1),
         "formula, GiB": round(formula / GIB, 1),
@@ -305,9 +227,9 @@ def training(setting: Setting) -> Rows:
     """Measure training rows per second: official-de and official-ce on a random BERT-base, and e5-small."""
     quiet_libraries()
     deadline = time.monotonic() + setting.seconds - 20
-    rows, rate = Kept(), matrix_rate(setting, "bf16" if setting.cuda else "fp32")
+    rows, rate = Kept(), product_rate(setting, "bf16" if setting.cuda else "fp32")
     length, count = setting.of(384, 24), setting.of(2_048, 16)
-    passages, queries = characters(count, length - 3), characters(count, setting.of(30, 8), 1)
+    passages, queries = random_texts([length - 3] * count), random_texts([setting.of(30, 8)] * count, 1)
     pairs = list(enumerate(zip(queries, passages, strict=True)))
     dual = Texts([{"query": q, "positive": p, "negative_1": passages[-n - 1]} for n, (q, p) in pairs])
     cross = Texts([{"query": q, "passage": p, "label": float(n % 5 == 0)} for n, (q, p) in pairs])
@@ -316,17 +238,16 @@ def training(setting: Setting) -> Rows:
     sets = [f"train.max_steps={setting.of(6, 3)}", "train.saves=0", "train.evaluations=0", "train.epochs=1000"]
     sets += ["train.workers=6"]
     small = ["train.batch=8", f"data.passage_length={length}", "data.query_length=12"] if setting.small else []
+    e5 = ["model.pooling=", "model.similarity=", f"model.start={setting.model}", "train.scale=50", "train.batch=512"]
     with tempfile.TemporaryDirectory() as name:
-        base, labelled = bert(Path(name) / "bert", setting), bert(Path(name) / "pairs", setting, 2)
-        e5 = ["model.pooling=", "model.similarity=", f"model.start={setting.model}"]
-        e5 += ["train.scale=50", "train.batch=512"]
+        base, labelled = random_bert(setting, Path(name) / "bert"), random_bert(setting, Path(name) / "pairs", 2)
 
         def run(title: str, recipe: str, data: Texts, start: Path, *values: str) -> None:
             if time.monotonic() > deadline:
                 rows.append({"training": title, "rows/s": "no time left"})
-                return
-            chosen = read_recipe(recipe, [*sets, *values, *small])
-            rows.append({"training": title, **train_speed(setting, rate, chosen, data, start)})
+            else:
+                chosen = read_recipe(recipe, [*sets, *values, *small])
+                rows.append({"training": title, **train_speed(setting, rate, chosen, data, start)})
 
         def run_e5(title: str, *values: str) -> None:
             run(f"e5-small, {title}", "de-bm25-neg", real, setting.model, *e5, *values)

@@ -1,71 +1,31 @@
 """Compare the compiled segmenter rjieba with jieba: speed, and the share of texts with different words.
 
-Speed is measured in characters per second on an evenly spaced sample of the texts, on one core and on all cores. Both
-segmenters take turns, and figures are medians. Words are compared on every text. A text is a paragraph, an answer or a
-question of --raw, or a line of --lines.
+Speed is measured in characters per second on an evenly spaced sample of the texts, on one core and on all cores. The
+segmenters take turns, and figures are medians after one warm-up. Words are compared on every text. A text is a
+paragraph, an answer or a question of --raw, or a line of --lines.
 
 Example:
 
-  python benchmarks/segment.py --raw dureader_raw.zip --lines news.txt.gz --out segment.json
+  python benchmarks/segment.py --raw dureader_raw.zip --lines news.txt.gz --json segment.json
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import itertools
-import json
 import multiprocessing
-import os
-import platform
-import statistics
-import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from common import in_turns, machine, parser_of, write_json
 
-from builders.core.words import SEGMENTERS, cutter, segmenter_version  # noqa: E402
-from builders.release.rows import find_sources, parse_rows  # noqa: E402
-from builders.sources.lines import read_blocks  # noqa: E402
+from builders.core.words import SEGMENTERS, cutter, segmenter_version
+from builders.release.rows import find_sources, parse_rows
+from builders.sources.lines import read_blocks
 
 _BATCH = 100  # texts per task of a process
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--raw", nargs="+", type=Path, default=[], metavar="PATH", help="files of DuReader rows")
-    parser.add_argument("--lines", nargs="+", type=Path, default=[], metavar="PATH", help="texts by line, .gz or plain")
-    parser.add_argument("--characters", type=int, default=1_000_000, help="size of the timed sample (default: 1000000)")
-    parser.add_argument("--repeats", type=int, default=5, help="runs for each figure (default: 5)")
-    parser.add_argument("--out", type=Path, help="JSON file for the figures (default: no file)")
-    args = parser.parse_args()
-    cores = len(os.sched_getaffinity(0))
-    figures: dict[str, Any] = {
-        "cores": cores,
-        "repeats": args.repeats,
-        "load_before": round(os.getloadavg()[0], 1),
-        "segmenters": [segmenter_version(name) for name in SEGMENTERS],
-        "versions": {name: version(name) for name in SEGMENTERS} | {"python": platform.python_version()},
-        "texts": {},
-    }
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(cores, mp_context=context) as pool:
-        for name, texts in (("raw", _raw_texts(args.raw)), ("lines", _lines(args.lines))):
-            unique = list(dict.fromkeys(texts))
-            if unique:
-                figures["texts"][name] = _measure(unique, args.characters, args.repeats, cores, pool)
-    if not figures["texts"]:
-        parser.error("no texts; give --raw or --lines")
-    text = json.dumps(figures, indent=1, ensure_ascii=False)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
 
 
 def _raw_texts(paths: list[Path]) -> Iterator[str]:
@@ -79,35 +39,29 @@ def _raw_texts(paths: list[Path]) -> Iterator[str]:
 
 def _lines(paths: list[Path]) -> Iterator[str]:
     for path in paths:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as lines:
-            yield from (line.rstrip("\n") for line in lines)
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        yield from content.decode().rstrip("\n").split("\n")
 
 
-def _measure(texts: list[str], characters: int, repeats: int, cores: int, pool: ProcessPoolExecutor) -> dict[str, Any]:
+def _measure(texts: list[str], characters: int, repeats: int, pool: ProcessPoolExecutor) -> dict[str, Any]:
     total = sum(map(len, texts))
     sample = texts[:: max(1, total // characters)]
-    batches = _batches(sample)
-    for name in SEGMENTERS:  # load the dictionaries before the measurement
-        cutter(name)
-        list(pool.map(_cut, [name] * 8 * cores, batches[:1] * 8 * cores))
-    speeds: dict[str, list[list[float]]] = {"one_core": [], "all_cores": []}
-    for _ in range(repeats):
-        speeds["one_core"].append([_speed(sample, (_cut(name, sample) for _ in "1")) for name in SEGMENTERS])
-        speeds["all_cores"].append(
-            [_speed(sample, pool.map(_cut, [name] * len(batches), batches)) for name in SEGMENTERS]
-        )
+    timed = sum(map(len, sample))
+    ways: dict[Any, Any] = {("one_core", name): lambda name=name: _cut(name, sample) for name in SEGMENTERS}
+    for name in SEGMENTERS:
+        ways["all_cores", name] = lambda name=name: list(pool.map(_cut, itertools.repeat(name), _batches(sample)))
+    seconds, _ = in_turns(ways, repeats)
     different = [text for part in pool.map(_different, _batches(texts)) for text in part]
+    places = ("one_core", "all_cores")
+    first, second = SEGMENTERS
     return {
         "texts": len(texts),
         "characters": total,
-        "timed_characters": sum(map(len, sample)),
+        "timed_characters": timed,
         "characters_per_second": {
-            where: {name: round(statistics.median(run[place] for run in runs)) for place, name in enumerate(SEGMENTERS)}
-            for where, runs in speeds.items()
+            place: {name: round(timed / seconds[place, name]) for name in SEGMENTERS} for place in places
         },
-        "ratio": {
-            where: round(statistics.median(run[0] / run[1] for run in runs), 2) for where, runs in speeds.items()
-        },
+        "ratio": {place: round(seconds[place, second] / seconds[place, first], 2) for place in places},
         "identical_texts": len(texts) - len(different),
         "identical_share": round(1 - len(different) / len(texts), 6),
         "different_places": [place for text in different for place in _places(text)][:20],
@@ -118,17 +72,10 @@ def _batches(texts: list[str]) -> list[list[str]]:
     return [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
 
 
-def _speed(texts: list[str], work: Iterable[int]) -> float:
-    started = time.perf_counter()
-    words = sum(work)
-    seconds = time.perf_counter() - started
-    assert words > 0
-    return sum(map(len, texts)) / seconds
-
-
-def _cut(name: str, texts: list[str]) -> int:
+def _cut(name: str, texts: list[str]) -> None:
     cut = cutter(name)
-    return sum(len(cut(text)) for text in texts)
+    for text in texts:
+        cut(text)
 
 
 def _different(texts: list[str]) -> list[str]:
@@ -138,13 +85,7 @@ def _different(texts: list[str]) -> list[str]:
 
 def _places(text: str) -> Iterator[str]:
     """Yield the differences of the segmenters, with a word of context: ``稳定|常在|的 and 稳定|常|在|的``."""
-    cuts = []
-    for name in SEGMENTERS:
-        place, ends = 0, {0}
-        for word in cutter(name)(text):
-            place += len(word)
-            ends.add(place)
-        cuts.append(ends)
+    cuts = [{0, *itertools.accumulate(map(len, cutter(name)(text)))} for name in SEGMENTERS]
     shared = sorted(cuts[0] & cuts[1])
     for place in range(len(shared) - 1):
         low, high = shared[place], shared[place + 1]
@@ -152,6 +93,24 @@ def _places(text: str) -> Iterator[str]:
             low, high = shared[max(0, place - 1)], shared[min(len(shared) - 1, place + 2)]
             forms = (sorted(end for end in ends if low <= end <= high) for ends in cuts)
             yield " and ".join("|".join(text[a:b] for a, b in itertools.pairwise(form)) for form in forms)
+
+
+def main() -> None:
+    parser = parser_of(__doc__, "--repeats", "--json")
+    parser.add_argument("--raw", nargs="+", type=Path, default=[], metavar="PATH", help="files of DuReader rows")
+    parser.add_argument("--lines", nargs="+", type=Path, default=[], metavar="PATH", help="texts by line, .gz or plain")
+    parser.add_argument("--characters", type=int, default=1_000_000, help="size of the timed sample (default: 1000000)")
+    args = parser.parse_args()
+    figures: dict[str, Any] = {**machine(*SEGMENTERS), "repeats": args.repeats, "texts": {}}
+    figures["segmenters"] = [segmenter_version(name) for name in SEGMENTERS]
+    with ProcessPoolExecutor(figures["cores"], multiprocessing.get_context("spawn")) as pool:
+        for name, texts in (("raw", _raw_texts(args.raw)), ("lines", _lines(args.lines))):
+            unique = list(dict.fromkeys(texts))
+            if unique:
+                figures["texts"][name] = _measure(unique, args.characters, args.repeats, pool)
+    if not figures["texts"]:
+        parser.error("no texts; give --raw or --lines")
+    write_json(args.json, figures, show=True)
 
 
 if __name__ == "__main__":

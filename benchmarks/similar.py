@@ -1,13 +1,15 @@
 """Measure time and memory of `similar` and `similar --against` at the size of the benchmark.
 
 Texts consist of two-character words, drawn by Zipf's law from a vocabulary of 20,000. By default there are 86,395
-training questions and 6,000 dev questions, and 5 positive passages of 270 characters for each dev question. One of 150
-training questions is a near-duplicate of a dev question. --rows sets the number of training pairs (a question and a
-passage). One of 1,000 pairs has a passage of the benchmark. Each command runs in its own process.
+training questions and 6,000 dev questions. Each dev question has 5 positive passages of 270 characters. One of 150
+training questions is a near-duplicate of a dev question.
+
+`--against` reads --rows training pairs (a question and a passage). One of 1,000 pairs has a passage of the benchmark.
+Each command runs in its own process.
 
 Example:
 
-  python benchmarks/similar.py --rows 400000 --out similar.json
+  python benchmarks/similar.py --rows 400000 --json similar.json
 """
 
 from __future__ import annotations
@@ -15,18 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import resource
-import subprocess
-import sys
 import tempfile
-import threading
-import time
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from common import ROOT, machine, memory, write_json
+from common import machine, measured, parser_of, write_json
 
 from builders.store.draft import draft_release
 from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
@@ -34,30 +31,8 @@ from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
 _CHARACTERS, _PER_QUESTION = 270, 5
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trains", type=int, default=86_395, help="training questions (default: 86395)")
-    parser.add_argument("--tests", type=int, default=6_000, help="dev questions (default: 6000)")
-    parser.add_argument("--rows", type=int, default=400_000, help="training pairs (default: 400000)")
-    parser.add_argument("--workers", type=int, default=1, help="processes of `similar --against` (default: 1)")
-    parser.add_argument("--out", type=Path, help="JSON file for the figures (default: no file)")
-    args = parser.parse_args()
-    figures: dict[str, Any] = {
-        **{"trains": args.trains, "tests": args.tests, "rows": args.rows, "workers": args.workers},
-        **machine("rensa", "pyarrow"),
-    }
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        _make(folder, args)
-        release = ["--release", str(folder / "release"), "--format", "json"]
-        figures["similar"] = _measure(["similar", *release, "--out", str(folder / "out")])
-        pairs = ["--against", str(folder / "pairs.jsonl"), "--workers", str(args.workers)]
-        figures["contamination"] = _measure(["similar", *release, *pairs])
-    print(json.dumps(figures, ensure_ascii=False, indent=1))
-    write_json(args.out, figures)
-
-
 def _make(folder: Path, args: argparse.Namespace) -> None:
+    """Write a release and training pairs."""
     draw = random.Random(0)
     letters = [chr(0x4E00 + number) for number in range(3_500)]
     words = ["".join(draw.choices(letters, k=2)) for _ in range(20_000)]
@@ -90,29 +65,22 @@ def _make(folder: Path, args: argparse.Namespace) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def _measure(words: list[str]) -> dict[str, Any]:
-    """Run a command. Return wall seconds, processor seconds, peak memory of its processes, and its printed JSON."""
-    started, peak, before = time.perf_counter(), 0, _processor_seconds()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "builders", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-    )
-    printed: list[str] = []
-    reader = threading.Thread(target=lambda: printed.append(process.communicate()[0]))
-    reader.start()
-    while reader.is_alive():
-        peak = max(peak, memory(process.pid))
-        reader.join(0.2)
-    if process.returncode:
-        raise SystemExit(f"{words[0]} failed with exit code {process.returncode}")
-    seconds = {"seconds": time.perf_counter() - started, "processor_seconds": _processor_seconds() - before}
-    rounded = {name: round(value, 1) for name, value in seconds.items()}
-    return {**rounded, "peak_memory_mb": peak >> 20, "printed": json.loads(printed[0])}
-
-
-def _processor_seconds() -> float:
-    """Return the processor seconds of all ended child processes."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def main() -> None:
+    parser = parser_of(__doc__, "--json")
+    parser.add_argument("--trains", type=int, default=86_395, help="training questions (default: 86395)")
+    parser.add_argument("--tests", type=int, default=6_000, help="dev questions (default: 6000)")
+    parser.add_argument("--rows", type=int, default=400_000, help="training pairs (default: 400000)")
+    parser.add_argument("--workers", type=int, default=1, help="processes of `similar --against` (default: 1)")
+    args = parser.parse_args()
+    figures: dict[str, Any] = machine("rensa", "pyarrow")
+    figures |= {name: value for name, value in vars(args).items() if name != "json"}
+    with tempfile.TemporaryDirectory() as folder:
+        _make(Path(folder), args)
+        pairs = ("--against", f"{folder}/pairs.jsonl", "--workers", args.workers)
+        for name, options in (("similar", ("--out", f"{folder}/out")), ("contamination", pairs)):
+            costs, printed = measured("similar", "--release", f"{folder}/release", *options)
+            figures[name] = {**costs, "printed": printed}
+    write_json(args.json, figures, show=True)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,19 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
+from builders.annotate import rounds
 from builders.annotate.pool import Pooled, write_pool
 from builders.core.sampling import draw
+from builders.store.reader import open_release
 
 ANNA, BEN, CARL = "anna@example.com", "ben@example.com", "carl@example.com"
 Label = Callable[[dict[str, Any]], int | str]
@@ -89,3 +93,33 @@ def judgments(round_: Path) -> list[dict[str, Any]]:
 def check(round_: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(annotate("check", round_, "--format", "json").stdout)
     return found
+
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+Labels = Mapping[tuple[str, str], int]
+
+
+def judgment(pair: tuple[str, str], label: int, package: str, kind: rounds.Kind = "annotation") -> rounds.Judgment:
+    model = "a model" if kind == "model" else None
+    return rounds.Judgment(*pair, label, "anna" if model is None else model, NOON, package, 1, kind, model)
+
+
+def make_judged_round(
+    path: Path, release: Path, packages: Mapping[str, tuple[rounds.State, Labels]], split: str = "dev"
+) -> Path:
+    """Write a round with these packages and states, and Anna's labels of the pairs."""
+    (path / "packages").mkdir(parents=True)
+    found = []
+    for name, (state, labels) in packages.items():
+        found.append(rounds.Package(name, len(labels), state=state))
+        lines = [msgspec.json.encode(rounds.Item(*pair, "", "")) for pair in labels]
+        (path / f"packages/{name}.jsonl").write_bytes(b"\n".join([*lines, b""]))
+        rounds.add_judgments(path, [judgment(pair, label, name) for pair, label in labels.items()])
+    fingerprint = rounds.fingerprint_of(open_release(release), split)
+    whole = rounds.Round(1, release.name, fingerprint, split, "0" * 64, rounds.Rule(), found)
+    packed = [
+        msgspec.structs.replace(each.package, labels=each.digest if each.package.state == "accepted" else "")
+        for each in rounds.standings(path, whole)
+    ]
+    rounds.write_round(path, msgspec.structs.replace(whole, packages=packed))
+    return path

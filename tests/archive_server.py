@@ -120,6 +120,3 @@ class _Handler(Handler):
         if cut is not None:
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
-
-
-serve = ArchiveServer

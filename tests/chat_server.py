@@ -34,6 +34,3 @@ class _Handler(Handler):
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": found}}
         content = json.dumps({"choices": [choice]}).encode()
         self.reply(found if isinstance(found, int) else 200, content, {"retry-after-ms": "1"})
-
-
-chat = Chat

@@ -4,13 +4,14 @@ import contextlib
 import hashlib
 import importlib
 import io
+import json
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from builders.core.command import main
 
@@ -83,3 +84,18 @@ def process(program: str, *words: object, code: int | None = 0, timeout: float =
     )
     assert code is None or done.returncode == code, f"exit code {done.returncode}: {done.stderr}"
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def run_python(
+    code: str, folder: Path, environment: Mapping[str, str], interpreter: Path | str = sys.executable
+) -> Any:
+    """Run code in a new process that works in ``folder``. Return the JSON value that the code prints last."""
+    # The process exits at once, because a Parquet reader of `datasets` that is stopped while it streams can abort an
+    # interpreter that shuts down (issue 45214 of apache/arrow).
+    code = f"import json, os, sys\n{code}\nsys.stdout.flush()\nos._exit(0)"
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [interpreter, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -35,29 +36,30 @@ settings.load_profile("any machine")
 
 # Test files of half a minute or more start first. Otherwise the last worker would run such a file while others wait.
 _LONG = (
-    *("test_pipeline", "test_gpu", "test_peers", "test_ray", "test_fuzz_hub", "test_train_processes", "test_train"),
-    *("test_reproduce_models", "test_fuzz_releases", "test_publish", "test_dataset36"),
-    *("test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
+    *("test_reproduce_models", "test_gpu", "test_peers", "test_ray", "test_fuzz_hub", "test_train"),
+    *("test_fuzz_releases", "test_publish", "test_encode", "test_release", "test_dataset_fresh", "test_export"),
+    *("test_bm25_elasticsearch", "test_fuzz_sources"),
 )
 
 # Files and tests that only `make test-slow` runs. Each takes many seconds, and quicker tests cover the same code.
 _SLOW = (
-    *("test_dataset36.py", "test_peers.py", "test_pipeline.py", "test_ray.py"),
-    *("test_reproduce_models.py", "test_train_processes.py"),
+    *("test_peers.py", "test_ray.py", "test_reproduce_models.py"),
     "test_bm25.py::test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out",
     "test_bm25.py::test_scores_and_order_are_lucenes",
-    "test_encode.py::test_a_killed_run_goes_on_and_gives_the_same_bytes",
+    "test_dataset_fresh.py::test_the_module_loads_with_its_public_api_on_36",
+    "test_dataset_fresh.py::test_the_release_loads_by_its_path_alone[3.6]",
+    "test_dataset_fresh.py::test_the_script_gives_the_rows_that_were_written",
+    "test_dataset_fresh.py::test_the_script_reads_the_published_archive",
+    "test_encode.py::test_processes_give_the_bits_that_a_thread_gives_and_are_kept",
     "test_encode.py::test_the_verbs_are_imported_on_a_machine_that_has_little",
     "test_gpu.py::test_every_step_runs_without_a_card",
-    "test_match.py::test_an_interrupted_match_scores_no_pair_twice",
-    "test_prefetch.py::test_processes_give_the_bits_that_a_thread_gives_and_are_kept",
-    "test_publish.py::test_a_config_has_the_same_splits_by_name_by_path_and_from_a_hub",
     "test_publish.py::test_a_killed_upload_is_resumed",
-    "test_publish.py::test_a_new_release_replaces_the_old_one_in_one_commit",
     "test_publish.py::test_it_loads_on_datasets_36",
+    "test_release.py::test_a_build_or_its_worker_is_killed_and_goes_on",
     "test_rerank.py::test_batches_windows_and_processes_change_nothing",
-    "test_resume.py::test_a_build_or_its_worker_is_killed_and_goes_on",
     "test_train.py::test_a_dual_encoder_learns_what_words_do_not_tell",
+    "test_train.py::test_several_processes_see_the_losses_and_learn_the_weights_of_one",
+    "test_train.py::test_where_one_process_fails_all_end_with_its_line",
     "test_train.py::test_without_the_packages_that_a_bare_cuda_image_lacks",
 )
 
@@ -175,6 +177,23 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trust a file as soon as it is verified. No test changes a file twice within a tick of the disk's clock."""
     monkeypatch.setattr("builders.core.cache._SETTLED", -1)
+
+
+_DRAWN: dict[bytes, dict[str, bytes]] = {}
+
+
+@pytest.fixture
+def equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reuse the figures of an equal release, because drawing takes most of the time of a tiny publication."""
+    from builders.check.histograms import draw
+
+    def drawn(*counted: Any) -> dict[str, bytes]:
+        key = pickle.dumps(counted)
+        if key not in _DRAWN:
+            _DRAWN[key] = draw(*counted)
+        return _DRAWN[key]
+
+    monkeypatch.setattr("builders.publish.upload.draw", drawn)
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 from commands import Done, run
-from hub_repos import WRITE
-from hub_server import Hub
+from hub_server import WRITE, Hub
 from huggingface_hub import close_session, constants
 
 

@@ -29,8 +29,7 @@ from annotating import (
 from commands import ROOT, command
 from hypothesis import given
 from hypothesis import strategies as st
-from releases import TEXTS, md5
-from rows import json_lines
+from releases import TEXTS, json_lines, md5
 
 from builders.annotate.relabel import settled_labels
 from builders.annotate.review import cohen, cohen_of, fleiss, fleiss_of

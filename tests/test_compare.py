@@ -1,7 +1,4 @@
-"""The verb `compare`: its tables; its tests against worked examples, scipy, statsmodels and ranx 0.3.21.
-
-``tests/ranx.json`` is what ranx printed for the same files. Running it itself compiles for a minute: ``TEST_RANX=1``.
-"""
+"""The verb `compare` and its statistics, against worked examples, scipy, statsmodels and ranx 0.3.21."""
 
 import itertools
 import json
@@ -22,7 +19,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-from baselines.measure.significance import detectable, groups, holm, paired, randomisation
+from baselines.measure.significance import detectable, groups, holm, of_means, paired, randomisation
 from builders.store.runs import write_run
 
 HIT, MISS = "good", "other"
@@ -277,3 +274,18 @@ def test_groups_are_the_largest_sets_without_a_pair_that_is_told_apart() -> None
         found = groups(systems, apart)
         assert sorted(map(sorted, found)) == sorted(map(sorted, largest))
         assert all(group == sorted(group, key=systems.index) for group in found)
+
+
+def test_the_intervals_are_those_of_scipy() -> None:
+    values = np.random.default_rng(5).exponential(size=(300, 2))
+    found = of_means(values, resamples=5000)
+    theirs = stats.bootstrap((values,), np.mean, axis=0, n_resamples=5000, method="percentile", rng=1)
+    expected = zip(theirs.confidence_interval.low, theirs.confidence_interval.high, strict=True)
+    for (low, high), (their_low, their_high) in zip(found, expected, strict=True):
+        assert low == pytest.approx(their_low, abs=0.01) and high == pytest.approx(their_high, abs=0.01)
+
+
+def test_the_same_values_have_the_same_intervals_and_equal_ones_none() -> None:
+    values = np.random.default_rng(0).random((50, 1))
+    assert of_means(values) == of_means(values) != of_means(values, seed=1)
+    assert of_means(np.ones((9, 1))) == [(1.0, 1.0)]

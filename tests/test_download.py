@@ -14,7 +14,7 @@ from typing import Any
 import datasets
 import pytest
 from archive_server import ROOT as FOLDER
-from archive_server import ArchiveServer, archive, contents, json_lines, member, rows_of_archive, serve
+from archive_server import ArchiveServer, archive, contents, json_lines, member, rows_of_archive
 from commands import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ArchiveServer]:
     monkeypatch.setattr(dureader_retrieval, "_PAUSE", 0)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with serve(archive()) as server:
+    with ArchiveServer(archive()) as server:
         monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", server.url)
         yield server
 
@@ -86,7 +86,7 @@ def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp
 
 def test_prepared_copies(load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = load("dev", "dev").cache_files[0]["filename"]
-    with serve(server.content) as mirror, pytest.MonkeyPatch.context() as patch:
+    with ArchiveServer(server.content) as mirror, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DUREADER_RETRIEVAL_BASE_URL", mirror.url.rstrip("/"))
         assert load("dev", "dev").cache_files[0]["filename"] == path
         assert mirror.requests == [0]
@@ -191,7 +191,7 @@ def test_a_refusal_is_final_and_a_busy_server_is_not_asked_for_ever(
 
 
 def test_an_address_that_nobody_answers_or_that_is_not_http(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(b"") as gone:
+    with ArchiveServer(b"") as gone:
         monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", gone.url)
     assert "cannot be reached" in fails(load)
     monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", "file:///etc/")

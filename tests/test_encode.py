@@ -1,8 +1,12 @@
-"""Embeddings equal sentence-transformers' row by row, search has the model's order, and wrong inputs are refused."""
+"""Embeddings and search equal sentence-transformers' and the model's order; tokens are prefetched; errors."""
 
+import multiprocessing
+import os
 import random
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +20,12 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from baselines.retrieve.encoder import batches
+from baselines.retrieve.encoder import Encoder, Prefetcher, batches
 from baselines.retrieve.index import open_vectors
 from baselines.retrieve.models import fingerprint, open_cross, open_encoder
 from baselines.retrieve.settings import ModelSettings
 from builders.core.command import main
+from builders.core.jobs import WorkerDied
 from builders.store.runs import read_run
 
 VERBS = {"encode": "baselines.retrieve.encode", "search": "baselines.retrieve.search"}
@@ -255,3 +260,63 @@ def test_without_faiss_exact_search_is_torchs(
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     assert search(world, tmp_path / "c.run", "--queries", world / "queries", "--engine", "faiss") == 1
     assert "faiss is not installed: pip install" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_dual(folder / "dual", router=True, prompts={"query": "问：", "document": "煮饺子："})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> Encoder:
+    """A prefetcher with two processes, which take seconds to start."""
+    return Encoder(open_encoder(ModelSettings(str(folder / "dual"))), "document", 300, 2)
+
+
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.retrieve.encoder.MANY", 1)
+
+
+def workers() -> set[int | None]:
+    return {worker.pid for worker in multiprocessing.active_children()}
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_processes_give_the_bits_that_a_thread_gives_and_are_kept(encoder: Encoder) -> None:
+    texts = [*TEXTS, *("".join(TEXTS)[place : place + 90] for place in range(60))]
+    expected = Encoder(encoder.model, "document", 300).encode(texts)
+    assert (encoder.encode(texts) == expected).all()
+    running = workers()
+    assert (encoder.encode(texts[::-1]) == expected[::-1]).all()  # the next chunk, by the same processes
+    assert len(running) >= 2 and workers() == running
+
+
+@pytest.mark.usefixtures("few_are_many")
+@pytest.mark.parametrize(("kind", "most"), [("thread", 8), ("processes", 5)])
+def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: Encoder, kind: str, most: int) -> None:
+    taken: list[int] = []
+
+    def batches() -> Iterator[list[str]]:
+        for number in range(40):
+            taken.append(number)
+            yield [TEXTS[number % len(TEXTS)]]
+
+    ahead = encoder._prefetcher if kind == "processes" else Prefetcher(encoder.model, {"task": "document"})
+    for number, found in enumerate(ahead(batches())):
+        assert found.keys() == ahead.tokens([TEXTS[0]]).keys()
+        assert torch.equal(found["input_ids"], ahead.tokens([TEXTS[number % len(TEXTS)]])["input_ids"])
+        assert len(taken) - number <= most
+    assert len(taken) == 40
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_a_killed_tokenizer_is_a_worker_that_died(encoder: Encoder) -> None:
+    ahead = encoder._prefetcher(iter([text] for text in TEXTS * 50))
+    next(ahead)
+    for process in list(encoder._prefetcher._pool._processes):  # an idle process would not be noticed
+        os.kill(process, signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        list(ahead)

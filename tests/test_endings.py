@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ from commands import ROOT, SAMPLE, Done, command, names, run
 from hub_client import error_of
 from hub_server import Hub
 from small_disks import enlarge, small_disk
-from stopping import InDestructor, heeded  # noqa: F401
 
 from builders.core import jobs
 from builders.core.exit_codes import exit_code
@@ -25,6 +24,27 @@ from builders.core.files import new_file
 from builders.core.folders import work_beside
 from builders.core.limits import DiskFull, writing
 from builders.core.progress import progress
+
+
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Set signal handlers as in a terminal, because a background process of a script ignores Ctrl-C."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class InDestructor:
+    """An object that sends a signal on deletion, when Python discards exceptions of the handler."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), self.number)
+        time.sleep(0)
 
 
 @pytest.mark.usefixtures("heeded")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from annotating import ANNA, BEN, annotate, judge, judgments, read_table
-from chat_server import chat
+from chat_server import Chat
 from commands import Done, run
 from releases import make_release, md5, tables
 
@@ -104,7 +104,7 @@ def test_answers_are_tallied_beside_table_10(round_: Path) -> None:
 def test_people_answer_with_a_category_and_an_adjudicator_decides(round_: Path) -> None:
     sheet = round_ / "packages" / "dev-001.csv"
     names = {1: "实体不符", 2: "numeral mismatch", 6: "Term_Overlap", 8: "其他"}
-    with pytest.raises(AssertionError, match="expected 1 to 8 in the column label, found '0'"):
+    with pytest.raises(AssertionError, match="label: expected 1 to 8, found '0'"):
         judge(round_, ANNA, sheet, lambda row: 0)
     judge(round_, ANNA, sheet, lambda row: names[by_place(round_)(row)])
     judge(round_, BEN, sheet, lambda row: 1 if by_place(round_)(row) == 2 else by_place(round_)(row))
@@ -116,7 +116,7 @@ def test_people_answer_with_a_category_and_an_adjudicator_decides(round_: Path) 
 
 def test_a_models_answers_are_tallied_where_asked_for(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
-    with chat(lambda prompt: f"最终类别：{7 if QUESTIONS[0] in prompt else 1}") as server:
+    with Chat(lambda prompt: f"最终类别：{7 if QUESTIONS[0] in prompt else 1}") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         assert "40 pairs judged by judge-7b" in annotate("prefill", round_, "--model", "judge-7b", "--show").stdout
     assert all(f"{choice.label} {choice.name}：" in server.asked[0][0]["messages"][0]["content"] for choice in CHOICES)

@@ -332,7 +332,7 @@ def test_text_values_by_query_and_the_list_have_every_pair(tmp_path: Path) -> No
     (tmp_path / "run").write_text(json.dumps({md5(QUESTION): [md5(OTHERS[0]), md5(NEAR)]}))
     words = ["--holes", "--duplicates", "kept", "--per-query", tmp_path / "values", "--list", tmp_path / "pairs"]
     shown = run("baselines", "evaluate", "--release", where, *words, tmp_path / "run").stdout
-    assert "a passage and its copies as one, later copies kept, percent (1 positives of 1 are left)" in shown
+    assert "near-duplicates counted as one passage; later copies are kept (1 of 1 positives are distinct)" in shown
     row = pq.read_table(tmp_path / "values").to_pylist()[0]
     assert (row["RR@10"], row["fair RR@10"], row["best RR@10"]) == (0.0, 0.5, 1.0)
     (pair,) = map(json.loads, (tmp_path / "pairs").read_text().splitlines())

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from releases import TEXTS, make_release, md5, passage, tables
-from rows import json_lines
+from releases import TEXTS, json_lines, make_release, md5, passage, tables
 
 from builders.core.errors import InputError
 from builders.export import formats

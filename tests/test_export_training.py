@@ -1,15 +1,17 @@
-"""``builders export`` of training data with mined negatives, and of runs with unambiguous order."""
+"""Exports of training data with mined negatives, of runs, and of official predictions."""
 
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import pytrec_eval
 from commands import Done, run
-from releases import QUESTIONS, TEXTS, make_release, md5, tables
-from rows import json_lines
+from releases import QUESTIONS, TEXTS, json_lines, make_release, md5, tables
+
+from builders.store.runs import write_run
 
 TRAIN = QUESTIONS["train"]
 
@@ -132,3 +134,63 @@ def test_a_run_without_ties_is_copied_as_it_is(release: Path, tmp_path: Path) ->
     (tmp_path / "mine.txt").write_text(TIES)
     done, _ = export(release, "trec", "--run", tmp_path / "mine.trec", tmp_path / "mine.txt", code=1)
     assert done.error.endswith("another run is also named 'mine'; rename one of the files")
+
+
+DEV, TEST = ([md5(question) for question in QUESTIONS[split]] for split in ("dev", "test"))
+PASSAGES = [md5(text) for text in TEXTS]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A release with two dev questions, answered by passages 4 and 5, and one test question without labels."""
+    return make_release(tmp_path / "release")
+
+
+def export_predictions(plain: Path, given: Path, code: int | None = 0) -> Done:
+    out = plain.parent / "out"
+    words = ("--release", plain, "--format", "official", "--runs-only", "--run", given, "--out", out)
+    return run("builders", "export", *words, code=code)
+
+
+def written(plain: Path, rankings: dict[str, list[str]], code: int | None = 0) -> Done:
+    hits = {query: [(passage, -float(rank)) for rank, passage in enumerate(found)] for query, found in rankings.items()}
+    write_run(plain.parent / "a.run.gz", hits.items())
+    return export_predictions(plain, plain.parent / "a.run.gz", code)
+
+
+def read(plain: Path, name: str = "a") -> Any:
+    return json.loads((plain.parent / "out" / "predictions" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_the_predictions_are_in_the_releases_order_and_have_the_official_figures_of_their_run(plain: Path) -> None:
+    written(plain, {DEV[1]: [PASSAGES[5]], DEV[0]: [PASSAGES[0], PASSAGES[4]]})
+    assert list(read(plain)) == DEV
+    files = [plain.parent / name for name in ("a.run.gz", "out/predictions/a.json")]
+    words = ("--quiet", "--release", plain, "--format", "json", *files)
+    of_run, of_predictions = json.loads(run("baselines", "evaluate", *words).stdout)
+    assert of_run["official"] == {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked": 2}
+    assert of_predictions["official"] == of_run["official"]
+    written(plain, {TEST[0]: [PASSAGES[3], PASSAGES[0]]})  # a split without labels
+    assert read(plain) == {TEST[0]: [PASSAGES[3], PASSAGES[0]]}
+
+
+def test_queries_that_a_list_of_predictions_lacks_are_named_and_count_0(plain: Path) -> None:
+    given = plain.parent / "given.json"
+    given.write_text(json.dumps({DEV[1]: [PASSAGES[5], *PASSAGES], DEV[0]: []}), encoding="utf-8")
+    done = export_predictions(plain, given)
+    assert f"lacks 1 query ({DEV[0]}) of the 2 in dev" in done.stderr and "counts 0" in done.stderr
+    assert read(plain, "given") == {DEV[1]: [PASSAGES[5], *PASSAGES[:5]]}  # a passage counts once
+
+
+@pytest.mark.parametrize(
+    ("rankings", "said"),
+    [
+        ({DEV[0]: [PASSAGES[0]], DEV[1]: [PASSAGES[0]], TEST[0]: [PASSAGES[0]]}, f"has 1 query ({TEST[0]}) that dev"),
+        ({DEV[0]: [PASSAGES[0], "0" * 32]}, f"lacks, such as {'0' * 32}"),
+    ],
+)
+def test_what_the_official_script_would_miscount_is_refused_and_nothing_is_written(
+    plain: Path, rankings: dict[str, list[str]], said: str
+) -> None:
+    assert said in written(plain, rankings, code=1).error
+    assert not (plain.parent / "out").exists()

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archive_server import archive, rows_of_archive, serve
+from archive_server import ArchiveServer, archive, rows_of_archive
 from commands import ROOT
 from environments import clean_environ
-from hub_repos import Blob
-from hub_server import Hub
+from hub_server import Blob, Hub
 from pages import blocks, shows
 from releases import make_release
 from test_peers import ROWS, peers  # noqa: F401
@@ -106,7 +105,7 @@ def assert_shows(found: dict[str, Any], rows: dict[tuple[str, str], list[dict[st
 
 def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(peers: Path, alone: Path, tmp_path: Path) -> None:
     release = make_release(tmp_path / "RELEASE", ROWS, rows_per_shard=20)
-    with Hub() as hub, serve(archive()) as server:
+    with Hub() as hub, ArchiveServer(archive()) as server:
         files = {path.relative_to(release).as_posix(): path for path in release.rglob("*") if path.is_file()}
         blobs = {name: Blob(path.read_bytes(), path.suffix == ".parquet") for name, path in files.items()}
         hub.create("org/name").add("release", blobs)

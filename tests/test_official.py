@@ -1,4 +1,4 @@
-"""Test `official`: from archives to a release, to official files, and to the same release again."""
+"""`official`: from archives to a release, to official files, and to the same release again."""
 
 import json
 import shutil
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from official_archives import (
@@ -26,9 +27,12 @@ from official_archives import (
     write_tar,
 )
 
+from builders.core.errors import InputError
 from builders.export.formats import export
 from builders.official import blocks
 from builders.official.build import build_official
+from builders.official.numbered import NumberedIds, as_keys
+from builders.sources.archives import read_archives
 from builders.store.reader import open_release
 
 QUESTIONS = list(TRAIN)
@@ -172,7 +176,7 @@ NO_DEV = {name: text for name, text in preprocessed_files().items() if "dev" not
             preprocessed_files(),
             f"{PARTS}1",
             lambda text: text.replace(PASSAGES[4], PASSAGES[4] + "改"),  # simulates a text that was cleaned for the TSV
-            {"passages whose id is not the MD5": 1, "text is not the collection's": 1},
+            {"passages whose id is not the MD5": 1, "text differs from the collection": 1},
         ),
         (
             "dual",
@@ -218,3 +222,46 @@ def test_what_disagrees_is_counted_and_the_archives_ids_are_kept(
     assert [row["_id"] for row in rows["corpus", "corpus"]] == expected[3 if case == "part" else 0 :]
     judged = {row["corpus-id"] for (config, _), found in rows.items() if config == "qrels" for row in found}
     assert case == "part" or judged <= {*expected}  # every judged passage is in the corpus
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 300), max_size=50), max_size=12), st.lists(st.integers(0, 600), max_size=50))
+def test_ids_are_numbered_as_they_come(portions: list[list[int]], asked: list[int]) -> None:
+    table, expected = NumberedIds(), {}  # type: ignore[var-annotated]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            NumberedIds, "_resize", lambda self, size, resize=NumberedIds._resize: resize(self, min(size, 1 << 11))
+        )
+        table._resize(4)  # small, so that the table must grow
+        for portion in portions:
+            keys = as_keys(b"".join(value.to_bytes(16, "big") for value in portion))
+            numbers, fresh = table.add(keys)
+            for value, number, new in zip(portion, numbers, fresh, strict=True):
+                assert new == (value not in expected)
+                assert number == expected.setdefault(value, len(expected))
+    assert table.keys().tobytes() == b"".join(value.to_bytes(16, "big") for value in expected)
+    found = table.find(as_keys(b"".join(value.to_bytes(16, "big") for value in asked)))
+    assert found.tolist() == [expected.get(value, -1) for value in asked]
+
+
+def test_the_list_names_addresses_checksums_and_what_is_got_by_hand() -> None:
+    printed = run("builders", "official", "--list").stdout
+    assert "  from     https://dataset-bj.cdn.bcebos.com/dureader/dureader_raw.zip\n" in printed
+    assert "  md5      dc7658b8cdf4f94b8714d130b7d15196\n  sha256   unknown\n" in printed
+    assert printed.count("\n\n") == len(read_archives()) - 1
+    found = run("builders", "official", "--list", "datafountain-424").stdout
+    assert "  by hand  competition 424 on DataFountain" in found
+
+
+def test_a_map_is_not_used_with_two_parts_of_the_same_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    convert(tmp_path, {f"one/{MAP}": BOTH[MAP], "one/part-00": BOTH[f"{PARTS}0"], "two/part-00": BOTH[f"{PARTS}1"]})
+    assert "the map is not used, because it needs parts 00, 01 ... once each; found 00, 00; ids are MD5s" in caplog.text
+
+
+@pytest.mark.parametrize("block", [8 << 20, 60])
+def test_an_error_names_the_line_of_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
+    entries = [f'"{number}": "{md5(text)}"' for number, text in enumerate(PASSAGES)]
+    entries[8] = '"8": "wrong"'
+    with pytest.raises(InputError, match=r"map\.json:10: expected pairs .* found '\"8\": \"wrong\"'"):
+        convert(tmp_path, {MAP: "{\n " + ",\n ".join(entries) + "\n}\n"})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from annotating import ANNA, annotate, check, judge, judgments, make_round
-from chat_server import Answer, chat
+from chat_server import Answer, Chat
 from commands import ROOT, Done, command
 from releases import QUESTIONS, TEXTS, md5
 
@@ -41,7 +41,7 @@ def prefill(round_: Path, url: str, monkeypatch: pytest.MonkeyPatch, *words: obj
 
 
 def test_a_models_grades_are_marked_and_count_for_no_person(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with chat(knows) as server:
+    with Chat(knows) as server:
         done = prefill(round_, server.url, monkeypatch, "--show")
         assert "24 pairs judged by judge-7b (a model)" in done.stdout
         found = judgments(round_)
@@ -83,7 +83,7 @@ def test_answers_of_a_killed_judge_are_not_asked_for_again(round_: Path, monkeyp
         is_slow = QUESTIONS["dev"][0] in prompt and any(f"<段落>\n{text}\n" in prompt for text in TEXTS[:2])
         return late.wait(60) and 503 if is_slow and not late.is_set() else knows(prompt)
 
-    with chat(answer) as server:
+    with Chat(answer) as server:
         environment = {**os.environ, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "none"}
         words = command("builders", "annotate", "prefill", "--quiet", "--round", round_, "--model", "judge-7b")
         process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
@@ -108,7 +108,7 @@ def test_a_judge_that_is_busy_fails_or_gives_no_grade(round_: Path, monkeypatch:
             return 503  # the library retries
         return second[0] if QUESTIONS["dev"][1] in prompt else knows(prompt)
 
-    with chat(answer) as server:
+    with Chat(answer) as server:
         error = prefill(round_, server.url, monkeypatch, "--parallel", 1, code=1).error
         assert error.startswith(f"{server.url}: answered 400") and len(judgments(round_)) == 12
         second[0] = "我不能判断"
@@ -150,7 +150,7 @@ def test_a_model_is_compared_with_people(round_: Path, monkeypatch: pytest.Monke
     error = annotate("compare", round_, "--model", "judge-7b", code=1).error
     assert error.startswith(f"{round_}: no pair was judged by people and judge-7b")
     judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: int(row["corpus-id"] in relevant))
-    with chat(grades) as server:
+    with Chat(grades) as server:
         prefill(round_, server.url, monkeypatch)
     runs = []
     for place, name in enumerate(("good", "fair", "poor")):  # first[1] is relevant, and at rank place + 1

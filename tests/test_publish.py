@@ -1,21 +1,57 @@
-"""``publish`` to a loopback hub: readers without this project's code, and errors."""
+"""``publish`` to a loopback hub: readers without this project's code, errors, cards, the benchmark's registration."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT, command, run
-from hub_client import error_of
-from hub_repos import READ, Blob
-from hub_server import Hub
-from huggingface_hub import HfApi
-from publishing import REPO, Publish, _equal_figures_are_drawn_once, hub, listed, load, publish, release  # noqa: F401
+from commands import ROOT, Done, command, run, run_python
+from hub_client import error_of, run_at
+from hub_server import READ, WRITE, Blob, Hub
+from huggingface_hub import DatasetCard, HfApi
+from releases import rows_by_split
 from whole_release import make_whole, whole_tables
+from yaml import safe_load
+
+from builders.core.errors import InputError
+from builders.publish.pages import scores_table
+from builders.store.draft import draft_release
+from builders.store.manifest import Build
+from builders.store.reader import open_release
+
+REPO = "org/name"
+Publish = Callable[..., Done]
+pytestmark = pytest.mark.usefixtures("equal_figures_are_drawn_once")
+
+
+@pytest.fixture
+def publish(hub: Hub, whole_copy: Path, tmp_path: Path) -> Publish:
+    def run(*more: str, token: str | None = WRITE, path: Path = whole_copy, code: int = 0) -> Done:
+        words = ["publish", "--release", path, "--repo", REPO, *more]
+        return run_at(hub, tmp_path / "home", "builders", *words, token=token, code=code)
+
+    return run
+
+
+def listed(hub: Hub) -> dict[str, bytes]:
+    return hub.repos["dataset", REPO].files
+
+
+def load(hub: Hub, home: Path, how: str, interpreter: Path | str = sys.executable) -> Any:
+    """Load the rows of every published config in another process that has only ``datasets``."""
+    code = f"""
+import datasets
+names = datasets.get_dataset_config_names({REPO!r})
+loaded = {{name: datasets.load_dataset({REPO!r}, name, {how}) for name in names}}
+print(json.dumps({{name: {{split: list(rows) for split, rows in found.items()}} for name, found in loaded.items()}}))
+"""
+    return rows_by_split(run_python(code, home, hub.environment(home, None) | {"PYTHONPATH": ""}, interpreter))
 
 
 def test_a_release_is_one_commit_and_loads_everywhere(hub: Hub, publish: Publish, tmp_path: Path) -> None:
@@ -25,29 +61,6 @@ def test_a_release_is_one_commit_and_loads_everywhere(hub: Hub, publish: Publish
     assert result.stdout.strip().endswith(f"/datasets/{REPO}/commit/{repo.commits[-1].oid}")
     assert load(hub, tmp_path / "plain", "") == whole_tables()
     assert load(hub, tmp_path / "streaming", "streaming=True") == whole_tables()
-
-
-def test_a_config_has_the_same_splits_by_name_by_path_and_from_a_hub(
-    hub: Hub, publish: Publish, release: Path, tmp_path: Path
-) -> None:
-    publish("--create")
-    code = f"""
-import datasets, dureader_retrieval, json, os, sys
-ways = [("dureader_retrieval", {{"data_dir": {str(release)!r}}}), ({str(release)!r}, {{}}), ({REPO!r}, {{}})]
-names = datasets.get_dataset_config_names({REPO!r})
-print(json.dumps([
-    {{name: [[split, [*rows]] for split, rows in datasets.load_dataset(path, name, **more).items()] for name in names}}
-    for path, more in ways
-]))
-sys.stdout.flush()
-os._exit(0)
-"""
-    environment = hub.environment(tmp_path / "loads", None) | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    by_name, by_path, from_hub = json.loads(done.stdout.splitlines()[-1])
-    assert by_name == by_path == from_hub and by_name.keys() == {config for config, _ in whole_tables()}
-    assert [split for split, _ in by_name["queries"]] == ["queries", "train", "dev", "test"]
 
 
 @pytest.mark.parametrize("how", ["streaming=True", ""], ids=["streaming", "plain"])
@@ -70,32 +83,10 @@ def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Pub
     assert len(hub.repos["dataset", REPO].commits) == 2
 
 
-def test_a_new_release_replaces_the_old_one_in_one_commit(
-    hub: Hub, publish: Publish, release: Path, tmp_path: Path
-) -> None:
-    hub.create(REPO).commits[-1].files["NOTES.md"] = Blob(b"mine", False)
-    publish()
-    sent = len(hub.uploads)
-
-    def fewer(rows: dict[tuple[str, str], Any]) -> None:
-        for key in [key for key in rows if key[0].startswith(("cmedqa-", "crosslingual"))]:
-            del rows[key]
-
-    make_whole(release, fewer)
-    result = publish()
-    repo = hub.repos["dataset", REPO]
-    assert len(repo.commits) == 3
-    assert repo.files["NOTES.md"] == b"mine" and "keeps 1 foreign files: NOTES.md" in result.stderr
-    assert len(hub.uploads) == sent  # the remaining Parquet files are unchanged
-    expected = whole_tables()
-    fewer(expected)
-    assert load(hub, tmp_path / "reader", "") == expected
-
-
-def test_a_killed_upload_is_resumed(hub: Hub, release: Path, tmp_path: Path) -> None:
+def test_a_killed_upload_is_resumed(hub: Hub, whole_copy: Path, tmp_path: Path) -> None:
     hub.create(REPO)
     hub.fail("PUT", "^/lfs/", 503, skip=3)
-    words = command("builders", "publish", "--release", release, "--repo", REPO)
+    words = command("builders", "publish", "--release", whole_copy, "--repo", REPO)
     environment = hub.environment(tmp_path / "home")
     process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.PIPE, start_new_session=True)
     while len(hub.uploads) < 3:  # the library waits before retrying the others
@@ -113,7 +104,8 @@ def test_a_lost_answer_or_anothers_commit_leaves_one_commit(hub: Hub, publish: P
     repo = hub.create(REPO)
     hub.fail("POST", "/commit/", 412, times=1)
     error = error_of(publish(code=1))
-    assert "another commit in the meantime" in error and "set HF_ENDPOINT" in error and len(repo.commits) == 1
+    assert f"{hub.url} (HF_ENDPOINT) received another commit" in error and "set HF_ENDPOINT" not in error
+    assert len(repo.commits) == 1
     hub.fail("POST", "/commit/", "lose", times=1)
     assert "cannot be reached, or broke the connection" in error_of(publish(code=1))
     publish()
@@ -126,7 +118,8 @@ def test_refusals_of_the_hub_are_clear(hub: Hub, publish: Publish) -> None:
     hub.create(REPO)
     assert f"{hub.url} refuses the token" in error_of(publish(token="hf_wrong", code=1))
     assert "HF_TOKEN; set HF_ENDPOINT" in error_of(publish(token=None, code=1))
-    assert f"no permission to write to {REPO}" in error_of(publish(token=READ, code=1))
+    error = error_of(publish(token=READ, code=1))
+    assert f"no permission to write to {REPO} on {hub.url} (HF_ENDPOINT)" in error and "set HF_ENDPOINT" not in error
     assert "is public" in error_of(publish("--private", code=1))
     hub.repos["dataset", REPO].commits[-1].files["name.py"] = Blob(b"", False)
     assert f"{REPO} has the script name.py" in error_of(publish(code=1))
@@ -135,10 +128,10 @@ def test_refusals_of_the_hub_are_clear(hub: Hub, publish: Publish) -> None:
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_shard_that_changes_while_it_is_uploaded_is_noticed(
-    hub: Hub, publish: Publish, release: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
+    hub: Hub, publish: Publish, whole_copy: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
     repo, send = hub.create(REPO), HfApi.preupload_lfs_files
-    file = release / "corpus" / "corpus-00000-of-00001.parquet"
+    file = whole_copy / "corpus" / "corpus-00000-of-00001.parquet"
 
     def change(*args: Any, **given: Any) -> None:
         send(*args, **given)
@@ -150,15 +143,94 @@ def test_a_shard_that_changes_while_it_is_uploaded_is_noticed(
 
 
 @pytest.mark.parametrize("name", ["dureader_retrieval.py", "corpus/corpus.lock", ".hidden"])
-def test_a_release_with_another_file_is_refused(hub: Hub, publish: Publish, release: Path, name: str) -> None:
-    (release / name).write_text("x")
+def test_a_release_with_another_file_is_refused(hub: Hub, publish: Publish, whole_copy: Path, name: str) -> None:
+    (whole_copy / name).write_text("x")
     assert name in error_of(publish("--create", code=1))
     assert not hub.requests
 
 
-def test_a_release_that_fails_check_is_refused(hub: Hub, publish: Publish, release: Path) -> None:
-    make_whole(release, lambda rows: rows["qrels", "dev"].pop())
+def test_a_release_that_fails_check_is_refused(hub: Hub, publish: Publish, whole_copy: Path) -> None:
+    make_whole(whole_copy, lambda rows: rows["qrels", "dev"].pop())
     error = error_of(publish("--create", code=1))
     assert "fails `check`" in error and "joined-rows" in error  # a warning says that a query has lost its only positive
     assert not hub.requests
     publish("--create", "--accept", "joined-rows", "dangling-ids")
+
+
+HUB = "http://the-hub"
+SCORED = [{"run": "runs/de.dev.run.gz", "queries": 2, "official": {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0}}]
+
+
+@pytest.fixture(scope="module")
+def files(whole_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("published")
+    (folder / "dev.json").write_text(json.dumps(SCORED))
+    words = ["publish", "--release", whole_release, "--repo", REPO, "--create"]
+    with Hub() as hub:
+        run_at(hub, folder / "home", "builders", *words, "--scores", f"dev={folder / 'dev.json'}")
+        return {name: content.replace(hub.url.encode(), HUB.encode()) for name, content in listed(hub).items()}
+
+
+def test_the_registration_has_a_task_for_each_measure_of_a_judged_split(files: dict[str, bytes]) -> None:
+    found = safe_load(files["eval.yaml"])
+    assert found["name"] == "DuReader-retrieval" and "evaluation_framework" not in found
+    parts = [("dev", "queries", "dev"), ("cmedqa_test", "cmedqa-queries", "test")]
+    parts += [("ccovid_test", "ccovid-queries", "test"), ("crosslingual_dev", "crosslingual-queries", "dev")]
+    assert found["tasks"] == [
+        {"id": f"{part}_{measure}", "config": config, "split": split}
+        for part, config, split in parts
+        for measure in ("mrr_at_10", "recall_at_1", "recall_at_50")
+    ]  # main's test split has no judgments
+
+
+def test_the_head_names_tags_and_one_default_config(files: dict[str, bytes]) -> None:
+    data = DatasetCard(files["README.md"].decode()).data.to_dict()
+    assert "passage-retrieval" in data["tags"] and data["task_ids"] == ["document-retrieval"]
+    assert [each["config_name"] for each in data["configs"] if each.get("default")] == ["qrels"]
+    # BEIR's HFDataLoader asks for the judgments without a name, and takes the first split of the queries for all.
+    (queries,) = (each for each in data["configs"] if each["config_name"] == "queries")
+    assert re.fullmatch("Every query of the collection; content [0-9a-f]{64}", queries["description"])
+    assert queries["data_files"][0] == {"split": "queries", "path": "queries/*-*.parquet"}
+
+
+def test_both_cards_show_a_row_columns_scores_limits_and_how_to_evaluate(files: dict[str, bytes]) -> None:
+    english, chinese = files["README.md"].decode(), files["README.zh.md"].decode()
+    shared = ["https://arxiv.org/abs/2203.10232", "| de.dev.run.gz | `dev` | 75.00 | 50.00 | 100.00 |"]
+    shared += [f'load_dataset("{REPO}", "dev")', "| `dev` | dev | 2 | 1 |", "| 4 | 2 | - | 2 | 1 |"]
+    shared += [f"hf download {REPO} --repo-type dataset", "python -m baselines evaluate", "`query-id`", "14.8"]
+    for text in (english, chinese):
+        for needed in shared:
+            assert needed in text
+        (row,) = re.findall(r"```json\n(.*?)\n```", text, re.DOTALL)
+        first = whole_tables()["dev", "dev"][0]
+        assert json.loads(row) == first | {"negative_passages": first["negative_passages"][:1]}
+    assert "\n## Limitations\n" in english and "\n## 局限\n" in chinese
+
+
+def test_scores_of_other_queries_or_of_no_split_are_refused(whole_release: Path, tmp_path: Path) -> None:
+    release, file = open_release(whole_release), tmp_path / "scores.json"
+    file.write_text(json.dumps([SCORED[0] | {"queries": 3}]))
+    for part, said in (("dev", "was measured on 3 queries; dev has 2"), ("test", "expected a judged split")):
+        with pytest.raises(InputError, match=said):
+            scores_table(release, [], {part: file})
+
+
+def test_the_papers_figures_stand_on_the_card_of_the_official_data_alone(whole_release: Path) -> None:
+    release = open_release(whole_release)
+    assert scores_table(release, [Build("release")], {}) == ""
+    shown = scores_table(release, [Build("official")], {})
+    assert "| BM25 | `test` | 21.03 | 12.08 | 70.00 | paper, Table 4 |" in shown
+
+
+def test_what_publish_made_stays_out_of_releases_made_of_a_copy(files: dict[str, bytes], tmp_path: Path) -> None:
+    for name, content in files.items():
+        if name != ".gitattributes":
+            (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "copy" / name).write_bytes(content)
+    copy = open_release(tmp_path / "copy")
+    assert "eval.yaml" in {entry.path for entry in copy.manifest.files}
+    with draft_release(tmp_path / "made", {"verb": "test"}, copy):
+        pass
+    paths = {entry.path for entry in open_release(tmp_path / "made").manifest.files}
+    assert "corpus/corpus-00000-of-00001.parquet" in paths
+    assert not paths & {"eval.yaml", "croissant.json", "README.zh.md", "assets/passage-length.png"}

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from checkpoints import REPO, Command, files, push, whole
 from hub_client import error_of, run_at
-from hub_repos import Blob
-from hub_server import Hub
+from hub_server import Blob, Hub
 from huggingface_hub import ModelCard, parse_eval_result_entries
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from yaml import safe_load

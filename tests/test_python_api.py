@@ -12,8 +12,7 @@ import pytest
 import torch
 from commands import run
 from hub_client import as_client
-from hub_repos import Blob
-from hub_server import Hub
+from hub_server import Blob, Hub
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import SentenceTransformer
 from tiny_families import with_modules, write_encoder

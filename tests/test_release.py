@@ -1,19 +1,31 @@
-"""Test `release`: the rows and files of a release built from raw rows."""
+"""`release` from raw rows: Algorithm 1, passages, rows and files, and builds that are killed."""
 
 import gzip
+import hashlib
+import itertools
 import json
+import subprocess
+import time
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
 import pytest
-from commands import Done, run, tree
-from releases import md5
-from rows import row, write_rows
+from commands import ROOT, Done, command, run, tree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from releases import md5, raw_row, write_rows
 
 from builders.release import rows as raw
 from builders.release.build import build_release
 from builders.release.label import label_rows
 from builders.release.options import Options
+from builders.release.passages import cut_passages
+from builders.release.span_f1 import Questions, f1, is_positive, label_questions
+from builders.release.span_scan import best_f1
 from builders.sources import lines as blocks
 from builders.store import layout
 from builders.store.reader import open_release
@@ -33,13 +45,13 @@ def rows_of(release: Path, config: str, split: str) -> list[dict[str, Any]]:
 def small(tmp_path: Path) -> Path:
     shared = "两个问题都用得上的一段话,同一篇文章里写着答案。"
     train = [
-        row(1, "绿萝怎么养", [["步骤阅读", LONG, "最后一句。"], [shared]], ["见干见湿,冬天少浇水"]),
-        row(2, "绿萝怎么浇水", [[shared], [""], [" ", "\u3000"]], ["同一篇文章里写着答案"]),
-        row(3, "谁也答不上来的问题", [["无关的话。"]], ["完全不同"]),
-        row(4, "没有人答", [["没有人答这个。"]], []),
-        row(1, "绿萝怎么养", [["绿萝要少晒太阳,见干见湿,冬天少浇水。"]], ["见干见湿,冬天少浇水"]),
+        raw_row(1, "绿萝怎么养", [["步骤阅读", LONG, "最后一句。"], [shared]], ["见干见湿,冬天少浇水"]),
+        raw_row(2, "绿萝怎么浇水", [[shared], [""], [" ", "\u3000"]], ["同一篇文章里写着答案"]),
+        raw_row(3, "谁也答不上来的问题", [["无关的话。"]], ["完全不同"]),
+        raw_row(4, "没有人答", [["没有人答这个。"]], []),
+        raw_row(1, "绿萝怎么养", [["绿萝要少晒太阳,见干见湿,冬天少浇水。"]], ["见干见湿,冬天少浇水"]),
     ]
-    test = [row(9, "测试问题", [["行分隔\u2028符", LONG]])]
+    test = [raw_row(9, "测试问题", [["行分隔\u2028符", LONG]])]
     write_rows(tmp_path / "raw/search.train.json", train)
     write_rows(tmp_path / "raw/search.test.json", test)
     return tmp_path / "raw"
@@ -120,7 +132,7 @@ def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) ->
 
 
 def test_words_are_cut_where_the_rows_carry_none(tmp_path: Path) -> None:
-    bare = row(1, "绿萝怎么浇水", [["绿萝浇水要见干见湿"]], ["浇水要见干见湿"])
+    bare = raw_row(1, "绿萝怎么浇水", [["绿萝浇水要见干见湿"]], ["浇水要见干见湿"])
     cut = json.loads(json.dumps(bare))
     import jieba
 
@@ -159,4 +171,185 @@ def test_splits_can_be_given(small: Path, tmp_path: Path) -> None:
     other.write_bytes((small / "search.test.json").read_bytes())
     build("--dev", rows, "--test", other, "--out", tmp_path / "out", "--unit", "char")
     assert open_release(tmp_path / "out").rows("qrels", "dev") == 3
-    assert "contains no split" in build("--raw", rows, "--out", tmp_path / "out", code=1).stderr
+    error = build("--raw", rows, "--out", tmp_path / "out", code=1).stderr
+    assert "expected one of train, dev and test in the name" in error
+
+
+def test_a_build_or_its_worker_is_killed_and_goes_on(shared_data: Path, tmp_path: Path) -> None:
+    """A kill leaves no release or a complete one, and no processes. The next build reuses finished blocks."""
+    source, out = tmp_path / "raw", tmp_path / "out"
+    source.mkdir()
+    for split in ("train", "dev", "test"):
+        packed = (shared_data / f"dureader-2.0-demo/search.{split}.json.gz").read_bytes()
+        # The same rows again are merged away: more work to be killed in, the same release.
+        (source / f"search.{split}.json").write_bytes(gzip.decompress(packed) * 7)
+    options = ["--raw", source, "--unit", "char", "--workers", 2]
+    run("builders", "release", *options, "--out", tmp_path / "whole")
+    finished = dict[str, int]()
+    for number in range(4):
+        words = command("builders", "release", *options, "--out", out)
+        process = psutil.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None and len(blocks_of(tmp_path)) <= len(finished):
+            time.sleep(0.01)
+        children = process.children(recursive=True)
+        for each in children[-1:] if number % 2 else [process, *children]:
+            each.kill()
+        assert process.wait(60) and not psutil.wait_procs(children, timeout=30)[1] and not out.exists()
+        assert finished.items() <= blocks_of(tmp_path).items()  # no block was built again
+        finished = blocks_of(tmp_path)
+    run("builders", "release", *options, "--out", out)
+    assert tree(out) == tree(tmp_path / "whole")
+    assert {p.name for p in tmp_path.iterdir()} == {"raw", "out", "whole"}
+
+
+def blocks_of(folder: Path) -> dict[str, int]:
+    """Return the finished blocks of the build under ``folder``, and the inode or time that changes on relabelling."""
+    found = folder.glob(".out.building/*/*")
+    return {p.name: p.stat().st_ino for p in found if p.name.isdigit() and p.parent.name != "discarded"}
+
+
+documents = st.lists(st.tuples(st.text(max_size=20), st.booleans()), max_size=12)
+lengths = st.integers(1, 40)
+
+
+def cut(*documents: list[tuple[str, bool]], least: int) -> list[tuple[int, str, bool]]:
+    marks = np.array([mark for document in documents for _, mark in document], np.bool_)
+    found = cut_passages([[text for text, _ in document] for document in documents], marks, least)
+    assert found.chars.tolist() == [len(text) for text in found.texts.to_pylist()]
+    assert found.ids.to_pylist() == [hashlib.md5(text.encode()).hexdigest() for text in found.texts.to_pylist()]
+    assert found.blank().tolist() == [not text.strip() for text in found.texts.to_pylist()]
+    return list(zip(found.document.tolist(), found.texts.to_pylist(), found.positive.tolist(), strict=True))
+
+
+@given(documents, lengths)
+@settings(deadline=None)
+def test_nothing_is_lost_or_reordered_and_no_passage_is_too_short_or_too_long(
+    paragraphs: list[tuple[str, bool]], least: int
+) -> None:
+    texts = [text for _, text, _ in cut(paragraphs, least=least)]
+    assert "".join(texts) == "".join(text for text, _ in paragraphs)
+    assert all(len(text) >= least for text in texts[:-1]) and all(texts)
+    for text in texts:  # without its last paragraph, the passage is too short
+        assert any(len(text) - len(last) < least for last, _ in paragraphs if last and text.endswith(last))
+
+
+@given(documents, lengths)
+@settings(deadline=None)
+def test_a_passage_is_positive_if_any_of_its_paragraphs_is(paragraphs: list[tuple[str, bool]], least: int) -> None:
+    rest = [(text, mark) for text, mark in paragraphs if text]
+    for _, text, mark in cut(rest, least=least):
+        own = []
+        while sum(len(paragraph) for paragraph, _ in own) < len(text):
+            own.append(rest.pop(0))
+        assert mark == any(positive for _, positive in own)
+
+
+def test_paragraphs_without_a_character_make_no_passage() -> None:
+    assert cut([("", True), ("", True)], least=1) == []
+    found = cut([("一二", False), ("", True)], [("", True), ("三", False)], least=2)
+    assert found == [(0, "一二", False), (1, "三", True)]
+
+
+@given(st.lists(documents, max_size=4), lengths)
+@settings(deadline=None)
+def test_documents_cut_together_are_cut_as_alone(many: list[list[tuple[str, bool]]], least: int) -> None:
+    alone = [(number, text, mark) for number, own in enumerate(many) for _, text, mark in cut(own, least=least)]
+    assert cut(*many, least=least) == alone
+
+
+def test_what_is_kept_stays_together() -> None:
+    found = cut_passages([["一", " "], ["三"]], np.array([True, True, False]), 1)
+    kept = found.keep(~found.blank())
+    assert kept.texts.to_pylist() == ["一", "三"]
+    assert (kept.chars.tolist(), kept.positive.tolist(), kept.document.tolist()) == ([1, 1], [True, False], [0, 1])
+
+
+THRESHOLDS = [Fraction(1, 2), Fraction(1, 3), Fraction(2, 3), Fraction(9, 10), Fraction(1)]
+
+
+def brute_best(paragraph: Sequence[object], answer: Sequence[object]) -> Fraction:
+    """Return the maximum of F1(s, a) over all spans s, as the paper defines it."""
+    spans = itertools.combinations(range(len(paragraph) + 1), 2)
+    return max((f1(paragraph[start:end], answer) for start, end in spans), default=Fraction(0))
+
+
+def questions(*rows: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> Questions:
+    """Draw (paragraphs, answers) of token ids for several questions."""
+    texts, answers = [p for row in rows for p in row[0]], [a for row in rows for a in row[1]]
+    flat, flat_answers = (np.array([t for text in group for t in text], np.int32) for group in (texts, answers))
+    ends, answer_ends = (np.cumsum([len(text) for text in group], dtype=np.int64) for group in (texts, answers))
+    counts, answer_counts = (np.cumsum([len(row[side]) for row in rows], dtype=np.int64) for side in (0, 1))
+    return Questions(flat, ends, counts, flat_answers, answer_ends, answer_counts)
+
+
+def best(paragraph: Sequence[int], answer: Sequence[int]) -> Fraction:
+    texts = (np.array(text, np.int32) for text in (paragraph, answer))
+    return Fraction(*best_f1(*texts, np.zeros(1 + max([*paragraph, *answer], default=0), np.int32)))
+
+
+def label(
+    paragraphs: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    threshold: Fraction = Fraction(1, 2),
+    match: str = "threshold",
+) -> list[bool]:
+    return label_questions(questions((paragraphs, answers)), threshold, match).tolist()  # type: ignore[no-any-return]
+
+
+def chars(texts: Sequence[str]) -> list[list[int]]:
+    return [[ord(c) for c in text] for text in texts]
+
+
+tokens = st.lists(st.integers(0, 5), max_size=14)
+
+
+@given(
+    paragraph=st.lists(st.integers(0, 9), max_size=40) | tokens, answer=tokens, threshold=st.sampled_from(THRESHOLDS)
+)
+@settings(max_examples=150, deadline=None)
+def test_the_largest_f1_and_the_decision_equal_brute_force(
+    paragraph: list[int], answer: list[int], threshold: Fraction
+) -> None:
+    expected = brute_best(paragraph, answer)
+    assert best(paragraph, answer) == expected
+    assert label([paragraph], [answer], threshold) == [expected >= threshold]
+    assert is_positive(paragraph, [answer], threshold) == (expected >= threshold)
+
+
+@given(
+    paragraphs=st.lists(st.text(alphabet="一二三ab", max_size=9), max_size=4),
+    answers=st.lists(st.text(alphabet="一二三ab", max_size=6), max_size=3),
+    threshold=st.sampled_from(THRESHOLDS),
+)
+@settings(max_examples=100, deadline=None)
+def test_labels_of_a_question_equal_brute_force(paragraphs: list[str], answers: list[str], threshold: Fraction) -> None:
+    scores = [[brute_best(paragraph, answer) for answer in answers] for paragraph in paragraphs]
+    reached = [any(score >= threshold for score in row) for row in scores]
+    assert label(chars(paragraphs), chars(answers), threshold) == reached
+    top = [max((row[j] for row in scores), default=Fraction(0)) for j in range(len(answers))]
+    expected = [any(s == top[j] and s >= threshold for j, s in enumerate(row)) for row in scores]
+    assert label(chars(paragraphs), chars(answers), threshold, "best") == expected
+
+
+rows = st.lists(st.tuples(st.lists(tokens, max_size=3), st.lists(tokens, max_size=2)), max_size=4)
+
+
+@given(rows=rows, match=st.sampled_from(["threshold", "best"]))
+@settings(max_examples=100, deadline=None)
+def test_questions_labelled_together_are_labelled_as_alone(
+    rows: list[tuple[list[list[int]], list[list[int]]]], match: str
+) -> None:
+    together = label_questions(questions(*rows), match=match).tolist() if rows else []
+    assert together == [mark for paragraphs, answers in rows for mark in label(paragraphs, answers, match=match)]
+
+
+def test_a_threshold_met_exactly_counts() -> None:
+    # A span of one token that occurs in an answer of three tokens: F1 = 2 * 1 / (1 + 3) = 1/2.
+    assert label([[7]], [[7, 8, 9]], Fraction(1, 2)) == [True]
+    assert label([[7]], [[7, 8, 9]], Fraction(500001, 1000000)) == [False]
+
+
+def test_nothing_matches_an_empty_answer_or_paragraph() -> None:
+    assert label([[], [1]], [[]]) == [False, False]
+    assert label([[1]], []) == [False]
+    assert label([], [[1]]) == []

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from chat_server import Chat, chat
+from chat_server import Chat
 from commands import Done, run
 from loaded import Loaded
 from releases import QUESTIONS, TEXTS, make_release, md5
@@ -224,7 +224,7 @@ def ask(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Re-rank by a model that answers so; the texts of each query's passages, best first, and the server."""
 
     def call(answer: Callable[[str], str | int], *words: object) -> tuple[list[list[str]], Chat]:
-        with chat(answer) as server:
+        with Chat(answer) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
             rerank(world, tmp_path / "a.run", "some-model", "--kind", "listwise", *words)
         found = read_run(tmp_path / "a.run")
@@ -273,7 +273,7 @@ def test_what_was_answered_is_not_asked_again(
 ) -> None:
     monkeypatch.setattr(rerankers, "ASKED", 1)
     last = QUESTIONS["train"][0]
-    with chat(lambda prompt: 500 if last in prompt else by_size(prompt)) as server:
+    with Chat(lambda prompt: 500 if last in prompt else by_size(prompt)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         failed = rerank(world, tmp_path / "a.run", "some-model", "--kind", "listwise", code=1)
         assert "answered 500" in failed.stderr

@@ -1,14 +1,23 @@
-"""Reading untrusted JSON: damaged or unexpected content gives one error line with its place."""
+"""Untrusted JSON and names: damaged content is one error line, and no name leads out of its folder."""
 
 import json
-from pathlib import Path
+import os
+import re
+from pathlib import Path, PureWindowsPath
 from typing import Any, Literal
 
 import msgspec
 import pytest
+from commands import run
+from hypothesis import given
+from hypothesis import strategies as st
+from releases import BUILD, make_release
 
 from builders.core.errors import InputError
-from builders.core.typed import Count, Sha256, read_json
+from builders.core.typed import LONGEST, Count, Sha256, name_within, problem_of, read_json
+from builders.store.draft import draft_release
+from builders.store.layout import MANIFEST
+from builders.store.reader import open_release
 
 
 class Part(msgspec.Struct):
@@ -57,3 +66,62 @@ def test_an_error_quotes_no_more_than_fits_and_stays_one_line(tmp_path: Path) ->
         read_json(tmp_path / "x.json", Content)
     message = str(error.value)
     assert "found '\\x00\\u2028\\nxxx" in message and message.splitlines() == [message] and len(message) < 5_000
+
+
+OUTSIDE = {
+    "is empty": [""],
+    "is absolute": ["/etc/passwd", "C:/Windows/system.ini"],
+    "has the part": ["..", "a/../../b", "./a", "a//b", "a/"],
+    "has a backslash": ["..\\x"],
+    "has the character": ["a\0b", "a\u2028b", "a\ud800b"],
+    "a name of 1,001 characters; expected at most 1,000": ["a" * (LONGEST + 1)],
+}
+INSIDE = ["a", "corpus/corpus-00000-of-00001.parquet", "a..b/c.", "语料/第 1 部分.json", "a/" * 499 + "b"]
+
+
+def test_a_name_that_could_lead_out_is_refused_with_the_reason_and_a_plain_one_taken() -> None:
+    for reason, name in ((reason, name) for reason, names in OUTSIDE.items() for name in names):
+        with pytest.raises(ValueError, match=f"^[^\n]*{re.escape(reason)}[^\n]*$"):
+            name_within(name)
+    assert list(map(name_within, INSIDE)) == INSIDE
+
+
+@given(st.text(st.sampled_from("./\\ab:C\0é\n"), max_size=12) | st.text(max_size=30))
+def test_a_name_that_is_taken_leads_to_one_place_below_the_folder(name: str) -> None:
+    if not problem_of(name):
+        path = os.path.join("/folder", name)
+        assert os.path.normpath(path) == path and path.startswith("/folder/")
+        there = PureWindowsPath("D:\\folder", name)  # on other systems, too
+        assert PureWindowsPath("D:\\folder") in there.parents and ".." not in there.parts
+
+
+THESIS = "years of work"
+
+
+@pytest.mark.parametrize("name", ["../../../thesis", "runs/../../../thesis", "thesis\\..", "/etc/hostname"])
+@pytest.mark.parametrize("words", ["export --format trec --out {mine}/out", "check"])
+def test_a_release_that_names_a_file_elsewhere_is_refused(tmp_path: Path, words: str, name: str) -> None:
+    release, mine = make_release(tmp_path / "evil" / "a" / "b" / "release"), tmp_path / "mine"
+    (release / "runs").mkdir()
+    for parent in [mine, *list(release.parents)[:3]]:
+        parent.mkdir(exist_ok=True)
+        (parent / "thesis").write_text(THESIS)
+    manifest = json.loads((release / MANIFEST).read_text())
+    manifest["files"].append({"path": name, "bytes": 4, "rows": None, "sha256": "0" * 64})
+    (release / MANIFEST).write_text(json.dumps(manifest))
+    done = run("builders", *words.format(mine=mine).split(), "--release", release, code=1)
+    assert done.stderr.splitlines()[-1].startswith(f"error: {release / MANIFEST}: files[")
+    assert f"the name {name!r}" in done.stderr
+    assert [(path.name, path.read_text()) for path in mine.iterdir()] == [("thesis", THESIS)]
+
+
+def test_a_release_of_links_is_extended_by_files(tmp_path: Path) -> None:
+    blobs, cached = make_release(tmp_path / "blobs"), tmp_path / "cached"
+    for file in [path for path in blobs.rglob("*") if path.is_file()]:
+        link = cached / file.relative_to(blobs)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(file, link.parent))
+    with draft_release(tmp_path / "out", BUILD, open_release(cached)):
+        pass
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
+    assert open_release(tmp_path / "out").table("corpus", "corpus") == open_release(blobs).table("corpus", "corpus")

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hub_repos import Blob, Commit
-from hub_server import Hub
+from hub_server import Blob, Commit, Hub
 from transformers import BertConfig, BertForPreTraining, BertTokenizer, ErnieConfig, ErnieModel, PreTrainedModel
 
 ERNIE, MBERT = "nghuyong/ernie-1.0-base-zh", "google-bert/bert-base-multilingual-cased"

@@ -1,14 +1,14 @@
 """Compare runs: paired tests, groups, changed queries.
 
 Every pair of runs is compared on the same queries by Student's paired t-test and Fisher's randomisation test, with
-Holm's correction over all pairs. For each pair the verb prints the interval of the difference, wins, ties and losses,
+Holm's correction over all pairs. For each pair, the verb prints the interval of the difference, wins, ties and losses,
 the smallest detectable difference, and the queries that changed most. A system's superscripts name the systems that are
-significantly worse. Groups list systems without a significant difference. Runs and reference have the formats of
+significantly worse. A group lists systems without significant differences. Runs and reference have the formats of
 `evaluate`. A query that a run lacks counts as 0.
 
 --by also compares every pair in each group of queries, with Holm's correction over all pairs and groups of a measure.
 
-Figures are percent in text, Markdown and LaTeX (a table for a paper), and fractions in JSON.
+Figures are percent in text, Markdown and LaTeX (a table for a paper). In JSON, figures are fractions.
 
 examples:
 
@@ -118,9 +118,9 @@ def compare(
     pairs, smallest = len(tables) * (len(tables) - 1) // 2, 2 / (args.resamples + 1)
     if args.test == "randomisation" and pairs * smallest > args.alpha:
         log.warning(
-            "no difference can be significant: with %d resamples the smallest p-value is %.2g, corrected over %d pairs "
-            "%.2g; raise --resamples",
-            args.resamples, smallest, pairs, pairs * smallest,
+            "no difference can be significant: with %d resamples, the smallest p-value is %.2g, and %.2g after the "
+            "correction over %d pairs; raise --resamples",
+            args.resamples, smallest, pairs * smallest, pairs,
         )  # fmt: skip
     systems = dict(zip(LABELS, tables, strict=False))
     values = {name: {label: values_of(table, name) for label, table in systems.items()} for name in measures}
@@ -166,7 +166,7 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
     queries, levels = len(values[ordered[0]]), {"alone": args.alpha, "corrected": args.alpha / len(rows)}
     for row in rows:
         row["told_apart"] = row[args.test]["corrected"] <= args.alpha
-        # If two systems never differ, there is no deviation, so no detectable difference can be estimated.
+        # Without a deviation of the differences, no detectable difference can be estimated.
         row["detectable"] = {
             name: detectable(row["deviation"], queries, alpha=alpha, power=args.power) if row["deviation"] else None
             for name, alpha in levels.items()
@@ -227,22 +227,17 @@ def _changed_most(
     ``rank_of_worse`` are the first positive's ranks under the two systems (None if a list has no positive).
     """
     ids = tables[better]["query_id"].to_pylist()
-    ranks, others = (tables[label]["first_positive_rank"].to_pylist() for label in (better, worse))
+    ranks, ranks_of_worse = (tables[label]["first_positive_rank"].to_pylist() for label in (better, worse))
     differences = (values[better] - values[worse]).tolist()
-
-    def size(row: int) -> tuple[float, int]:
-        place, before = (min(rank or LIST_DEPTH + 1, LIST_DEPTH + 1) for rank in (ranks[row], others[row]))
-        return -abs(differences[row]), -abs(place - before)
-
-    rows = sorted((row for row in range(len(ids)) if differences[row]), key=size)[:most]
-    queries = [
-        {
-            "query_id": ids[row],
-            "text": texts.get(ids[row]),
-            "difference": differences[row],
-            "rank": ranks[row],
-            "rank_of_worse": others[row],
-        }
-        for row in rows
+    found = [
+        {"query_id": id_, "text": texts.get(id_), "difference": difference, "rank": rank, "rank_of_worse": other}
+        for id_, difference, rank, other in zip(ids, differences, ranks, ranks_of_worse, strict=True)
+        if difference
     ]
-    return {"better": better, "worse": worse, "queries": queries}
+
+    def size(query: dict[str, Any]) -> tuple[float, int]:
+        last = LIST_DEPTH + 1
+        rank, other = (min(query[key] or last, last) for key in ("rank", "rank_of_worse"))
+        return -abs(query["difference"]), -abs(rank - other)
+
+    return {"better": better, "worse": worse, "queries": sorted(found, key=size)[:most]}

@@ -11,8 +11,9 @@ from builders.core.tables import aligned, as_text, markdown_table, percent
 _PAPER = {key: name for name, key in PAPER.items()}
 _TESTS = {"t": "Student's paired t-test", "randomisation": "Fisher's randomisation test"}
 _PAIRS_ARE = """\
-Pairs: the better system - the worse one, in percentage points; win, tie, loss: on how many queries it is better,
-as good, worse; p of both tests, also with Holm's correction; detectable: the smallest difference, corrected."""
+Pairs are better system - worse system, in percentage points. win, tie, loss: numbers of queries on which the better
+system is better, equal or worse. p: p-value of a test; Holm: the p-value after Holm's correction. detectable: smallest
+difference that the t-test detects with --power at the corrected level."""
 _PAIRS = ["pair", "difference", "interval", "win", "tie", "loss", "t: p", "Holm", "random.: p", "Holm", "detectable"]
 _SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
 _LATEX = {
@@ -54,7 +55,7 @@ def shown(result: dict[str, Any], form: str) -> str:
             rows = [[name(row["group"]), str(row["queries"]), *_pair_cells(row)] for row in found["by"]]
             parts += [f"{_title(key)}: pairs in groups", table(["group", "queries", *_PAIRS[:-1]], rows)]
     groups = [f"{'- ' * mark}{_title(key)}: {' | '.join(map(' '.join, of['groups']))}" for key, of in measures.items()]
-    parts += [_PAIRS_ARE, "groups of systems that cannot be told apart, the best first:", "\n".join(groups)]
+    parts += [_PAIRS_ARE, "groups of systems without significant differences, the best first:", "\n".join(groups)]
     for pair in result["changed"]:
         title, rows = f"{pair['better']} - {pair['worse']}: {_title(next(iter(measures)))}", _changed(pair, name)
         ranks = f"rank under {pair['worse']} → {pair['better']}"
@@ -71,7 +72,7 @@ def _title(measure: str) -> str:
 def _explanation(result: dict[str, Any]) -> str:
     corrected = f"Holm's correction over {result['pairs']} pairs" if result["pairs"] > 1 else "one pair"
     return (
-        f"superscripts: the systems that this one is significantly better than "
+        f"superscripts: the systems that are significantly worse "
         f"({_TESTS[result['test']]}, {corrected}, p <= {result['alpha']:g})"
     )
 
@@ -81,12 +82,11 @@ def _systems(
 ) -> list[list[str]]:
     rows = []
     for system in result["systems"]:
-        cells = [f"{system['label']}  {name(system['name'])}"]
+        rows.append([f"{system['label']}  {name(system['name'])}"])
         for key, found in result["measures"].items():
             longest = max(map(len, found["better_than"].values()))
             better = superscript(found["better_than"][system["label"]], longest)
-            cells.append(percent(system["means"][key]) + better)
-        rows.append(cells)
+            rows[-1].append(percent(system["means"][key]) + better)
     return rows
 
 
@@ -114,13 +114,13 @@ def _changed(pair: dict[str, Any], name: Callable[[str], str]) -> list[list[str]
     for query in pair["queries"]:
         ranks = " → ".join(str(query[key] or "-") for key in ("rank_of_worse", "rank"))
         text = query["text"] or ""
-        text = text[:60] + "…" * (len(text) > 60)
-        rows.append([name(query["query_id"]), _points(query["difference"]), ranks, name(text)])
+        shown = name(text[:60] + "…" * (len(text) > 60))
+        rows.append([name(query["query_id"]), _points(query["difference"]), ranks, shown])
     return rows
 
 
 def _latex(result: dict[str, Any]) -> str:
-    """Format the table for a paper: means with superscripts, the best in bold. It needs the LaTeX package booktabs."""
+    """Format a table for a paper, with the best means in bold. The table needs the LaTeX package booktabs."""
     measures = result["measures"]
     best = {name: percent(max(system["means"][name] for system in result["systems"])) for name in measures}
     rows = []

@@ -2,10 +2,10 @@
 
 The plain measures count an unjudged copy of a positive as a miss, and five copies of a passage as five results.
 For each query, the positives, the judged negatives and the first 50 passages of a list are compared, in this order, by
-the methods of `builders similar` (MinHash finds the candidates, the n-grams decide). A passage's leader is the most
-similar earlier passage that has no leader itself, so a chain of small differences is not joined into one group. The
-leader replaces its followers in the list and among the judgments. A positive and a negative are never joined, because
-people saw a difference, for example two years of one report. Such pairs are counted as contradicted.
+the methods of `builders similar` (MinHash finds the candidates, the n-grams decide). A passage follows a leader: the
+most similar earlier passage that does not follow another passage. So a chain of small differences does not become one
+group. A leader replaces its followers in the list and among the judgments. A positive and a negative are never joined,
+because people saw a difference, for example the year of a report. A similar positive and negative are contradicted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +26,10 @@ _BY = ("exact", "normalised", "n-gram")
 
 @dataclass
 class Found:
-    """The near-duplicates of one run: each passage's leader, by query and passage. A leader leads itself.
+    """The near-duplicates of one run.
 
-    ``contradicted`` lists near-duplicates with different labels: (query, negative, positive).
+    ``leaders`` has each passage's leader, by query and passage. A passage that follows no other is its own leader.
+    ``contradicted`` has the near-duplicates with different labels: (query, negative, positive).
     """
 
     leaders: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -92,14 +93,13 @@ def fair(rankings: Rankings, qrels: Qrels, found: Found, way: str) -> tuple[dict
 
 
 def _led(query: str, ranking: Sequence[str], found: Found, way: str) -> list[str]:
-    seen: set[str] = set()
-    led = []
+    seen, led = set[str](), list[str]()
     for place, passage in enumerate(ranking):
         leader = found.leader(query, passage)
         if leader not in seen:
             led.append(leader)
         elif way == "kept":
-            led.append(f"copy {place}")  # no id has a blank
+            led.append(f"copy {place}")  # differs from every id, because no id contains a space
         seen.add(leader)
     return led
 
@@ -108,9 +108,9 @@ def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str
     """Measure one run, counting near-duplicates as one passage. Returns (figures, values by query).
 
     The figures are ``repeated@10`` and ``repeated@50`` (mean share of the top 10 or 50 that repeat a higher passage),
-    ``repeated_queries`` (share of queries with a repetition in the first 10), ``copies`` (unjudged near-duplicates of
-    positives in the lists), ``contradicted`` (number of pairs), ``positives`` (number of distinct positives), and the
-    measures under ``official`` and ``ir_measures``. The values by query are ``fair RR@10``, ``fair AP`` and so on.
+    ``repeated_queries`` (share of queries with a repetition in the top 10), and ``official`` and ``ir_measures`` (means
+    of the measures). Numbers are ``copies`` (unjudged near-duplicates of positives in the lists), ``contradicted``
+    (near-duplicates with different labels) and ``positives`` (distinct positives). By query: ``fair RR@10`` and so on.
     """
     rankings = run.rankings
     lists, reference = fair(rankings, qrels, found, way)
@@ -163,12 +163,12 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     first = results[0]["duplicates"]
     return "\n".join(
         [
-            "near-duplicates: percent of places that repeat one above, of queries with such a place in the first 10;",
-            "unjudged passages that are copies of a positive; near-duplicates that were judged differently",
+            "near-duplicates. repeated: percent of the top 10 or 50 that repeat a higher passage; queries: percent of",
+            "queries with a repetition in the top 10; copies: unjudged copies of positives; contradicted: copies with different labels",
             text_table(["run", "repeated@10", "repeated@50", "queries", "copies", "contradicted"], counts),
             "",
-            f"a passage and its copies as one, later copies {first['way']}, percent ({first['positives']} positives of "
-            f"{qrels.pairs} are left)",
+            f"measures in percent, with near-duplicates counted as one passage; later copies are {first['way']} "
+            f"({first['positives']} of {qrels.pairs} positives are distinct)",
             text_table(["run", *PAPER.values(), *IR_MEASURES], values),
         ]
     )

@@ -1,15 +1,15 @@
 """Measure runs: the official measures, and the usual ones.
 
 A run is a TREC run (gzipped or not) or the official JSON of predictions. The reference is a split of a release, or a
-file: TREC qrels, BEIR's TSV, or an official dev.json. The first table has the four keys of the official script, whose
-recall@k is a hit rate. The second table has the usual measures under ir-measures' names, whose R@k is the share of the
-positives found. Figures are percent in text and fractions in JSON.
+file: TREC qrels, BEIR's TSV, or an official dev.json. The first table has the four keys of the official script.
+recall@k is a hit rate: the share of queries with a positive in the top k. The second table has the usual measures under
+ir-measures' names. R@k is the share of all positives in the top k. Figures are percent in text and fractions in JSON.
 --queries measures only the questions that are similar to a removed training question, or only the other questions
 (Section 2.3, Table 6). --qrels-config qrels-before uses the judgments before people corrected them (Figure 2).
 --qrels-config resttest-bucketN with --split interpolation or extrapolation measures a bucket of `add resttest`.
 --holes reports the effect of passages that nobody judged: Judged@10, bpref, the measures without these passages, and
-the best measures that are possible. --duplicates counts near-duplicates (texts that share --jaccard of their n-grams)
-as one passage. A copy of a positive counts as the positive. A later copy in a list is removed or counts as a miss.
+the best measures that any labels of these passages give. --duplicates counts near-duplicates (texts that share
+--jaccard of their n-grams) as one passage. A copy of a positive is a positive. A later copy is removed or is a miss.
 --by measures groups of queries: by the type of the question, by fact or opinion, by the service where it was asked, or
 by length. --answers reports how often a passage of the top k contains an answer of people, whether or not the passage
 was judged: a span must reach --threshold of span-F1, or the text must contain an entity. With several runs it compares

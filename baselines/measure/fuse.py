@@ -1,22 +1,22 @@
 """Fuse runs: by reciprocal rank, or by a weighted sum of scores.
 
-``rrf`` adds weight / (60 + rank) over the runs. ``weighted`` adds weight times score. Before that, the scores of each
-query in each run are scaled to 0 ... 1: the lowest becomes 0 and the highest 1, and equal scores all become 1. A
-passage that a run lacks adds 0.
+``rrf`` adds weight / (60 + rank) over the runs. ``weighted`` adds weight times score. For ``weighted``, the scores of
+each query in each run are first scaled: the lowest becomes 0 and the highest 1, and equal scores all become 1. A run
+adds 0 for a passage that it lacks.
 
-Tune the weights if one run is much better than another. With equal weights (the default of rrf), the fusion is then
-worse than the better run. For example, MRR@10 on 700 questions is 91.68 for multilingual-e5-small and 86.62 for its
-fusion with BM25. --tune SPLIT tries every combination of weights in steps of --step. --tune-runs are runs on SPLIT, by
-the same systems in the same order. The best weights by MRR@10 are used and written to --weights, for later calls.
-Weights tuned on the fused queries overestimate the result, and need --tune-on-these.
+Tune the weights if one run is much better than another. With equal weights (the default of rrf), the fusion can be
+worse than the better run. For example, MRR@10 on 700 questions is 91.68 for multilingual-e5-small and 86.62 for the
+fusion of e5 and BM25. --tune SPLIT tries every combination of weights in steps of --step. --tune-runs are runs on
+SPLIT, by the same systems in the same order. The best weights by MRR@10 are used and written to --weights, for later
+calls. Weights tuned on the fused queries overestimate the result, and need --tune-on-these.
 
 --tune train uses a fixed sixteenth of the training questions, or all questions if the sixteenth has fewer than 50.
-Train models with --set data.leave_out=tuning, so that they do not learn these questions. The runs' manifests record
+Train models with --set data.leave_out=tuning, so that models do not learn these questions. The runs' manifests record
 this setting. `fuse` warns about every run without this record, except BM25's.
 
 Example:
 
-  python -m baselines fuse --release build/sample --split dev --out build/runs/fused.dev.run \\
+  python -m baselines fuse --release build/sample --out build/runs/fused.dev.run \\
     build/runs/bm25.dev.run build/runs/de.dev.run --tune train --weights build/runs/weights.json \\
     --tune-runs build/runs/bm25.train.run build/runs/de.train.run
 """
@@ -46,9 +46,8 @@ from builders.store.runs import Hit, Run, read_run, write_run
 
 Scores = dict[str, dict[str, float]]  # by query, then by passage
 
-
 FEWEST = 50  # tuning questions
-_STAGES = 9  # most re-rankings of a run. Damaged manifests can name each other.
+_STAGES = 9  # most re-rankings of a run. The limit ends a loop of manifests that name each other.
 
 
 class _FirstStage(msgspec.Struct):
@@ -59,7 +58,7 @@ class _FirstStage(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
-    """The fields read from the manifest of a run. ``reranked`` is the run of the first stage."""
+    """The fields read from a run's manifest. ``reranked``: the run that was re-ranked."""
 
     kind: str = ""
     model: dict[str, Any] = {}
@@ -67,7 +66,7 @@ class _Record(msgspec.Struct):
 
 
 class _Weights(msgspec.Struct):
-    """The fields read from a file of weights, which :func:`_tuned` writes."""
+    """The fields read from a file of weights. :func:`_tuned` writes such files."""
 
     weights: list[float]
     method: str | None = None
@@ -84,7 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tune-on-these", action="store_true", help="allow tuning on the queries that are fused")
     parser.add_argument("--step", type=_step, default=0.05, metavar="X", help="step of the weights (default: 0.05)")
     parser.add_argument("--release", type=Path, metavar="DIR", help="release with the judgments for --tune")
-    parser.add_argument("--split", default="dev", help="split of the runs, not used (default: dev)")
     add_set(parser)
 
 
@@ -123,9 +121,9 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
     if len(args.tune_runs or runs) != len(runs):
         raise InputError(f"--tune-runs: expected {len(runs)} runs, the same systems in the same order")
     qrels = release_qrels(open_release(args.release), args.tune, args.set)
-    others = [read_run(path) for path in args.tune_runs] if args.tune_runs else runs
-    if not any(query in run.hits for run in others for query in qrels.positives):
-        path = ", ".join(str(run.path) for run in others)
+    tune_runs = [read_run(path) for path in args.tune_runs] if args.tune_runs else runs
+    if not any(query in run.hits for run in tune_runs for query in qrels.positives):
+        path = ", ".join(str(run.path) for run in tune_runs)
         raise InputError(f"no matching query: none of the {len(qrels.positives)} queries of {qrels.name}", path=path)
     shared = sum(any(query in run.hits for run in runs) for query in qrels.positives)
     if shared and not args.tune_on_these:
@@ -134,8 +132,8 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
             "another split, or --tune-on-these"
         )
     if args.tune == "train":
-        qrels = _tuning_questions(qrels, others)
-    systems = _scores(args, others)
+        qrels = _tuning_questions(qrels, tune_runs)
+    systems = _scores(args, tune_runs)
     weights, value = tune(systems, qrels, args.step)
     single = [tune([system], qrels, 1)[1] for system in systems]
     result = {
@@ -143,11 +141,11 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
         "method": args.method,
         "tuned_on": args.tune,
         "questions": len(qrels.positives),
-        "runs": [run.path.name for run in others],
+        "runs": [run.path.name for run in tune_runs],
         "MRR@10": value,
         "alone": single,
     }
-    listed = ", ".join(f"{run.path.name} {one:.4f}" for run, one in zip(others, single, strict=True))
+    listed = ", ".join(f"{run.path.name} {one:.4f}" for run, one in zip(tune_runs, single, strict=True))
     log.info("tuned on %s: weights %s, MRR@10 %.4f (single runs: %s)", args.tune, weights, value, listed)
     path = args.weights or args.out.with_name(f"{args.out.name}.weights.json")
     write_text(path, json.dumps(result, indent=1) + "\n")
@@ -155,9 +153,9 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
 
 
 def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
-    """Return the judgments of the tuning questions, or of all training questions if the former are fewer than FEWEST.
+    """Return the judgments of the tuning questions, or of all training questions if fewer than FEWEST are for tuning.
 
-    Warns about runs of models that may have been trained on these questions.
+    Warns about runs of models that may have been trained on the returned questions.
     """
     own = {query: positives for query, positives in qrels.positives.items() if is_for_tuning(query)}
     if few := len(own) < FEWEST:
@@ -165,14 +163,17 @@ def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
     for run in runs:
         if not _is_apart(run.path, few):
             log.warning(
-                "%s: no record says that its model was trained without these questions; the weights may favour it%s",
+                "%s: no record shows a training without the tuning questions; the weights may favour this run%s",
                 *(run.path, "" if few else " (train with data.leave_out=tuning)"),
             )
     return qrels if few else replace(qrels, positives=own)
 
 
 def _is_apart(path: Path, few: bool) -> bool:
-    """True for a run of BM25, or if the run's manifest says that no model was trained on the tuning questions."""
+    """True if the manifests show that no model of the run was trained on the tuning questions.
+
+    ``few``: tuning uses all training questions, so that only runs of BM25 qualify.
+    """
     for _ in range(_STAGES):
         beside = path.with_name(f"{path.name}.manifest.json")
         record = read_json(beside, _Record) if beside.is_file() else _Record()
@@ -230,8 +231,7 @@ def mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:
     """Return every vector of ``runs`` weights that are multiples of ``step`` and sum to 1, shape (mixtures, runs)."""
     whole = round(1 / step)
     cuts = itertools.combinations(range(whole + runs - 1), runs - 1)
-    found = [np.diff([-1, *each, whole + runs - 1]) - 1 for each in cuts]
-    return np.array(found, np.float64) / whole
+    return np.array([np.diff([-1, *each, whole + runs - 1]) - 1 for each in cuts], np.float64) / whole
 
 
 def tune(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[float], float]:

@@ -4,10 +4,10 @@ The plain measures count an unjudged passage as a negative. Further measures are
 
 - ``Judged@10``: the share of judged passages in the first ten;
 - ``Bpref``: counts judged negatives above each positive, and ignores unjudged passages (Buckley and Voorhees 2004);
-- condensed lists: the measures of the list without its unjudged passages (Sakai 2007), ``judged_only`` in ir-measures;
-- best: the highest value under any labels of the list's unjudged passages. The residual is best minus plain. A
-  passage labelled positive gets the highest grade of its query, and becomes a further positive of the query. The
-  labels of passages outside the list do not change.
+- condensed: the measures of a list without its unjudged passages (Sakai 2007), ``judged_only`` in ir-measures;
+- best: the highest value under any labels of the list's unjudged passages. A passage labelled positive gets the highest
+  grade of its query, and becomes a further positive of the query. Passages outside the list keep their labels;
+- residual: best minus plain.
 
 All values are fractions.
 """
@@ -26,8 +26,8 @@ from builders.core.tables import percent, text_table
 
 SHOWN = ("Judged@10", "Bpref")
 _NO_NEGATIVES = """\
-No passage is judged negative. So condensed lists and Bpref depend only on which positives were found, not on their
-ranks, and the best measures of any list are near 100."""
+No passage is judged negative. Condensed lists and Bpref then depend only on the set of positives that were found, not
+on the ranks of these positives. The best measures of any list are near 100."""
 
 ByQuery = dict[str, list[float]]  # by measure: one value per reference query
 Means = Mapping[str, Any]  # "official" and "ir_measures": by measure
@@ -66,10 +66,8 @@ def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any
     ]
     best = {name: [values[name] for values in best_values] for name in IR_MEASURES}
     # The first positive has its best rank if every unjudged passage of the list is a positive.
-    hopeful = Qrels(qrels.name)
-    for query, positive in qrels.positives.items():
-        negative = qrels.negatives.get(query, set())
-        hopeful.positives[query] = {each: 1 for each in rankings.get(query, ()) if each not in negative} | positive
+    possible = {query: set(rankings.get(query, ())) - qrels.negatives.get(query, set()) for query in qrels.positives}
+    hopeful = Qrels(qrels.name, {q: dict.fromkeys(possible[q], 1) | good for q, good in qrels.positives.items()})
     means: dict[str, Any] = {name: mean(found[name]) for name in SHOWN}
     means["condensed"] = _means(lists, qrels, {name: found[each] for each, name in names.items()})
     means["best"] = _means(rankings, hopeful, best)
@@ -88,8 +86,10 @@ def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any
 
 def _means(rankings: Rankings, qrels: Qrels, by_query: ByQuery) -> Means:
     found = measures.official(rankings, qrels)
-    others = {name: mean(values) for name, values in by_query.items()}
-    return {"official": {name: found[name] for name in PAPER.values()}, "ir_measures": others}
+    return {
+        "official": {name: found[name] for name in PAPER.values()},
+        "ir_measures": {name: mean(values) for name, values in by_query.items()},
+    }
 
 
 def _reciprocal(rankings: Rankings, qrels: Qrels) -> list[float]:
@@ -99,9 +99,8 @@ def _reciprocal(rankings: Rankings, qrels: Qrels) -> list[float]:
 def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Collection[str]) -> dict[str, float]:
     """Return the highest value of each of ``IR_MEASURES`` under any labels of a ranking's unjudged passages.
 
-    If n unjudged passages are positives, a measure is highest when these are the n highest in the ranking. So each n
-    from 0 on is one case, and the best value is the maximum over all cases. More positives are not always better,
-    because a positive at a low rank can lower AP or nDCG.
+    For each n, the measure is highest if the upper n unjudged passages of the ranking are the positives. The best value
+    is the maximum over n. The largest n is not always best, because a positive at a low rank can lower AP or nDCG.
     """
     gains = np.array([positives.get(passage, 0) for passage in ranking], np.float64)
     open_ = np.array([passage not in positives and passage not in negatives for passage in ranking], bool)
@@ -122,7 +121,7 @@ def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Col
 
 
 def _cases(open_: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return a mask of shape (unjudged + 1, ranks): row n marks the upper n unjudged passages."""
+    """Return a mask of shape (unjudged + 1, ranks). Row n marks the upper n unjudged passages."""
     number = np.cumsum(open_)
     return open_ & (number <= np.arange(open_.sum() + 1)[:, None])
 
@@ -140,11 +139,11 @@ def _best_ndcg(gains: npt.NDArray[np.float64], open_: npt.NDArray[np.bool_], ide
     """Return the best nDCG. ``ideal`` has the grades of the query's positives, the highest first."""
     highest = ideal[0]
     sums = ((gains + highest * _cases(open_)) / np.log2(np.arange(2, len(gains) + 2))).sum(axis=1)
-    values = []
+    best = 0.0
     for more, value in enumerate(sums.tolist()):
         possible = ([highest] * more + list(ideal))[:depth]
-        values.append(value / math.fsum(gain / math.log2(rank + 2) for rank, gain in enumerate(possible)))
-    return float(max(values))
+        best = max(best, value / math.fsum(gain / math.log2(rank + 2) for rank, gain in enumerate(possible)))
+    return best
 
 
 def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
@@ -156,11 +155,11 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
         rows.append([each["run"], "plain", *measures.cells(each)])
         rows += [["", kind, *measures.cells(each["holes"][kind])] for kind in ("condensed", "best", "residual")]
     lines = [
-        f"holes, percent ({qrels.pairs} positives and {negatives} negatives are judged, everything else is unjudged)",
+        f"holes, percent ({qrels.pairs} positives and {negatives} negatives are judged, other passages are unjudged)",
         text_table(["run", *SHOWN], first),
         "",
-        "percent: plain lists, lists without unjudged passages (condensed), unjudged passages with the labels that are",
-        "best for the run (best); residual: best minus plain",
+        "measures in percent. plain: unjudged passages are negatives; condensed: lists without unjudged passages;",
+        "best: unjudged passages have the labels that are best for the run; residual: best minus plain",
         text_table(["run", "lists", *PAPER.values(), *IR_MEASURES], rows),
     ]
     if not negatives:

@@ -1,8 +1,8 @@
-"""The measures: the four official keys, and the usual ones under the names of ir-measures.
+"""The measures: the four official keys, and usual measures under the names of ir-measures.
 
-The official ``recall@k`` is a hit rate: the share of queries with a positive passage in the top k. ir-measures calls it
-``Success@k``, and the paper prints it as Recall@k (Section 3.2, Table 4). Recall in the usual sense, the share of all
-positives in the top k, is ``R@k`` here. All values are fractions.
+The official ``recall@k`` is a hit rate: the share of queries with a positive passage in the top k. The paper prints
+this measure as Recall@k (Section 3.2, Table 4), and ir-measures calls it ``Success@k``. Recall in the usual sense, the
+share of all positives in the top k, is ``R@k`` here. All values are fractions.
 """
 
 import math
@@ -50,7 +50,7 @@ def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
     """Return the official keys in the official order: fractions, and the count ``QueriesRanked``.
 
     Means are over all reference queries. A query that the run lacks counts as 0. ``QueriesRanked`` counts all queries
-    of the run. The means ignore queries that the reference lacks.
+    of the run, including queries that the reference lacks.
     """
     means = map(mean, zip(*paper_by_query(rankings, qrels), strict=True))
     return {**dict(zip(PAPER.values(), means, strict=True)), "QueriesRanked": len(rankings)}
@@ -89,7 +89,7 @@ def per_query(
 
 
 def _scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Convert rankings to strictly falling scores, because ir-measures breaks ties in its own way.
+    """Convert rankings to strictly falling scores, because equal scores would be sorted anew.
 
     Repeated passages, and queries without a ranking, are removed.
     """

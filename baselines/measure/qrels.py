@@ -15,7 +15,7 @@ from builders.core.typed import json_lines, json_of
 from builders.store.layout import BEFORE, JOINED, REMOVED, SETS, TOLD_APART, Set, schema_of, set_of
 from builders.store.reader import Release, open_release
 
-QUERIES = (*TOLD_APART, REMOVED)  # each of these configs has a part of the questions of the set main
+QUERIES = (*TOLD_APART, REMOVED)  # configs that have a part of the questions of the set main
 _HIGHEST = 1_000_000  # ir-measures allocates memory for every grade up to the highest
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
 
@@ -26,7 +26,7 @@ Judged = dict[str, dict[str, int]]  # scores by query and passage
 class Qrels:
     """The reference judgments. ``positives`` maps a query's id to the grades (>= 1) of its positive passages.
 
-    Queries without a positive are excluded, because every measure would be 0. ``without`` is their number.
+    ``without`` is the number of queries without a positive, which are excluded because every measure would be 0.
     ``negatives`` has the judged passages with a score of 0 or less. Most benchmarks publish no negatives.
     """
 
@@ -79,7 +79,7 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
 
 
 def expect_main(args: argparse.Namespace, option: str, value: str | None) -> str:
-    """Return the option's value or "". Raises :class:`InputError` for a value with a set other than main."""
+    """Return the option's value or "". Raises :class:`InputError` if a value is given with a set other than main."""
     if value and args.set != "main":
         raise InputError(f"{option} {value} belongs to the set main; remove it or --set {args.set}")
     return value or ""
@@ -123,9 +123,9 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
     """Return the scores of the judged passages of every query of a split. An unjudged query has an empty dict.
 
     Args:
-        release, configs, split: the release, the configs of the set, and the split.
+        configs: the configs of the set.
         queries: one of ``QUERIES`` to use instead of the set's queries. The removed training questions (Section
-            2.3) are in no qrels. Their judgments are the positive passages in their own rows.
+            2.3) are in no qrels, so their judgments are the positive passages of their joined rows.
         qrels: a config to use instead of the set's qrels.
 
     Raises:
@@ -184,8 +184,8 @@ def read_qrels(path: Path) -> Qrels:
     """Read a qrels file. The format is detected from the first line. Errors are :class:`InputError` with the line.
 
     TREC: ``query-id 0 corpus-id score``. BEIR: a header line, then ``query-id corpus-id score``. Official: JSON lines
-    ``{question_id, question, answer_paragraphs: [{paragraph_id, paragraph_text}]}`` or ``{"data": [...]}`` with a list
-    of these rows. Official rows of one question are merged. In TREC and BEIR files a repeated pair is an error.
+    ``{question_id, question, answer_paragraphs: [{paragraph_id, paragraph_text}]}``, or ``{"data": [...]}`` with a list
+    of such rows. Official rows of one question are merged. In TREC and BEIR files, a repeated pair is an error.
     """
     every: Judged = {}
     if first_character(path) == "{":

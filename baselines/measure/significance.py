@@ -90,7 +90,7 @@ def paired(
     """
     differences = first - second
     p_value = randomisation(differences, resamples=resamples, seed=seed)
-    # Student's t is not defined if all differences are equal. The randomisation test's p-value is then used for both.
+    # Student's t is not defined if all differences are equal. The randomisation test's p-value then serves both tests.
     vary, student_p, interval = np.ptp(differences) > 0, p_value, (float(differences[0]), float(differences[0]))
     if vary:
         student_p, interval = student(first, second, level)
@@ -122,7 +122,7 @@ def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed:
     """Run Fisher's two-sided randomisation test. Returns the p-value, at least 2 / (resamples + 1).
 
     A resample swaps the two systems' values of each query with probability 1/2, which flips the difference's sign. The
-    p-value is the share of samples, the observed sample included, whose mean is at least as extreme.
+    p-value is the share of samples, the observed sample included, whose mean is at least as far from 0 as the observed.
     """
     from scipy.stats import monte_carlo_test
 
@@ -146,9 +146,9 @@ def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return Holm's (1979) corrected p-values, in the order of the input.
 
-    The smallest of n p-values is multiplied by n, the next one by n - 1, and so on. No corrected value is below the one
-    before it. scipy has only corrections of the false discovery rate. statsmodels has Holm's correction, but is slow
-    (1 s for the import, 50 ms a call for garbage collection).
+    The smallest of n p-values is multiplied by n, the next p-value by n - 1, and so on. A larger p-value never gets a
+    smaller corrected value. scipy has only corrections of the false discovery rate. statsmodels has Holm's correction,
+    but it is slow (1 s for the import, and 50 ms for garbage collection in each call).
     """
     p = np.asarray(p_values, np.float64)
     order = np.argsort(p)
@@ -174,8 +174,8 @@ def _errors(queries: int, alpha: float, power: float) -> float:
     from scipy.stats import chi2, norm, t
 
     freedom = queries - 1
-    # A noncentral t is a normal variable over the root of a chi-squared variable, whose quantiles are used below.
-    # scipy's nct is not used, because it returns NaN far out in the tails.
+    # A noncentral t is a normal variable over the root of a chi-squared variable. The chi-squared variable is replaced
+    # by its quantiles. scipy's nct is not used, because it returns NaN far out in the tails.
     limits = t.isf(alpha / 2, freedom) * np.sqrt(chi2.ppf(_QUANTILES, freedom) / freedom)
 
     def missing(shift: float) -> float:
@@ -191,8 +191,8 @@ def groups(systems: Sequence[str], apart: Collection[tuple[str, str]]) -> list[l
     comparisons"). Begin with one group of all systems. Each pair with a significant difference splits every group that
     contains both systems. Then a group inside another group is removed. A system may be in several groups.
 
-    ``systems`` has the best system first. The groups and their members are in this order. ``apart`` has the pairs with
-    a significant difference.
+    ``systems`` has the best system first. Groups and their members are in the order of ``systems``. ``apart`` has the
+    pairs with a significant difference.
     """
     place = {system: number for number, system in enumerate(systems)}
     found = {frozenset(place.values())}

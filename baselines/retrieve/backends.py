@@ -1,6 +1,6 @@
-"""Run the transformers of a model by OpenVINO, which is faster than PyTorch on a processor.
+"""Run the transformers of a model with OpenVINO, which is faster than PyTorch on a CPU.
 
-Only the transformers are converted. PyTorch computes poolings, poolers and other heads, in fp32.
+OpenVINO runs only the transformers. PyTorch computes the pooling and the heads in fp32.
 """
 
 import contextlib
@@ -17,17 +17,17 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 
 from builders.core.errors import InputError
 
-OPENVINO = "openvino-"  # begins the name of a precision, for example openvino-fp32
+OPENVINO = "openvino-"  # prefix of a precision's name, for example openvino-fp32
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def expect_openvino(dtype: str, device: str) -> None:
-    """Raise :class:`InputError` for a precision or a device that OpenVINO lacks here, ImportError without OpenVINO."""
+    """Raise :class:`InputError` for an unsupported device or precision. Raise ImportError if OpenVINO is missing."""
     if device != "cpu":
-        raise InputError(f"--backend openvino computes on a processor, not on {device}; expected --device cpu")
+        raise InputError(f"--backend openvino runs on a CPU, not on {device}; expected --device cpu")
     if dtype == "fp16":
         raise InputError("--backend openvino: expected --dtype fp32, bf16 or int8")
-    # Without this line OpenVINO and NNCF send usage statistics to their makers. Both work without the module.
+    # OpenVINO and NNCF send usage statistics through this module, and work without it.
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     __import__("openvino")
     if dtype == "int8":
@@ -35,9 +35,9 @@ def expect_openvino(dtype: str, device: str) -> None:
 
 
 def use_openvino(model: nn.Module, dtype: str) -> None:
-    """Have OpenVINO compute the transformers of an fp32 model on the CPU, in fp32, bf16 or int8.
+    """Let OpenVINO run the transformers of an fp32 model on the CPU. ``dtype`` is fp32, bf16 or int8.
 
-    In int8, weights are rounded per output channel, and the inputs of each matrix product are rounded while computing.
+    In int8, weights are rounded per output channel, and the inputs of each matrix product are rounded at run time.
     Raises :class:`InputError` if the model has no transformer, or if OpenVINO's output differs from PyTorch's.
     """
     parts = [each.model.base_model for each in model.modules() if isinstance(each, Transformer)]
@@ -48,14 +48,14 @@ def use_openvino(model: nn.Module, dtype: str) -> None:
 
 
 class _Forward:
-    """The ``forward`` of a transformer, computed by OpenVINO. A copy of the model for tokenising gets None instead."""
+    """The ``forward`` of a transformer, run by OpenVINO. A copy of the object is None: copied models only tokenise."""
 
     def __init__(self, model: PreTrainedModel, dtype: str) -> None:
         self._names = [name for name in _INPUTS if name in inspect.signature(model.forward).parameters]
         self._pooler = getattr(model, "pooler", None)
         rows = torch.arange(5, 53).reshape(3, 16) % int(model.config.vocab_size)
         mask = torch.ones_like(rows)
-        mask[1, 9:] = mask[2, :7] = 0  # padded on the right, and on the left as for language models
+        mask[1, 9:] = mask[2, :7] = 0  # padding on the right, and on the left (language models)
         texts = dict(zip(_INPUTS, (rows, mask, torch.zeros_like(rows)), strict=True))
         given = {name: texts[name] for name in self._names}
         with torch.inference_mode():
@@ -63,7 +63,7 @@ class _Forward:
             try:
                 self._request = _compiled(model, {name: each[:2, :12] for name, each in given.items()}, dtype)
                 found: torch.Tensor = self(**given)[0][mask.bool()].flatten()
-            except (Exception, SystemExit) as error:  # OpenVINO raises many types for models that it cannot convert
+            except (Exception, SystemExit) as error:  # OpenVINO raises many types of errors
                 said = " ".join(str(error).split())[:300]
                 raise InputError(f"OpenVINO cannot run the model ({said}); use --backend torch") from error
         if not torch.cosine_similarity(expected, found, dim=0) > 0.95:
@@ -75,7 +75,7 @@ class _Forward:
         token_type_ids = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         given = dict(zip(_INPUTS, (input_ids, attention_mask, token_type_ids), strict=True))
         found = self._request.infer([given[name].numpy() for name in self._names], share_outputs=True)
-        states = torch.from_numpy(found[0].copy())  # the next call reuses the array
+        states = torch.from_numpy(found[0].copy())  # the next call overwrites the array
         return Output(last_hidden_state=states, pooler_output=None if self._pooler is None else self._pooler(states))
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
@@ -83,11 +83,11 @@ class _Forward:
 
 
 def _compiled(model: PreTrainedModel, example: dict[str, torch.Tensor], dtype: str) -> Any:
-    """Return OpenVINO's infer request of a transformer for batches of any shape."""
+    """Convert a transformer for batches of any shape, and return OpenVINO's infer request."""
     import openvino
 
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-        warnings.simplefilter("ignore")  # the tracer's warnings; the caller compares the outputs
+        warnings.simplefilter("ignore")  # warnings of the tracer; the caller checks the output
         graph = openvino.convert_model(model, example_input=example)
         if dtype == "int8":
             import nncf

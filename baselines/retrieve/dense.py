@@ -1,15 +1,15 @@
 """Dual-encoders with one vector per text (SentenceTransformer), and exact search by inner product.
 
-Static embeddings (StaticEmbedding: one vector per token, averaged) are dual-encoders without a neural network.
+Static embeddings (StaticEmbedding) are dual-encoders without a neural network: a text's vector is the mean of its
+tokens' vectors.
 
-The score of a pair is the inner product of its 16-bit embeddings, computed in 64 bits and rounded to 32 bits. So it
-depends only on the pair, not on engine, block, batch or number of devices. Each device has a fast engine (FAISS or
-PyTorch, in 32 bits) that only selects candidates. The candidates are then scored exactly. The rounding error of 32-bit
-sums may exclude a passage of the top k, above all among ties. Queries that may lack such a passage get a second pass
-over all passages.
+The score of a pair is the inner product of its 16-bit embeddings, computed in 64 bits and rounded to 32 bits. A score
+therefore depends only on the pair, not on the engine, the batch or the number of devices. A fast 32-bit engine (FAISS
+or PyTorch) selects candidates, which are then scored exactly. Rounding errors of the engine may exclude a passage of
+the top k, above all among ties. Queries that may lack a passage get a second pass over all passages.
 
 Memory holds a few blocks of passages per device, at most ``SCORES`` scores, and about 6 kB per query (embedding and
-candidates, at 768 dimensions and 100 candidates). It never holds the scores of all passages.
+candidates, at 768 dimensions and 100 candidates).
 """
 
 import abc
@@ -40,16 +40,16 @@ from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
 
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
-SCORES = 1 << 26  # scores on a device at once: 268 MB in 32 bits
-_PAIRS = 8_192  # pairs scored exactly at once
-_QUERIES = 1 << 12  # queries merged at once on a CPU: about the size of its caches
-_GROUP = 32
+SCORES = 1 << 26  # scores in a device's memory: 268 MB in 32 bits
+_PAIRS = 8_192  # pairs per step of exact scoring
+_QUERIES = 1 << 12  # queries merged per step, so that their scores fit into a CPU's caches
+_GROUP = 32  # columns per group in top()
 
 
 class Engine(abc.ABC):
     """Find the best passages of every query, block by block.
 
-    The best passages of each block are merged into the best so far. With PyTorch, a GPU merges them itself and need not
+    The best passages of each block are merged into the best so far. PyTorch merges on the GPU, so that the GPU does not
     wait for the CPU. The choice among equal scores is undefined.
     """
 
@@ -59,14 +59,14 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, block: Halves) -> Any:
-        """Convert a 16-bit block for ``add``. Another thread calls this while the engine searches an earlier block."""
+        """Convert a 16-bit block for :meth:`add`, in another thread, while the engine searches an earlier block."""
 
     @abc.abstractmethod
     def add(self, start: int, block: Any) -> None:
         """Search a prepared block, whose first passage is row ``start``."""
 
     def best(self) -> tuple[Floats, Rows]:
-        """Return (scores, rows) so far, best first, shape (queries, count). A missing passage has -inf and -1."""
+        """Return (scores, rows) of the best passages so far, best first, shape (queries, count). Padding: -inf, -1."""
         return self._scores.cpu().numpy(), self._rows.cpu().numpy()
 
     def _merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
@@ -77,7 +77,7 @@ class Engine(abc.ABC):
 
 
 class FaissEngine(Engine):
-    """FAISS's exhaustive search in 32 bits. A GPU needs FAISS's GPU build (dependency group ``gpu``)."""
+    """FAISS's exhaustive search in 32 bits. A GPU needs FAISS's GPU build (extra ``gpu``)."""
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
         import faiss
@@ -107,8 +107,8 @@ class FaissEngine(Engine):
 class TorchEngine(Engine):
     """Matrix products and top-k by PyTorch, in 32 bits.
 
-    A GPU multiplies 16-bit numbers and adds the products in 32 bits. Multiplying 32-bit numbers takes fifteen times as
-    long. The product of two 16-bit numbers fits into 32 bits, so only the sums are rounded.
+    A GPU multiplies 16-bit numbers and adds the products in 32 bits, because multiplying 32-bit numbers takes fifteen
+    times as long. The product of two 16-bit numbers fits into 32 bits, so only the sums are rounded.
     """
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
@@ -134,10 +134,10 @@ class TorchEngine(Engine):
 
 
 def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``torch.topk(scores, k)`` of a matrix, but faster.
+    """Return the same as ``torch.topk(scores, k)`` of a matrix, but faster.
 
-    The k best scores lie in the k groups of columns with the highest maxima, so only these groups are searched. The
-    choice among equal scores is undefined.
+    The k best scores of a row lie in the k groups of columns with the highest maxima, so only these groups are
+    searched. The choice among equal scores is undefined.
     """
     groups = scores.shape[1] // _GROUP
     if scores.shape[1] % _GROUP or groups < 2 * k:
@@ -150,10 +150,10 @@ def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def candidates(vectors: Index, engines: Sequence[Engine], count: int) -> tuple[Floats, Rows]:
-    """Return (scores, rows): each query's ``count`` best rows and their scores by the engines, best first.
+    """Return (scores, rows) of each query's ``count`` best passages by the engines' scores, best first.
 
     The shape is (queries, count), with fewer columns if the index has fewer passages. Each of the n engines has a
-    thread and gets every n-th block. Threads suffice, because devices and libraries do the work outside Python.
+    thread and searches every n-th block. Threads suffice, because devices and libraries work outside Python.
     """
     stopped = threading.Event()
 
@@ -177,7 +177,7 @@ def candidates(vectors: Index, engines: Sequence[Engine], count: int) -> tuple[F
 
 
 def exact_scores(queries: Halves, vectors: Index, rows: Rows) -> Floats:
-    """Return the exact scores of ``rows``, shape (queries, n), with -inf for row -1. Passages are read once."""
+    """Return the exact scores of ``rows``, shape (queries, n). Row -1 has -inf. Each block of passages is read once."""
     flat = rows.reshape(-1)
     order = np.argsort(flat, kind="stable")
     asked, sorted_rows = order // rows.shape[1], flat[order]
@@ -191,7 +191,7 @@ def exact_scores(queries: Halves, vectors: Index, rows: Rows) -> Floats:
 
 
 def pair_scores(left: Halves, right: Halves) -> Floats:
-    """Return the exact score of each pair of embeddings, shape (pairs,). Each step fits into a CPU's cache."""
+    """Return the exact score of each pair of embeddings, shape (pairs,), in steps that fit into a CPU's cache."""
     sums, step = np.empty(len(left), np.float64), max(1, (1 << 17) // left.shape[1])
     for low in range(0, len(left), step):
         some = slice(low, low + step)
@@ -203,15 +203,15 @@ def pair_scores(left: Halves, right: Halves) -> Floats:
 def search(
     vectors: Index, queries: Halves, engines: Sequence[Engine], top_k: int, count: int, ranks: Callable[[], Rows]
 ) -> Iterator[tuple[Rows, Floats]]:
-    """Yield (rows, scores) of the best passages of each query, unsorted. The result is exact if engines use 32 bits.
+    """Yield (rows, scores) of each query's ``top_k`` best passages, unsorted. A small collection yields all passages.
 
-    Each query has ``top_k`` passages (fewer in a small collection). Passages that tie with the worst of these follow,
-    too, because the caller breaks ties by id.
+    Passages that tie with the last of the best may follow, because the caller breaks ties by id. The result is exact if
+    the engines compute in 32 bits.
 
     Args:
-        engines: new engines for these queries and ``count``. They cannot be used again.
+        engines: new engines for these queries and ``count``. An engine cannot be used for a second search.
         count: number of candidates per query, at least ``top_k``.
-        ranks: returns each row's rank in the order of the corpus ids. It is called only for the second pass.
+        ranks: a function that returns each row's rank in the order of the corpus ids. Only the second pass calls it.
     """
     loose, rows = candidates(vectors, engines, count)
     scores = exact_scores(queries, vectors, rows)
@@ -234,7 +234,7 @@ def search(
 def _second_pass(
     vectors: Index, queries: Halves, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
 ) -> list[tuple[Rows, Floats]]:
-    """Return each query's ``top_k`` best passages (by score, then id) whose 32-bit score reaches the query's limit."""
+    """Return each query's ``top_k`` best of the passages whose 32-bit score reaches the query's limit. Ties by id."""
     best = [(np.array([], np.int64), np.array([], np.float32))] * len(queries)
     wide, order = widened(queries), ranks()
     for start, block in vectors.blocks(BLOCK):
@@ -257,7 +257,7 @@ def _second_pass(
 def nearest(
     vectors: Index, queries: Halves, passages: Passages, devices: Sequence[str], top_k: int, engine: str = ""
 ) -> Iterator[tuple[Rows, Floats]]:
-    """Yield (rows, exact scores) of each query's ``top_k`` best passages by inner product, and of ties with the last.
+    """Yield (rows, exact scores) of each query's ``top_k`` best passages and of passages that tie with the last.
 
     ``vectors`` has the embeddings of all ``passages`` or of the rows ``vectors.chosen``. ``queries`` has the shape
     (queries, dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default:
@@ -281,16 +281,15 @@ def encoding_model(name: str, vectors: Index, device: str, dtype: str, revision:
     Raises :class:`InputError` if another model encoded the passages in ``vectors``.
     """
     wanted, precision = vectors.manifest["model"], dtype_of(dtype, device)
-    # Use the lengths and prompts that the passages were encoded with.
+    # The queries get the settings of the passages.
     given = {"max_length": wanted.get("max_length"), **(wanted.get("settings") or {})}
     model = open_encoder(ModelSettings(name, revision=revision, **given))
     expect_model(vectors, name, fingerprint(model), precision)
-    found: SentenceTransformer = moved(model, device, precision)
-    return found
+    return moved(model, device, precision)
 
 
 def expect_model(vectors: Index, path: Path | str, queries_by: str, precision: str) -> None:
-    """Raise :class:`InputError` if another model (by fingerprint) encoded the passages. Warn if precisions differ."""
+    """Raise :class:`InputError` if the passages' model has another fingerprint. Warn if the precisions differ."""
     wanted = vectors.manifest["model"]
     if queries_by != wanted["fingerprint"]:
         raise InputError(
@@ -325,7 +324,7 @@ class Dense(Retriever):
 
 
 class Static(Dense):
-    """Static embeddings. They need no padding and little computation, so batches and chunks are large even on a CPU."""
+    """Static embeddings. They need no padding and few computations, so batches and chunks are large even on a CPU."""
 
     kind = "static"
 
@@ -339,10 +338,11 @@ class Static(Dense):
 
 
 def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, dims: int) -> torch.Tensor:
-    """Call the model's first method among ``names``, else the model, on ``size`` inputs at a time. Returns fp32 rows.
+    """Call a user's model on ``size`` inputs at a time, and return the rows of all its arrays in fp32.
 
-    Raises TypeError for an object that cannot be called. Raises :class:`InputError` unless each call returns an array
-    with ``dims`` axes and a row of finite numbers for each input.
+    The first method among ``names`` that the model has is called, else the model itself. Raises TypeError if nothing
+    can be called. Raises :class:`InputError` for an array with another number of axes than ``dims``, with another
+    number of rows than inputs, or with numbers that are not finite.
     """
     name = getattr(model, "__name__", type(model).__name__)
     call = next(filter(callable, [*(getattr(model, each, None) for each in names), model]), None)
@@ -366,18 +366,18 @@ def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, d
 class Own(Dense):
     """An encoder that is a Python object.
 
-    A SentenceTransformer runs in this project's batches, so its scores equal those of a model opened from a folder.
+    A SentenceTransformer runs in this project's batches, so the scores equal those of the same model in a folder.
     """
 
     model: Any
     texts_a_call: int
-    __eq__, __hash__ = object.__eq__, object.__hash__  # settings do not identify an object
+    __eq__, __hash__ = object.__eq__, object.__hash__  # two objects may have equal settings
 
     @functools.cached_property
     def about(self) -> dict[str, Any]:
         if isinstance(self.model, SentenceTransformer):
             return super().about
-        # An API's vectors vary slightly between calls. So the fingerprint is the dimension where two texts differ most.
+        # Vectors of an API vary slightly between calls. The dimension in which two texts differ most does not vary.
         query, passage = (self._vectors(task, [SENTENCE, "水"]).astype(np.float32) for task in ("query", "document"))
         if query.shape != passage.shape:
             raise InputError(f"queries have {query.shape[1]} dimensions, but passages have {passage.shape[1]}")
@@ -402,5 +402,5 @@ class Own(Dense):
         rows = rows if self.settings.similarity == "dot" else torch.nn.functional.normalize(rows, dim=1)
         halves: Halves = rows.half().numpy()
         if not np.isfinite(halves).all():
-            raise InputError(f"{self.settings.name}: vectors have numbers that are too large for 16 bits")
+            raise InputError(f"{self.settings.name}: the vectors have numbers that are too large for 16 bits")
         return halves

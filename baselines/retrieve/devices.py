@@ -1,6 +1,6 @@
-"""Devices and precision: find devices, spread work over devices, and convert models to 16 bits with heads in fp32.
+"""Devices and precision: find devices, distribute tasks over devices, and convert models to 16 bits with fp32 heads.
 
-A head turns hundreds of numbers into one score or one vector. In 16 bits, different scores round to the same number.
+Heads stay in fp32, because in 16 bits different scores would round to the same number.
 """
 
 import argparse
@@ -28,13 +28,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Work:
-    """Devices, precision and batch sizes of a computation. All but ``dtype`` change only a result's last digits.
+    """Devices, precision and batch sizes of a computation. Only ``dtype`` changes more than a result's last digits.
 
     Attributes:
-        devices: names from :func:`devices_of`. Each device has a process.
-        dtype: precision (:func:`dtype_of`).
+        devices: names from :func:`devices_of`. Each of several devices has a process.
+        dtype: precision from :func:`dtype_of`.
         batch_tokens: tokens per batch, padding included.
-        tokenizers: processes per device that tokenise.
+        tokenizers: number of tokenising processes per device.
         parallel: simultaneous requests to a model behind an endpoint.
     """
 
@@ -49,14 +49,14 @@ def work_of(args: argparse.Namespace) -> Work:
     """Read the options :data:`.settings.DEVICE` and :data:`.settings.PAIRS`."""
     devices = tuple(devices_of(args.device))
     own = args.tokenizers
-    if own is None:  # on a CPU the model needs all cores; 8 processes tokenise faster than a GPU encodes
+    if own is None:  # a CPU's cores are for the model; 8 processes are enough for a GPU
         own = 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
     dtype = dtype_of(args.dtype, devices[0], args.backend)
     return Work(devices, dtype, args.batch_tokens or batch_tokens(devices[0]), own)
 
 
 def devices_of(wanted: str | None) -> list[str]:
-    """Return the devices that ``--device`` names. Raises :class:`InputError` for a device that the machine lacks."""
+    """Return the devices that ``--device`` selects. Raises :class:`InputError` for a device that the machine lacks."""
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     if wanted is None or wanted == "cuda":
         if wanted and not gpus:
@@ -71,9 +71,9 @@ def devices_of(wanted: str | None) -> list[str]:
 
 
 def dtype_of(wanted: str, device: str, backend: str = "torch") -> str:
-    """Return the precision that ``--dtype`` selects on a device: fp32, fp16 or bf16, or openvino-fp32, -bf16 or -int8.
+    """Return the precision that ``--dtype`` selects on a device: a key of ``DTYPES``, or "openvino-" and a precision.
 
-    ``auto`` is fp32 on every CPU, even with units for bf16, so that all CPUs give the same figures.
+    ``auto`` is fp32 even on CPUs with bf16 units, so that scores do not depend on the CPU.
     """
     dtype = wanted if wanted != "auto" else "fp32" if device == "cpu" else "fp16"
     if backend == "torch":
@@ -85,12 +85,12 @@ def dtype_of(wanted: str, device: str, backend: str = "torch") -> str:
 
 
 def computes_bf16(device: str) -> bool:
-    """True if the device is a GPU with bf16 units. Trainings use bf16 there by default."""
+    """True if the device is a GPU with bf16 units. Training uses bf16 on such a GPU by default."""
     return device.startswith("cuda") and bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def batch_tokens(device: str) -> int:
-    """Return the default tokens of a batch, padding included: 256 texts of 384 tokens on a GPU, 32 on a CPU."""
+    """Return the default tokens per batch, padding included: 256 texts of 384 tokens on a GPU, 32 texts on a CPU."""
     return 384 * (32 if device == "cpu" else 256)
 
 
@@ -99,8 +99,8 @@ def over_devices(
 ) -> Iterator[Result]:
     """Yield ``function(task, device)`` for every task, in the tasks' order.
 
-    Several devices have a process each. With one device, this process runs the tasks. ``function`` must be importable,
-    and should cache its opened model, for example by ``functools.lru_cache``.
+    Each of several devices has a process. With one device, this process runs the tasks. ``function`` must be
+    importable, and should cache its opened model, for example by ``functools.lru_cache``.
     """
     with process_pool(len(devices)) as pool:
         call = functools.partial(_on_own_device, function, tuple(devices))
@@ -108,15 +108,15 @@ def over_devices(
 
 
 def _on_own_device(function: Callable[[Task, str], Result], devices: tuple[str, ...], task: Task) -> Result:
-    # A pool numbers its processes at the end of their names. Outside a pool the name is MainProcess, without a number.
+    # The names of a pool's processes end with a number. Outside a pool, the name is MainProcess.
     number = multiprocessing.current_process().name.rpartition("-")[2]
     return function(task, devices[int(number) % len(devices) if number.isdecimal() else 0])
 
 
 def compile_transformers(model: nn.Module) -> None:
-    """Compile the transformers of a model in place, once for batches of any shape. The names of weights do not change.
+    """Compile the transformers of a model in place, for batches of any shape. The names of weights do not change.
 
-    torch.compile takes about a minute at the first batches, so it pays only for long work on a GPU.
+    The first batches take about a minute longer, so compilation pays only for long work on a GPU.
     """
     for module in [model] if isinstance(model, PreTrainedModel) else model.children():
         if isinstance(module, PreTrainedModel):
@@ -127,7 +127,7 @@ def compile_transformers(model: nn.Module) -> None:
 
 
 def moved(model: Any, device: str, dtype: str) -> Any:
-    """Move an fp32 model to a device, in evaluation mode. Convert it to ``dtype``, except its heads."""
+    """Convert an fp32 model without its heads to ``dtype``, and move the model to a device, in evaluation mode."""
     if dtype.startswith(OPENVINO):
         use_openvino(model.eval(), dtype.removeprefix(OPENVINO))
         return model
@@ -135,16 +135,16 @@ def moved(model: Any, device: str, dtype: str) -> Any:
     weights = [{name: tensor.clone() for name, tensor in head.state_dict().items()} for head in heads]
     model.to(dtype=DTYPES[dtype])
     for head, state in zip(heads, weights, strict=True):
-        # Assign. A language model's head may share the embeddings' matrix, and a copy would change this matrix.
+        # assign=True, because a language model's head may share the matrix of embeddings, which must stay in 16 bits.
         head.load_state_dict(state, assign=True)
-        head.float()  # for buffers outside the state
+        head.float()  # converts buffers that the state lacks
     if heads:
         widen_heads(model)
     return model.to(device=device).eval()
 
 
 def widen_heads(model: nn.Module) -> None:
-    """Make a model's fp32 heads compute in fp32, also for 16-bit inputs and under autocast."""
+    """Let a model's fp32 heads compute in fp32, even for 16-bit inputs and under autocast."""
     for head in _heads(model):
         vars(head)["forward"] = functools.partial(_in_fp32, head.forward)
 

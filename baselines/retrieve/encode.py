@@ -1,11 +1,11 @@
 """Embed a release's passages or queries by a dual-encoder.
 
-The embeddings are 16-bit floats in NumPy files that can be memory-mapped. Row n is passage n of the release. Finished
-files are retained, so an interrupted command resumes when it is started again. Each GPU has one process, which loads
-the texts and embeddings of one file into memory. A finished directory from the same release, model and options is not
-encoded again. Its manifest.json records the model's precision.
+The embeddings are 16-bit floats in NumPy files that can be memory-mapped. Row n is passage n of the release, or query
+n of the split. An interrupted command resumes after the last complete file when it is started again. A complete
+directory from the same release, model and options is not encoded again. manifest.json records the model's precision.
+Each GPU has a process, which holds the texts and embeddings of one file in memory.
 
-The passages are unpacked once into $XDG_CACHE_HOME (or ~/.cache)/dureader_retrieval/texts.
+The passages are unpacked once into the folder dureader_retrieval/texts in $XDG_CACHE_HOME or ~/.cache.
 
 Example:
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard-rows",
         type=whole_number(1),
         metavar="N",
-        help="rows per file (default: 131,072; transformers on a CPU: 8,192)",
+        help="rows per file (default: 131,072 on a GPU or for static models, else 8,192)",
     )
     add_options(parser, *PAIRS, *DEVICE)
 

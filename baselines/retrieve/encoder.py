@@ -1,7 +1,7 @@
-"""Run texts through a model in batches of similar lengths. Batches are prefetched (tokenised) by a thread or processes.
+"""Run a model on texts in batches of similar lengths. A thread or several processes tokenise the next batches.
 
-The tokenizers of transformers use all cores. Python then needs about 0.1 ms per passage in one thread, so one
-process tokenises fewer than 10,000 passages a second. Several processes are faster, but each needs up to half a
+The tokenizers of transformers use all cores, but Python then needs about 0.1 ms per passage in one thread. One process
+therefore tokenises fewer than 10,000 passages a second. Several processes are faster, but a process needs up to half a
 minute to load the libraries.
 
 Embeddings equal those of ``SentenceTransformer.encode_query`` and ``encode_document``, also with a Router.
@@ -31,27 +31,27 @@ from builders.core.jobs import can_start_processes, in_order, in_threads, start_
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
 Result = TypeVar("Result")
-MANY = 100_000  # smallest number of texts for which processes are used
-_LONG = "的 " * 5_000
-_ROWS = 1 << 14  # rows converted at once: 50 MB in 32 bits at 768 dimensions
+MANY = 100_000  # smallest number of texts that processes tokenise
+_LONG = "的 " * 5_000  # longer than the limit of any model
+_ROWS = 1 << 14  # rows converted per step: 50 MB in 32 bits at 768 dimensions
 
 
 class Prefetcher:
     """Tokenise batches of texts, or of (query, passage) pairs, while the model computes earlier batches.
 
     Args:
-        model: the SentenceTransformer or CrossEncoder whose ``preprocess`` is called. Processes get it without weights.
+        model: the SentenceTransformer or CrossEncoder that tokenises. Processes get a copy without weights.
         given: further arguments of ``preprocess``: the prompt and the task.
         processes: number of processes for calls with at least :data:`MANY` texts. Other calls use a thread. The
             processes are started once and end with this object.
-        pin: pin the tensors' memory, so that a GPU can compute while it copies them.
+        pin: pin the tensors' memory, so that a GPU can compute while it copies tensors.
     """
 
     def __init__(self, model: Any, given: dict[str, Any], processes: int = 0, *, pin: bool = False) -> None:
         self._model, self._given, self._processes, self._pin = model, given, processes, pin
         self._pool: ProcessPoolExecutor | None = None
         if processes and can_start_processes():
-            # Forking is unsafe, because this process has threads and may use a GPU.
+            # This process has threads and may use a GPU, so a fork of it would be unsafe.
             context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
             given_to_each = without_weights(model), given
             self._pool = ProcessPoolExecutor(processes, context, initializer=_start, initargs=given_to_each)
@@ -82,9 +82,9 @@ class Prefetcher:
 def preprocess(model: Any, texts: Sequence[Any], **given: Any) -> dict[str, Any]:
     """Tokenise texts as ``model.preprocess(texts, **given)`` of sentence-transformers does, but faster.
 
-    To make a tensor, transformers visits every number in Python, which takes a third of the time. Here transformers is
-    told (by ``processing_kwargs``) to return lists, and NumPy makes the tensors. Late-interaction models, and language
-    models used as cross-encoders, get the library's tensors, because their ``preprocess`` modifies tensors.
+    transformers visits every number in Python to make a tensor, which takes a third of the time. This function lets
+    transformers return lists (``processing_kwargs``), and makes the tensors with NumPy. Late-interaction models, and
+    language models used as cross-encoders, get the library's tensors, because their ``preprocess`` modifies tensors.
     """
     if isinstance(model, MultiVectorEncoder) or any(isinstance(module, LogitScore) for module in model):
         found: dict[str, Any] = model.preprocess(list(texts), **given)
@@ -103,17 +103,17 @@ def without_weights(model: torch.nn.Module) -> Any:
     return copy.deepcopy(model, {id(tensor): tensor.detach().to("meta") for tensor in weights})
 
 
-_own: dict[str, Any] = {}  # the arguments of ``preprocess`` in a tokenising process
+_own: dict[str, Any] = {}  # arguments of ``preprocess`` in a tokenising process
 
 
 def _start(model: Any, given: dict[str, Any]) -> None:
     start_worker()
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # other processes use the other cores
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the other cores are for other processes
     _own.update(model=model, **given)
 
 
 def _arrays(texts: list[Any]) -> dict[str, Any]:
-    """Call ``preprocess`` and return arrays, because the shared memory of tensors would end with this process."""
+    """Call ``preprocess``. Return arrays, because the shared memory of tensors would end with this process."""
     found = preprocess(texts=texts, **_own)
     return {name: each.numpy() if torch.is_tensor(each) else each for name, each in found.items()}
 
@@ -125,7 +125,7 @@ class Side:
         model: a model of sentence-transformers on its device.
         task: query or document. Empty for a cross-encoder.
         tokens: tokens per batch, padding included. None: the device's default.
-        tokenizers: number of processes that tokenise many texts. 0: use a thread.
+        tokenizers: number of processes that tokenise many texts. 0: a thread tokenises all texts.
     """
 
     problem = "the model's embeddings have numbers that are too large for 16 bits"
@@ -135,13 +135,13 @@ class Side:
         self._tokens = tokens or batch_tokens(self.device.type)
         given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
         self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
-        # The model's limit in tokens. The call also sets up the tokenizer, before threads use it.
+        # The longest input in tokens. This call also initialises the tokenizer before threads use it.
         self._longest = int(self._prefetcher.tokens([_LONG if task else ("的", _LONG)])["input_ids"].shape[-1])
 
     def batches(
         self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
-        """For every batch, yield (indices of its texts, result of ``compute`` for its tokens)."""
+        """For every batch of texts, yield (indices of the texts, result of ``compute`` for the texts' tokens)."""
         places = list(batches(np.array([_size(text) for text in texts], np.int64), self._longest, self._tokens))
         tokenised = self._prefetcher(([texts[number] for number in batch] for batch in places), len(texts))
         with torch.inference_mode():
@@ -153,14 +153,14 @@ class Side:
                 yield batch, compute(moved)
 
     def computed(self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
-        """Return the results of ``compute``, in the texts' order. All batches are queued before the device is awaited.
+        """Return the results of ``compute``, in the texts' order. Raises :class:`InputError` if a number is not finite.
 
-        Raises :class:`InputError` if a number is not finite.
+        A GPU gets all batches before this process waits for results.
         """
         every: torch.Tensor | None = None
         for batch, computed in self.batches(texts, compute):
             if every is None:
-                # Allocate once, because small results between large temporary tensors would fragment the memory.
+                # One allocation, because small results between large temporary tensors would fragment the memory.
                 every = torch.empty((len(texts), *computed.shape[1:]), dtype=computed.dtype, device=self.device)
             every[torch.from_numpy(batch).to(self.device, non_blocking=True)] = computed
         assert every is not None  # ``texts`` is not empty
@@ -169,7 +169,7 @@ class Side:
         return found
 
     def expect_finite(self, *found: npt.NDArray[Any]) -> None:
-        """Raise :class:`InputError` for a number that is not finite, because it was too large for its precision."""
+        """Raise :class:`InputError` if a number is not finite. Such a number was too large for its precision."""
         if not all(np.isfinite(array).all() for array in found):
             raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
 
@@ -180,8 +180,8 @@ class Encoder(Side):
     def encode(self, texts: Sequence[str]) -> Halves:
         """Return embeddings of shape (texts, dimensions), in the texts' order.
 
-        Embeddings have unit length if the model's similarity is cosine. Raises :class:`InputError` if a number is too
-        large for 16 bits.
+        The embeddings have unit length if the model's similarity is cosine. Raises :class:`InputError` if a number is
+        too large for 16 bits.
         """
         return self.computed(texts, self._embed)
 
@@ -191,14 +191,14 @@ class Encoder(Side):
             embeddings = embeddings[..., : self.model.truncate_dim]
         if self.model.similarity_fn_name == "cosine":
             embeddings = torch.nn.functional.normalize(embeddings.float(), dim=1)
-        halves: torch.Tensor = embeddings.half()  # these stay on the device until all texts are encoded
+        halves: torch.Tensor = embeddings.half()  # stays on the device until all texts are encoded
         return halves
 
 
 class CrossScorer(Side):
     """Score (query, passage) pairs by a cross-encoder's logits. Sigmoids of high logits would tie at 1.
 
-    A model with two outputs is scored by their difference, which ranks like the probability of the second output.
+    The score of two outputs is the second minus the first, which ranks pairs like the probability of the second.
     """
 
     problem = "the cross-encoder returns scores that are not finite"
@@ -217,12 +217,12 @@ class CrossScorer(Side):
 
 
 def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the indices of each batch's texts, which have similar ``sizes`` (bytes of UTF-8). The longest come first.
+    """Yield the indices of each batch's texts. The texts of a batch have similar lengths. The longest texts come first.
 
-    A batch has at most ``tokens`` tokens, padding included, estimated from bytes. Equal sizes give equal batches.
+    ``sizes`` has the texts' lengths in bytes. A batch has at most ``tokens`` tokens, padding included, by an estimate.
     """
     order = np.argsort(-sizes, kind="stable")
-    # The estimate is three bytes per token. A Chinese character has three bytes, an English WordPiece about three.
+    # The estimate is three bytes per token: the size of a Chinese character, and about that of an English WordPiece.
     expected = np.minimum(sizes[order] // 3 + 2, longest)
     start = 0
     while start < len(order):
@@ -233,7 +233,7 @@ def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator
 
 
 def widened(block: Halves) -> Floats:
-    """Convert to 32 bits by PyTorch, which is ten times as fast as NumPy."""
+    """Convert to 32 bits by PyTorch, which takes a tenth of NumPy's time."""
     wide: Floats = torch.from_numpy(np.ascontiguousarray(block)).float().numpy()
     return wide
 

@@ -26,14 +26,14 @@ from builders.store.reader import Release
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 NO_FAMILY = "none"
 OWN = "the model's own files"
-WITH = " with "  # joins the sources of a template and of the words that fill it
+WITH = " with "  # joins the source of a prompt's template and the source of the words that fill the template
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
-    """Models that share settings. For ``None``, the model's files decide. ``models.toml`` explains the values.
+    """Models that share settings. ``models.toml`` explains the fields. The model's files decide if a setting is None.
 
     Attributes:
-        said: sources by the name of a setting: one source, or two sources joined by " with ".
+        said: the source of each setting, or two sources joined by " with ".
     """
 
     models: list[str]
@@ -50,9 +50,9 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Declared(Struct, frozen=True, forbid_unknown_fields=True):
-    """All families and sources, by name.
+    """The content of ``models.toml``: families and sources by name.
 
-    A source has a ``repository``, a ``file`` (or an issue) in it, and the ``commit`` that was read.
+    A source is a ``file`` or an issue of a ``repository``, often at a ``commit``.
     """
 
     families: dict[str, Family]
@@ -66,10 +66,10 @@ def declared() -> Declared:
 
 
 def family_of(model: str) -> str:
-    """Return the name of a model's family, or "" if no family has the model.
+    """Return the name of a model's family, or "" if no family has the model. Case is ignored.
 
-    Case is ignored in hub names. A folder is recognised by the last part of its path: ``models/bge-small-zh-v1.5`` is
-    treated as the hub model with this last part. If two families have the name, the family without remote code wins.
+    A folder is recognised by the last part of its path. For example, ``models/bge-small-zh-v1.5`` counts as
+    BAAI/bge-small-zh-v1.5. If two families have the name, the family without remote code is returned.
     """
     is_folder = Path(model).is_dir()
     wanted = (Path(os.path.abspath(model)).name if is_folder else model).casefold()  # abspath does not follow links
@@ -86,12 +86,11 @@ class Resolved:
     """The resolved settings of a model.
 
     Attributes:
-        settings: the settings.
-        kind: the kind of model (:data:`.index.RETRIEVERS`).
+        kind: a key of :data:`.index.RETRIEVERS`.
         family: name of the family in models.toml, or "".
-        sources: the source by name of a setting: an option, or models.toml with the repository and file it cites.
-        pooling: the family's pooling, even if an option overrides it.
-        plain: True for an encoder without files of sentence-transformers, so that the library's defaults apply.
+        sources: the source of each setting: an option, or models.toml with the repository and file that it cites.
+        pooling: the family's pooling, even if an option has another pooling.
+        plain: True for an encoder without files of sentence-transformers. The library's defaults apply to its pooling.
     """
 
     settings: ModelSettings
@@ -102,7 +101,6 @@ class Resolved:
     plain: bool
 
     def source(self, key: str) -> str:
-        """Return the source of a setting."""
         return self.sources.get(key) or ("the library's default" if key == "pooling" and self.plain else OWN)
 
 
@@ -129,7 +127,7 @@ def resolve(args: argparse.Namespace) -> Resolved:
     if kind == "cross":
         raise InputError("is a re-ranker (cross); add --over RUN, the run to re-rank", path=args.model)
     values, sources = _chosen(args, name, family)
-    # A family's pooling only replaces a default. If a dual-encoder's files have another pooling, opened() warns.
+    # A family's pooling replaces only the library's default. opened() warns if the model's files have another pooling.
     if args.pooling is None and not (plain and kind == "dense"):
         values.pop("pooling", None)
     if args.similarity is None and (args.normalize is not None or kind != "dense"):
@@ -140,7 +138,7 @@ def resolve(args: argparse.Namespace) -> Resolved:
 
 
 def opened(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], Retriever, Path]:
-    """Open the model of `run`. Return the record of a run, the retriever, and the directory of its index."""
+    """Open the model of `run`. Return the run's record, the retriever, and the directory of the retriever's index."""
     model, corpus = resolve(args), SETS[args.set].corpus
     retriever = open_retriever(model.settings, work_of(args), model.kind)
     about = dict(retriever.about)
@@ -167,7 +165,7 @@ def opened(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], 
 
 
 def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values and the sources, by setting, of all settings that an option or the family sets."""
+    """Return the value and the source of every setting that an option or the family sets, by the setting's name."""
     if args.prompt_name and args.query_prompt is not None:
         raise InputError("--prompt-name and --query-prompt both set the query's prompt; expected one of them")
     values: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Models on the hub: resolve names to commits, and silence the output of the libraries."""
+"""Models on the hub: resolve revisions to commits. Silence the output of the model libraries."""
 
 import functools
 import logging
@@ -10,12 +10,12 @@ from typing import Any
 from builders.core.errors import InputError, log
 from builders.core.hub import COMMIT, OTHER_HUB, clear_errors, commit_in
 
-_ANSWER, _PATIENCE = 5.0, 8.0  # timeouts in seconds: of an answer, and in total with DNS and TLS
+_ANSWER, _PATIENCE = 5.0, 8.0  # timeouts in seconds: of the answer, and of the whole request with DNS and TLS
 _FIRST = ("config.json", "modules.json")  # every model has at least one of these files
 
 
 def quiet_libraries() -> None:
-    """Silence the progress bars and hints of the model libraries, because the verbs have a bar and a log."""
+    """Silence the progress bars and hints of the model libraries. The verbs have their own progress bar and log."""
     import huggingface_hub  # noqa: F401 (adds a log handler, which is removed below)
     from transformers.utils import logging as transformers_logging
 
@@ -24,26 +24,26 @@ def quiet_libraries() -> None:
     of_transformers.set_verbosity_error()
     for name in ("sentence_transformers", "matplotlib", "accelerate"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("huggingface_hub").handlers.clear()  # the handler would print messages of the verb's log twice
+    logging.getLogger("huggingface_hub").handlers.clear()  # with this handler, messages would be printed twice
 
 
 def commit_of(name: str, revision: str = "", option: str = "--revision") -> str:
     """Return the commit of a model on the hub at ``revision`` (commit, tag or branch; empty: main), or "" for a folder.
 
-    ``option`` is the option with the revision, for the error. Raises :class:`InputError` within seconds if neither the
-    hub nor the libraries' cache has the model. The libraries would retry for minutes.
+    ``option`` names the option with the revision in an error. Raises :class:`InputError` if neither the hub nor the
+    libraries' cache has the model. A hub that does not answer is given up after some seconds.
     """
     if revision and Path(name).is_dir():
         raise InputError(f"is a directory; expected {option} only with a model on the hub", path=name)
     return model_commit(name, revision, "a directory needs no hub") or ""
 
 
-@functools.lru_cache  # a run resolves the same model several times
+@functools.lru_cache  # a run resolves its model several times
 def model_commit(model: str, revision: str, otherwise: str) -> str | None:
     """Return the current commit of a model on the hub, or None if ``model`` is a folder.
 
-    If the hub does not answer, the commit in the libraries' cache is returned. Raises :class:`InputError` if the cache
-    lacks the model too. ``otherwise`` is advice at the end of the message.
+    If the hub fails, the commit in the libraries' cache is returned, with a warning. Raises :class:`InputError` if the
+    cache lacks the model, too. ``otherwise`` is advice at the end of messages.
     """
     from huggingface_hub import constants
 
@@ -84,7 +84,7 @@ def cached_commit(model: str, revision: str = "") -> str | None:
 def hub_commit(model: str, revision: str) -> str:
     """Ask the hub for the commit of a model's revision (empty: main branch), without retries.
 
-    Raises :class:`InputError` if the hub lacks the model or revision, and TimeoutError after some seconds.
+    Raises :class:`InputError` if the hub lacks the model or the revision, and TimeoutError after some seconds.
     """
     from huggingface_hub import HfApi
 
@@ -96,12 +96,12 @@ def hub_commit(model: str, revision: str) -> str:
                 info = api.model_info(model, revision=revision or None, timeout=_ANSWER)
                 commit = commit_in(info, model)
                 names = {sibling.rfilename for sibling in info.siblings or []}
-                # Downloading a file by the branch's name stores the branch's commit in the cache, for offline use.
+                # Downloading a file of a branch stores the branch's commit in the cache, for later offline use.
                 for name in [name for name in _FIRST if name in names][:1]:
                     commit = Path(api.hf_hub_download(model, name, revision=revision or None)).parent.name
             answer.set_result(commit)
         except BaseException as error:
             answer.set_exception(error)
 
-    threading.Thread(target=ask, daemon=True).start()  # a thread, because DNS look-ups have no timeout
+    threading.Thread(target=ask, daemon=True).start()  # in a thread, because DNS look-ups have no timeout
     return answer.result(timeout=_PATIENCE)

@@ -1,10 +1,10 @@
-"""Build indexes of texts: encode chunks of rows in several processes, verify them, and resume after an interruption.
+"""Build indexes of texts: encode chunks of rows on all devices, verify the files, and resume an interrupted build.
 
 An index is a directory of NumPy files and ``manifest.json``, which is written last. A chunk is a file, or a folder of
-files for models with several arrays. Row n of all chunks together is row n of a split of the release, so ids are not
-stored. The manifest records the source (``of``: passages or queries, ``config``, ``split``, ``fingerprint``), the model
-(``model``: name and fingerprint, ``similarity``) and the files (``shards``). It has no times and no local paths. The
-directories of embeddings that `encode` writes are indexes with chunks of 16-bit floats, shape (rows, dimensions).
+files for models with several arrays. Row n of an index is row n of a split of the release, so ids are not stored. The
+manifest records the source (``of``: passages or queries, ``config``, ``split``, ``fingerprint``), the model (``model``:
+name and fingerprint, ``similarity``) and the files (``shards``), without times and local paths. A directory of
+embeddings that `encode` writes is an index with chunks of 16-bit floats, shape (rows, dimensions).
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit
 
-# Rows per chunk: 200 MB at 768 dimensions, or a few minutes on a CPU. An interruption loses up to a chunk per device.
+# Rows per chunk: 200 MB at 768 dimensions on a GPU, a few minutes on a CPU. An interruption loses a chunk per device.
 ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
 NAME, MANIFEST = "dureader_retrieval embeddings", "manifest.json"
 _REMEDY = "encode it again"
-_HEADERS = threading.Lock()  # NumPy parses a file's header by ast, which is not thread-safe in Python 3.11
+_HEADERS = threading.Lock()  # NumPy parses file headers with ast, which is not thread-safe in Python 3.11
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
 
 
 class File(FileEntry, frozen=True):
-    """A file of an index. ``longest`` is the largest norm of its 16-bit vectors, rounded up, or 0 for other arrays."""
+    """A file of an index. ``longest`` is the largest norm of 16-bit vectors, rounded up. Other arrays have 0."""
 
     longest: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
@@ -66,7 +66,7 @@ class _Model(msgspec.Struct):
 
 
 class _Manifest(msgspec.Struct):
-    """The fields of a manifest that are read by name. The other fields are only compared as a whole."""
+    """The fields of a manifest that are validated. The manifest may have further fields."""
 
     name: Literal["dureader_retrieval embeddings"]
     format: Literal[1]
@@ -81,7 +81,7 @@ class _Manifest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Index:
-    """An open index. ``chosen`` selects rows (ascending). The selected rows are numbered from 0."""
+    """An open index. ``chosen`` selects rows, in ascending order. The selected rows are renumbered from 0."""
 
     path: Path
     manifest: dict[str, Any]
@@ -108,7 +108,7 @@ class Index:
 
     @functools.cached_property
     def chunks(self) -> list[str]:
-        """The names of the chunks: files without suffix, or folders."""
+        """Names of the chunks: files without suffix, or folders."""
         return list(dict.fromkeys(file.path.partition("/")[0].removesuffix(".npy") for file in self.files))
 
     @property
@@ -117,32 +117,30 @@ class Index:
 
     @functools.cached_property
     def dim(self) -> int:
-        """The number of dimensions of the embeddings."""
         return int(_mapped(self.path / self.files[0].path).shape[1])
 
     @property
     def longest(self) -> float:
-        """The largest Euclidean norm of an embedding, rounded up."""
+        """Largest Euclidean norm of an embedding, rounded up."""
         return max(file.longest for file in self.files)
 
     @property
     def precision(self) -> str:
-        """The precision of the model that encoded the texts."""
+        """Precision of the model that encoded the texts."""
         return str(self.manifest["model"].get("computed_in", "unknown"))
 
     def arrays(self, chunk: str, *names: str) -> list[npt.NDArray[Any]]:
-        """Memory-map arrays of a chunk. They are copy-on-write, because PyTorch expects writable arrays."""
+        """Memory-map arrays of a chunk. The arrays are copy-on-write, because PyTorch expects writable arrays."""
         return [np.asarray(_mapped(self.path / f"{chunk}{name}.npy")) for name in names]
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
         """Yield (first row, at most ``rows`` embeddings of one chunk), in order.
 
-        Blocks are views of the mapped files, which are read on access. Blocks of ``chosen`` rows are copies and may be
-        shorter.
+        A block is a view of a mapped file, which is read on access. With ``chosen``, a block is a copy.
         """
         start = begin = 0
         for chunk in self.chunks:
-            # Map each chunk separately, so that pages of finished chunks do not count as this process's memory.
+            # Chunks are mapped one by one, so that pages of earlier chunks do not count as this process's memory.
             (whole,) = self.arrays(chunk, "")
             for low in range(0, len(whole), rows):
                 block = whole[low : low + rows]
@@ -155,11 +153,11 @@ class Index:
             start += len(whole)
 
     def all(self) -> Halves:
-        """Load all embeddings into memory. Use this only for queries."""
+        """Load all embeddings into memory. Use this method only for queries."""
         return np.concatenate([np.asarray(block) for _, block in self.blocks()])
 
     def fault(self) -> str:
-        """Describe the first damaged file, or return "". Checksums of verified files are cached."""
+        """Describe the first damaged file. Return "" if all files are intact. Checksums are cached."""
 
         def look(file: File) -> str:
             path = self.path / file.path
@@ -170,7 +168,7 @@ class Index:
         return next((f"{file.path} {fault}" for file, fault in zip(self.files, bar, strict=True) if fault), "")
 
     def check(self, of: str, release: Release, config: str, split: str) -> None:
-        """Raise :class:`InputError` if the index was not made from this split. ``of`` is passages or queries."""
+        """Raise :class:`InputError` if the index has another source. ``of`` is passages or queries."""
         have = [self.manifest[key] for key in ("of", "config", "split")]
         if have != [of, config, split]:
             raise InputError(
@@ -186,7 +184,7 @@ class Index:
 
 
 def chunk_name(of: str, number: int, chunks: int) -> str:
-    """Return the file name of a chunk. ``of`` is passages or queries. ``chunks`` is the number of chunks."""
+    """Return the name of chunk ``number`` of ``chunks``. ``of`` is passages or queries."""
     return f"{of}-{number:05d}-of-{chunks:05d}"
 
 
@@ -196,15 +194,15 @@ def _mapped(path: Path) -> npt.NDArray[Any]:
 
 
 def _wrong_array(path: Path, file: File) -> str:
-    """Describe how an array differs from its entry, or return "". A number that is not finite is a difference."""
+    """Describe a difference between an array and its entry in the manifest. Return "" if there is none."""
     try:
         found = _mapped(path)
-    except Exception as error:  # NumPy raises many types for damaged files
+    except Exception as error:  # NumPy raises many types of errors for damaged files
         return f"is damaged ({error})"
     if len(found) != file.rows:
         return f"has {len(found):,} rows, but the manifest says {file.rows}"
     norm = _longest(found)
-    # Every comparison with NaN is false, so NaN is reported too.
+    # Comparisons with NaN are false, so this condition also reports numbers that are not finite.
     if not norm <= 1.00001 * file.longest <= 1.01 * norm:
         return f"has embeddings of norm {norm}, but the manifest says {file.longest}"
     return ""
@@ -215,9 +213,9 @@ def _longest(array: npt.NDArray[Any]) -> float:
 
 
 def open_vectors(path: Path) -> Index:
-    """Open and verify a directory of embeddings. Raises :class:`InputError` for another directory or damaged files."""
+    """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged files or another content."""
     vectors = Index.read(path)
-    if "dim" not in vectors.manifest:  # the index of a sparse or late-interaction model, which `run` writes
+    if "dim" not in vectors.manifest:  # `run` writes such indexes for sparse and late-interaction models
         raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=path)
     if fault := vectors.fault():
         raise InputError(f"{fault}; {_REMEDY}", path=path)
@@ -228,12 +226,12 @@ def open_vectors(path: Path) -> Index:
 class Retriever(abc.ABC):
     """Find the best passages of queries. Each kind of model has a subclass.
 
-    ``settings.revision`` is the commit of a model on the hub. It is empty for a model in a folder.
+    ``settings.revision`` is the commit of a model on the hub, or empty for a folder.
     """
 
     settings: ModelSettings
     work: Work
-    kind: ClassVar[str]  # includes the version of the arrays' format
+    kind: ClassVar[str]  # with the version of the index's format, if greater than 1
     side: ClassVar[type[Side]]
 
     @abc.abstractmethod
@@ -242,43 +240,42 @@ class Retriever(abc.ABC):
 
     @abc.abstractmethod
     def arrays(self, found: Any) -> Arrays:
-        """Return a chunk's arrays by the suffixes of their file names. ``found`` is the result of ``side.encode``."""
+        """Return a chunk's arrays by the ends of the file names. ``found`` is the result of ``side.encode``."""
 
     @abc.abstractmethod
     def pair_scores(self, index: Index, queries: Any, rows: Rows) -> npt.NDArray[Any]:
-        """Return the scores that :meth:`found` gives to rows of an index, shape (queries, n).
+        """Return the same scores as :meth:`found` for the given rows of an index, shape (queries, n).
 
-        ``queries`` is the result of ``side.encode``. Row -1, and a passage that a search never returns, have -inf.
+        ``queries`` is the result of ``side.encode``. The score of row -1 is -inf. So is the score of a passage that a
+        search never returns, for example a passage without tokens.
         """
 
     @abc.abstractmethod
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
-        """Yield (rows, scores) of each query's ``top_k`` best passages and of all that tie with the last, unsorted.
+        """Yield (rows, scores) of each query's ``top_k`` best passages and of passages that tie with the last.
 
-        A query may have no passages. The caller rounds scores to 32 bits.
+        The rows are unsorted. A query may have no passages. The caller rounds the scores to 32 bits.
         """
 
     def size(self, model: Any) -> dict[str, Any]:
-        """Return further settings that affect the results."""
+        """Return sizes of the model for the manifest."""
         return {}
 
     @functools.cached_property
     def about(self) -> dict[str, Any]:
-        """Everything that affects the results, as JSON values: the model's name, fingerprint, precision, settings."""
+        """Everything about the model that affects results: its name, fingerprint, precision and settings (JSON)."""
         model = self.open_model()
         about = {**described(self.settings, model, self.work.dtype), "similarity": model.similarity_fn_name}
         return {**about, **self.size(model), "used": settings_in_use(model)}
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens per batch, padding included."""
         return self.work.batch_tokens
 
     @property
     def chunk_rows(self) -> int:
-        """Texts per chunk."""
         return ROWS_ON_CPU if self.work.devices[0] == "cpu" else ROWS_ON_GPU
 
     def encoder(self, device: str, task: str) -> Any:
@@ -295,17 +292,17 @@ class Retriever(abc.ABC):
         chunk_rows: int | None = None,
         chosen: Sequence[int] | None = None,
     ) -> Index:
-        """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, others queries.
+        """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, other splits queries.
 
-        ``chosen`` selects rows of the split (ascending), which the manifest then lists as ``rows``. An existing index
-        from the same release, model and settings is reused. An interrupted build resumes. Raises :class:`InputError` if
+        ``chosen`` selects rows of the split (ascending), and the manifest lists the selected rows. An existing index of
+        the same release, model and settings is reused. An interrupted build resumes. Raises :class:`InputError` if
         ``out`` has other files.
         """
         out = check_output(out, "an index", MANIFEST)
         check_place(out)
         if not (total := release.rows(config, split)):
             raise InputError(f"has no rows in {config}/{split}", path=release.path)
-        # Unpack the passages in this process, before the model is opened.
+        # Unpack the passages now, before several processes need the texts.
         _texts(release, config, split, range(0))
         every: Sequence[int] = range(total) if chosen is None else chosen
         rows, total = chunk_rows or self.chunk_rows, len(every)
@@ -336,7 +333,7 @@ class Retriever(abc.ABC):
         return Index.read(out)
 
     def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
-        """Return the manifest of an index, except its rows and files."""
+        """Return the manifest of an index without the entries for rows and files."""
         about = self.about
         return {
             "name": NAME,
@@ -354,11 +351,11 @@ class Retriever(abc.ABC):
     def scores(
         self, release: Release, config: str, folder: Path, groups: Sequence[tuple[str, Sequence[str]]]
     ) -> tuple[list[list[float]], int]:
-        """Return (scores of given passages, number of passages that this call encoded).
+        """Return (scores of each group's passages, number of passages that this call encoded).
 
-        A score is that of :meth:`search`, or -inf if a search never returns the passage. Each group is the text of a
-        query and the ids of passages. A passage is encoded once. The encodings are kept beside ``folder``, in
-        ``folder.parts``. Encodings in the index ``folder`` and in earlier parts are reused.
+        A group is the text of a query and ids of passages. The scores are the same as those of :meth:`search`, or -inf
+        for a passage that a search never returns. A passage is encoded once. Its encoding is reused from the index
+        ``folder``, or from indexes in the directory ``folder.parts``, into which new encodings are written.
         """
         passages, sizes = open_passages(release, config), np.array([len(ids) for _, ids in groups], np.int64)
         inside = np.arange(sizes.max(initial=0)) < sizes[:, None]
@@ -369,7 +366,10 @@ class Retriever(abc.ABC):
         asked = np.unique(wanted[inside])
         if len(missing := np.setdiff1d(asked, np.concatenate([[-1], *(rows for _, rows in parts)]))):
             beside.mkdir(exist_ok=True)
-            chosen, size = missing.tolist(), max(1, self.chunk_rows // 8)  # an interruption loses fewer passages
+            chosen, size = (
+                missing.tolist(),
+                max(1, self.chunk_rows // 8),
+            )  # an interruption loses a chunk
             index = self.index(release, config, beside / key_of(chosen), chunk_rows=size, chosen=chosen)
             parts.append((index, missing))
         queries = self.encoder(self.work.devices[0], "query").encode([text for text, _ in groups]) if parts else None
@@ -377,7 +377,7 @@ class Retriever(abc.ABC):
             places = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
             here = rows[places] == wanted
             scores[here] = self.pair_scores(index, queries, np.where(here, places, -1))[here]
-            wanted[here] = -1  # another part may have the passage, too
+            wanted[here] = -1  # other parts may have the same passage
         found = [[_digits(score) for score in own[:size]] for own, size in zip(scores, sizes, strict=True)]
         return found, len(missing)
 
@@ -395,7 +395,7 @@ class Retriever(abc.ABC):
     def search(
         self, release: Release, config: str, index: Index, queries: Sequence[str], top_k: int
     ) -> Iterator[list[Hit]]:
-        """Yield each query's ``top_k`` best passages, by falling score, then by corpus id. Queries keep their order.
+        """Yield each query's ``top_k`` best passages, by falling score, then by corpus id.
 
         ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``queries`` are texts without a prompt.
         """
@@ -405,14 +405,14 @@ class Retriever(abc.ABC):
     def hits(
         self, release: Release, config: str, folder: Path, queries: Sequence[tuple[str, str]], top_k: int
     ) -> Iterator[tuple[str, list[Hit]]]:
-        """Return (query id, best passages) for each (query id, text). The index in ``folder`` is built or reused."""
+        """Return (query id, best passages) for each (query id, text). Build or reuse the index in ``folder``."""
         texts = [text for _, text in queries]
         found = self.search(release, config, self.index(release, config, folder), texts, top_k)
         bar = progress(found, total=len(queries), unit="query", label="search")
         return zip((query for query, _ in queries), bar, strict=True)
 
 
-# Module and class by the value of `--kind`. The default kind is detected from the model's files.
+# Module and class of the retriever for each kind of model.
 RETRIEVERS = {
     "dense": ("dense", "Dense"),
     "static": ("dense", "Static"),
@@ -422,7 +422,7 @@ RETRIEVERS = {
 
 
 def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
-    """Return the retriever of a model. If ``kind`` is empty, the files determine it. Raises :class:`InputError`."""
+    """Return a model's retriever. The model's files determine an empty ``kind``. Raises :class:`InputError`."""
     kind = kind or kind_of_model(settings)
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
@@ -433,25 +433,25 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
 
 
 def _is_of(index: Index, about: dict[str, Any]) -> bool:
-    """True if a manifest has all fields of ``about``. Models are compared by fingerprint, not by commit."""
+    """True if the manifest's fields equal ``about``. The commits of the models may differ."""
     have: dict[str, Any] = {key: index.manifest.get(key) for key in about}
     one, other = ({**each, "model": {**each["model"], "commit": None}} for each in (have, about))
     return one == other
 
 
 def _rows_of(index: Index) -> Rows:
-    """Return the rows of the corpus that an index has, in ascending order."""
+    """Return the corpus rows in an index, in ascending order."""
     listed = index.manifest.get("rows")
     return np.arange(index.rows) if listed is None else np.array(listed, np.int64)
 
 
 def _digits(score: np.floating[Any]) -> float:
-    """Return the number with the shortest digits that identify a 32-bit score."""
+    """Return the decimal number with the fewest digits that identifies a 32-bit score."""
     return float(str(score))
 
 
 def _texts(release: Release, config: str, split: str, span: Sequence[int]) -> list[str]:
-    """Return the texts of some rows. Passages are unpacked first if the cache lacks them."""
+    """Return the texts of the rows in ``span``. Passages that the cache lacks are unpacked first."""
     if split == "corpus":
         return open_passages(release, config).texts(span)
     queries = read_queries(release, split, config)
@@ -459,7 +459,7 @@ def _texts(release: Release, config: str, split: str, span: Sequence[int]) -> li
 
 
 def _encode_chunk(of: tuple[Retriever, Path, str, str, Sequence[int], Path], device: str) -> list[File]:
-    """Encode one chunk unless an earlier process finished it. Returns the chunk's files."""
+    """Encode one chunk and return the chunk's files. A chunk that an interrupted build finished is reused."""
     retriever, path, config, split, span, place = of
     release, work = open_release(path), place.parent
 
@@ -488,10 +488,10 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
 
 
 def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
-    """Return a task's result from the file ``note``, where an interrupted job may have saved it, or else from ``make``.
+    """Return a task's result from the JSON file ``note`` of an interrupted job. Otherwise call ``make`` and write it.
 
-    ``note`` is a JSON file with a result of type ``kind``. It is written after all other files of the task.
-    ``is_right`` returns False for a result of another task, or if files of the task are missing or damaged.
+    ``kind`` is the type of the result. ``make`` writes all other files of the task, so ``note`` is written last.
+    ``is_right`` returns False for the result of another task, or if a file of the task is missing or damaged.
     """
     with contextlib.suppress(FileNotFoundError, InputError):
         found = read_json(note, kind)
@@ -503,7 +503,7 @@ def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callab
 
 
 class Best:
-    """Collect the ``top_k`` best passages of each query chunk by chunk, and all within ``slack`` of the last score."""
+    """Collect each query's ``top_k`` best passages chunk by chunk, and passages within ``slack`` of the last score."""
 
     def __init__(self, queries: int, top_k: int, slack: npt.NDArray[Any] | None = None) -> None:
         self._top_k, self._slack = top_k, np.zeros(queries) if slack is None else slack

@@ -1,8 +1,8 @@
-"""Open models from a folder or the hub, check them, apply their settings, and compute their fingerprints.
+"""Open models from a folder or the hub. Check models, apply settings, and compute fingerprints.
 
-Every opened model is checked: its files are readable and match their recorded hashes, no weight is missing, its
-tokenizer reads Chinese and belongs to the weights, and the model can read a text. The libraries run no code of a
-model without ``--trust-remote-code``, and unpickle only tensors.
+Every opened model passes these checks: the files are readable and match recorded hashes, no weight is missing, the
+tokenizer reads Chinese and belongs to the weights, and the model can read a text. Python code of a model runs only with
+``--trust-remote-code``. The libraries unpickle only tensors.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ from builders.core.errors import InputError
 from builders.core.hub import OTHER_HUB
 from builders.core.typed import read_json, typed
 
-# encode_query and encode_document use the first of these prompts that the model has.
+# Names of prompts by task. As in encode_query and encode_document, the first prompt that the model has is used.
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 _STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
-# The kind of model for each `model_type` that sentence-transformers and PyLate save.
+# Kind of model by the `model_type` that sentence-transformers and PyLate save.
 _BY_TYPE = {
     "SentenceTransformer": "dense",
     "SparseEncoder": "sparse",
@@ -49,21 +49,17 @@ _BY_TYPE = {
 }
 
 
-class _Config(Struct):
-    """The fields that are read from :data:`SETTINGS` and ``config.json``."""
-
+class _Config(Struct):  # of config.json, and of SETTINGS, the settings file of sentence-transformers
     model_type: str | None = None
     architectures: list[str] | None = None
 
 
-class _Module(Struct):
-    """The field read from an entry of ``modules.json``."""
-
+class _Module(Struct):  # an entry of modules.json
     type: str
 
 
 def kind_of_model(settings: ModelSettings) -> str:
-    """Return a model's kind by its files: dense, static, sparse, multi-vector or cross. A plain encoder is dense."""
+    """Return the kind that a model's files declare: static, sparse, multi-vector, cross, or by default dense."""
     kind = _BY_TYPE.get(_config(settings, SETTINGS).model_type or "", "dense")
     modules = model_file(settings, "modules.json")
     first = read_json(modules, list[_Module])[:1] if kind == "dense" and modules else []
@@ -78,7 +74,7 @@ def kind_of_reranker(settings: ModelSettings) -> str:
 def kind_of_scorer(settings: ModelSettings) -> str:
     """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a language model.
 
-    A model with only transformers' files is a cross-encoder or a language model if its class has such a head.
+    If a model has only files of transformers, the name of its class identifies cross-encoders and language models.
     """
     kind, plain = kind_of_model(settings), model_file(settings, "modules.json") is None
     pairs = kind == "cross" or (plain and _has_head(settings, "ForCausalLM", "ForSequenceClassification"))
@@ -86,12 +82,12 @@ def kind_of_scorer(settings: ModelSettings) -> str:
 
 
 def _has_head(settings: ModelSettings, *ends: str) -> bool:
-    """True if the name of the model's class in transformers has one of the endings."""
+    """True if the name of the model's class in transformers ends with one of ``ends``."""
     return any(name.endswith(ends) for name in _config(settings, "config.json").architectures or [])
 
 
 def model_file(settings: ModelSettings, name: str) -> Path | None:
-    """Return the path of one file of a model, fetched if the model is on the hub. None if the model lacks the file."""
+    """Return the path of a model's file, which is downloaded from the hub if necessary. None if the file is missing."""
     commit = commit_of(settings.name, settings.revision) or None
     with opening(f"{settings.name}: {name} cannot be read"):
         found = load_file_path(settings.name, name, revision=commit)
@@ -109,12 +105,12 @@ def opening(
 ) -> Iterator[None]:
     """Convert any error that a library raises inside the block to an :class:`InputError`.
 
-    A weight that the files lack is an error too. The libraries would only log it and use random numbers.
+    Missing weights are errors, too. The libraries would only log a missing weight, and use random numbers.
 
     Args:
         failed: the beginning of the error message, for example ``DIR: cannot be opened as a CrossEncoder``.
         may_lack: a function of a model and the name of a missing weight. Returns True if the weight is not needed.
-        name: the model's name. If the model is a checkpoint of this project, its files are checked by their hashes.
+        name: the model's name, to check the hashes that a checkpoint of this project records (default: no check).
     """
     if name:
         check_hashes(Path(name))
@@ -133,7 +129,7 @@ def opening(
         yield
     except (InputError, MemoryError):
         raise
-    except BaseException as error:  # the libraries raise many types of errors for foreign files
+    except BaseException as error:  # the libraries raise many types of errors for damaged files
         # A panic in a Rust library, for example tokenizers, is not a subclass of Exception.
         if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
@@ -153,7 +149,7 @@ def unused_pooler(model: PreTrainedModel, key: str) -> bool:
 
 
 def new_head(model: PreTrainedModel, key: str) -> bool:
-    """True for a weight of an :func:`unused_pooler`, or of a head that the starting checkpoint's class lacks."""
+    """True for a weight of an :func:`unused_pooler`, or of a new head that the starting checkpoint lacks."""
     if unused_pooler(model, key):
         return True
     named = type(model).__name__ in classes(model.config)
@@ -162,7 +158,7 @@ def new_head(model: PreTrainedModel, key: str) -> bool:
 
 
 def classes(config: Any) -> list[str]:
-    """Return the class names in a model's config. Raises :class:`InputError` if the config has no list of names."""
+    """Return the class names in a model's config. Raises :class:`InputError` if they are no list of names."""
     return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
 
 
@@ -173,7 +169,7 @@ def check_tokenizers(model: Any, name: str) -> None:
     for module in model.modules():
         if isinstance(module, Transformer):
             check_tokenizer(module.tokenizer, module.auto_model.get_input_embeddings().weight, name)
-        elif isinstance(module, StaticEmbedding):  # its tokenizer is an object of the Rust library
+        elif isinstance(module, StaticEmbedding):  # this tokenizer is an object of the Rust library
             wrapped = PreTrainedTokenizerFast(tokenizer_object=module.tokenizer)  # type: ignore[no-untyped-call]
             check_tokenizer(wrapped, module.embedding.weight, name)
         elif isinstance(module, SparseStaticEmbedding):
@@ -183,10 +179,8 @@ def check_tokenizers(model: Any, name: str) -> None:
 def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
     """Raise :class:`InputError` if a tokenizer belongs to another model or is empty.
 
-    transformers returns an empty tokenizer for a folder without the tokenizer's files. An added token may lack an
-    embedding, because the embedding is needed only for texts that contain this token.
-
-    ``embeddings`` has one row per token.
+    transformers returns an empty tokenizer for a folder without the tokenizer's files. ``embeddings`` has one row per
+    token. Added tokens may lack a row, because only texts that contain such a token need the row.
     """
     added, pad = tokenizer.get_added_vocab(), tokenizer.pad_token_id
     known = [number for token, number in tokenizer.get_vocab().items() if token not in added]
@@ -197,7 +191,7 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
             "expected the tokenizer of this model",
             path=name,
         )
-    # Every unknown word becomes the same token. A tokenizer that reads Chinese returns at least two different tokens.
+    # All unknown words become one token, but a tokenizer that reads Chinese returns several different tokens.
     if len({token.strip("▁Ġ ") for token in tokenizer.tokenize(SENTENCE)} - {""}) < 2:
         raise InputError(
             "its tokenizer returns only special or unknown tokens of a Chinese sentence; are its files "
@@ -209,8 +203,8 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
 def check_reading(model: Any, settings: ModelSettings) -> None:
     """Raise :class:`InputError` if a sentence-transformers model on the CPU does not return finite numbers for texts.
 
-    The libraries apply many settings of a model's files only when they read a text. Quantised models and models with
-    remote code are not checked, because they may need a GPU.
+    The libraries apply many settings of a model's files only when a text is read. Quantised models and models with
+    remote code are not checked, because such models may need a GPU.
     """
     quantised = any(getattr(getattr(each, "auto_model", None), "is_quantized", False) for each in model.modules())
     if settings.trust_remote_code or quantised:
@@ -238,7 +232,7 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
 def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
     """Raise :class:`InputError` if a length is too short for a text, or exceeds the number of the model's positions.
 
-    ``length`` includes special tokens. ``given`` names the source of the length in the error. ``texts`` is the number
+    ``length`` includes special tokens. ``given`` is the source of the length, for the error. ``texts`` is the number
     of texts in an input: 1, or 2 for a cross-encoder.
     """
     special = tokenizer.num_special_tokens_to_add(texts == 2)
@@ -249,7 +243,7 @@ def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: 
 
 
 def positions(model: torch.nn.Module) -> int | None:
-    """Return the largest number of tokens that a model can read. None if its positions are relative or computed."""
+    """Return the largest number of tokens that a model can read, or None if no table of positions limits the number."""
     found = [
         module.num_embeddings
         - (0 if module.padding_idx is None else module.padding_idx + 1)  # RoBERTa's first position is padding_idx + 1
@@ -260,7 +254,7 @@ def positions(model: torch.nn.Module) -> int | None:
 
 
 def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> SentenceTransformer:
-    """Open a dual-encoder with ``settings``. Raises :class:`InputError`."""
+    """Open a dual-encoder and apply ``settings``. Raises :class:`InputError`."""
     model, name = open_as(SentenceTransformer, settings), settings.name
     if settings.pooling is not None:
         pooled = [module for module in model.modules() if isinstance(module, Pooling)]
@@ -287,8 +281,8 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
 
 
 def finished(model: Any, settings: ModelSettings) -> Any:
-    """Apply the similarity and the length of ``settings`` to an encoder, and check that it reads texts."""
-    # With "cosine", Encoder scales embeddings to unit length, so the inner product of two embeddings is their cosine.
+    """Apply the similarity and the length of ``settings`` to an encoder. Check that the encoder reads texts."""
+    # With "cosine", Encoder scales embeddings to unit length. Their inner product is then the cosine.
     if settings.normalize:
         model.similarity_fn_name = "cosine"
     elif settings.normalize is False or settings.similarity is not None:
@@ -317,7 +311,7 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
         model.max_seq_length = limit
     if settings.query_prompt is not None:
         model.prompts, model.default_prompt_name = {**model.prompts, "asked": settings.query_prompt}, "asked"
-    if not any(isinstance(module, LogitScore) for module in model):  # a language model gets its prompt later
+    if not any(isinstance(module, LogitScore) for module in model):  # LanguageModel checks later
         check_reading(model, settings)
     found: CrossEncoder = moved(model, device, dtype)
     return found
@@ -328,14 +322,12 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
     saved = Path(name, SETTINGS)
-    # The library would convert a checkpoint of another class: it would add a random classifier or drop the classifier.
+    # The library would convert a checkpoint of another class, for example by adding a random classifier.
     if saved.is_file() and (other := read_json(saved, _Config).model_type or kind.__name__) != kind.__name__:
         raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
     may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
     with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack, name), torch.random.fork_rng(devices=[]):
-        # The fingerprint covers all weights. So they are loaded in fp32, and the seed is fixed, because missing weights
-        # get random numbers.
-        torch.manual_seed(0)
+        torch.manual_seed(0)  # missing weights get random numbers, which would change the fingerprint
         model = kind(
             name,
             device="cpu",
@@ -350,20 +342,20 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
 
 
 def expect_no(settings: ModelSettings, what: str, *names: str) -> None:
-    """Raise :class:`InputError` if one of the settings ``names`` is set. ``what`` is the kind of model in the error."""
+    """Raise :class:`InputError` if one of the settings ``names`` is set. The error names the kind ``what``."""
     for name in names:
         if getattr(settings, name) != getattr(ModelSettings(""), name):
             raise InputError(f"{what} has no setting {name}; remove the option", path=settings.name)
 
 
 def prompt_of(model: Any, task: str = "") -> str | None:
-    """Return the prompt of a ``task`` (query, document or ""). Training, encoding and search all use this function."""
+    """Return the prompt of a ``task`` (query, document or ""). Training and search use the same prompts."""
     name = next((name for name in _PROMPTS.get(task, ()) if name in model.prompts), model.default_prompt_name)
     return None if name is None else model.prompts.get(name)
 
 
 def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Set the prompts of queries and passages. Raises :class:`InputError` for an unknown prompt name."""
+    """Set a model's prompts for queries and passages. Raises :class:`InputError` for an unknown prompt name."""
     query, passage = settings.query_prompt, settings.passage_prompt
     if query is None and settings.prompt_name:
         if settings.prompt_name not in model.prompts:
@@ -378,7 +370,7 @@ def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
 
 
 def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Make every text end with ``settings.last_token``, which last-token pooling needs."""
+    """Let the tokenizer end every text with ``settings.last_token``, which last-token pooling needs."""
     tokenizer: Any = model.tokenizer
     token = tokenizer.eos_token if settings.last_token == "eos_token" else settings.last_token
     number = None if token is None else tokenizer.get_vocab().get(token)
@@ -394,7 +386,7 @@ def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
 
 
 def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
-    """Make every tower truncate texts at ``max_length`` tokens, or at the model's positions if they are fewer."""
+    """Truncate texts in every tower at ``max_length`` tokens, or at the model's positions if these are fewer."""
     limits = [limit for limit in (settings.max_length, positions(model)) if limit is not None]
     with opening(f"{settings.name}: its lengths cannot be used"):
         for module in model.modules() if limits else ():
@@ -411,7 +403,7 @@ def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
 def settings_in_use(model: Any) -> dict[str, Any]:
     """Return the prompts, lengths, pooling and similarity of an open encoder as JSON values, for a run's manifest.
 
-    None means that the model lacks the setting or has no limit. Different poolings of two towers are joined by a comma.
+    The value is None if the model lacks the setting or has no limit. A comma joins different poolings of two towers.
     """
     poolings = [module.pooling_mode for module in model.modules() if isinstance(module, Pooling)]
     named = ["+".join([each] if isinstance(each, str) else each) for each in poolings]
@@ -435,7 +427,7 @@ def settings_in_use(model: Any) -> dict[str, Any]:
 
 
 def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:
-    """Return everything that affects the output of an open fp32 model, for a manifest. Local paths are omitted."""
+    """Return everything that affects the output of an open fp32 model, for a manifest, without local paths."""
     about: dict[str, Any] = {"name": shown_name(settings.name), "fingerprint": fingerprint(model)}
     about["computed_in"] = dtype
     given = {"max_length": settings.max_length, "commit": settings.revision, "settings": settings.overrides()}
@@ -444,13 +436,13 @@ def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]
 
 
 def shown_name(name: str) -> str:
-    """Return a model's name for files that are shared: a hub name, or the last part of a directory's path."""
+    """Return a model's name without local paths: a hub name, or the last part of a directory's path."""
     path = Path(name)
     return path.resolve().name if path.exists() else name
 
 
 def fingerprint(model: Any) -> str:
-    """Return the SHA-256 of all that determines a model's output: fp32 weights, vocabulary, settings and prompts."""
+    """Return the SHA-256 of a model's fp32 weights, vocabulary, settings and prompts, which determine the output."""
     settings = {
         "modules": [module.get_config_dict() for module in model if hasattr(module, "get_config_dict")],
         "prompts": model.prompts,
@@ -479,6 +471,6 @@ def _routes(router: Router) -> dict[str, list[Any]]:
         backend: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
         if hasattr(backend, "to_str"):
             length = getattr(modules[0], "max_seq_length", None)
-            # The tokenizer stores the truncation and padding of its last call. These two entries are replaced.
+            # Replace the truncation and the padding, which depend on the tokenizer's last call.
             found[route].append({**json.loads(backend.to_str()), "truncation": length, "padding": None})
     return found

@@ -1,10 +1,11 @@
 """Late interaction (MultiVectorEncoder, ColBERT and PyLate checkpoints): one vector per token, compared by MaxSim.
 
 For each token of the query, MaxSim takes the largest inner product with a token of the passage. The score is the sum of
-these products. The index has all vectors in 16 bits. The search is exact. First the library scores every passage in 32
-bits. Then all candidates for the best passages are scored again in 64 bits, so a score depends only on the pair. The
-search suits about 100,000 passages (a passage of 200 tokens at 128 dimensions takes 51 kB). For the paper's 8 million
-passages, search a sample (`add samples`) or re-rank another run.
+these products. The index has all vectors in 16 bits.
+
+The search is exact. The library first scores every passage in 32 bits. Then the best passages are scored again in 64
+bits, so a score depends only on the pair. A passage of 200 tokens with 128 dimensions takes 51 kB, so the search suits
+about 100,000 passages. For the paper's 8 million passages, search a sample (`add samples`) or re-rank another run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,14 +23,14 @@ from baselines.retrieve.models import check_reading, expect_no, kind_of_model, o
 from baselines.retrieve.passages import Passages, Rows
 from builders.core.errors import InputError
 
-_TOKENS = 1 << 17  # tokens of passages compared at once: 67 MB in 32 bits at 128 dimensions
+_TOKENS = 1 << 17  # tokens of passages per step: 67 MB in 32 bits at 128 dimensions
 
 
 class TokenSide(Side):
     """The query or passage encoder of a late-interaction model."""
 
     def encode(self, texts: Sequence[str]) -> list[Halves]:
-        """Return, for each text, the vectors that MaxSim uses, shape (tokens, dimensions)."""
+        """Return each text's vectors for MaxSim, shape (tokens, dimensions)."""
         found: list[Halves] = [np.empty((0, 0), np.float16)] * len(texts)
         for batch, vectors in self.batches(texts, self._embed):
             for number, own in zip(batch.tolist(), vectors, strict=True):
@@ -44,8 +45,6 @@ class TokenSide(Side):
 
 
 class MultiVector(Retriever):
-    """A late-interaction model."""
-
     kind, side = "multi-vector 2", TokenSide
 
     def open_model(self) -> MultiVectorEncoder:
@@ -59,7 +58,7 @@ class MultiVector(Retriever):
         return model
 
     def arrays(self, found: list[Halves]) -> Arrays:
-        """Return the vectors of the passages' tokens, one passage after the other, and the end of each passage."""
+        """Return the vectors of all tokens, passage by passage, and the limits of each passage's vectors."""
         return {"/vectors": np.concatenate(found), "/ends": np.cumsum([0, *map(len, found)])}
 
     def pair_scores(self, index: Index, queries: list[Halves], rows: Rows) -> Scores:
@@ -79,7 +78,7 @@ class MultiVector(Retriever):
         asked = side.encode(queries)
         tokens = [torch.from_numpy(widened(own)) for own in asked]
         lengths = np.array([float(own.norm(dim=1).sum()) for own in tokens])
-        # Twice the bound on the error of a 32-bit sum of products, for safety.
+        # The error bound of a 32-bit sum of products, doubled for safety.
         best = Best(len(queries), top_k, 2 * asked[0].shape[1] * 2.0**-22 * lengths * index.longest)
         some = [number for number, own in enumerate(asked) if len(own)]
         chunks = [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks]
@@ -108,7 +107,7 @@ def _score(query: Halves, chunk: list[npt.NDArray[Any]], row: int) -> float:
 
 
 def _blocks(vectors: Halves, ends: Rows) -> Iterator[tuple[Rows, list[torch.Tensor]]]:
-    """Yield (rows, 32-bit vectors by row) for groups of a chunk's passages. Passages without tokens are skipped."""
+    """Yield (rows, vectors of each row in 32 bits) for groups of passages. Passages without tokens are skipped."""
     begin, last = 0, len(ends) - 1
     while begin < last:
         end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _TOKENS, side="right")) - 1)

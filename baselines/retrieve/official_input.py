@@ -1,18 +1,17 @@
-"""Tokenizers that reproduce the inputs of the official reader, and that load without this project.
+"""Tokenizers that reproduce the inputs of the official code's readers. A saved tokenizer loads without this project.
 
 Spaces (U+0020) are removed from a text. Then BERT's basic tokenisation lowercases letters, strips accents, removes
 control characters, and splits at other white space and around every Chinese character. Greedy WordPiece follows. A word
-of more than 100 characters becomes [UNK]. The inputs with their token types are
+of more than 100 characters becomes [UNK]. The inputs and their token types are
 
   query    [CLS] query [SEP]          0 0 0       at most 32 tokens
   passage  [CLS] [SEP] text [SEP]     0 0 1 1     at most 384 tokens; the title is the first segment, and empty
   pair     [CLS] query [SEP] text [SEP]  0 0 0 1 1   at most 384 tokens: the longer text is cut, token by token
 
-The name of a special token inside a text ("[SEP]") is ordinary text. Source: the official code's readers.
+The name of a special token inside a text ("[SEP]") is ordinary text.
 
-Two differences from the official reader remain. If both texts of a pair are cut and one token is left over, the
-official reader keeps it in the query, and this tokenizer keeps it in the longer text. This needs a query of more than
-190 tokens. Characters newer than Unicode 8 are classified by the library's tables.
+Two differences from the official readers remain. In pairs with a query of more than 190 tokens, the cut query may be
+one token shorter, and the passage one token longer. Characters newer than Unicode 8 may be classified differently.
 """
 
 import json
@@ -32,14 +31,14 @@ _SPECIAL = ("unk", "sep", "pad", "cls", "mask")
 
 
 class _Tokenizer(PreTrainedTokenizerFast):  # type: ignore[no-untyped-call]
-    """A tokenizer saved under a class name that transformers before version 5 also knows."""
+    """A tokenizer that is saved under a class name of transformers 4 and 5."""
 
 
 _Tokenizer.__name__ = "PreTrainedTokenizerFast"
 
 
 def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrainedTokenizerFast:
-    """Return the official reader's tokenizer with the vocabulary of another tokenizer.
+    """Return the official tokenizer of a ``kind`` of input, with the vocabulary of another tokenizer.
 
     ``length`` is the longest input in tokens, special tokens included. Raises :class:`InputError` if the vocabulary is
     not a WordPiece vocabulary, or lacks the unk, sep, pad or cls token.
@@ -62,12 +61,12 @@ def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrai
     tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.Replace(" ", ""),
-            # Python lowers a capital sigma at the end of a word to ς. BertNormalizer would make it σ.
+            # In Python, the lower case of Σ at the end of a word is ς. In BertNormalizer, it is σ.
             normalizers.Replace(Regex(r"(?<=[\p{Lu}\p{Ll}])Σ(?![\p{Lu}\p{Ll}])"), "ς"),
             normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True),
         ]
     )
-    # BERT splits around these Chinese characters. The library's BertNormalizer begins at U+2B920 and omits them.
+    # BERT splits around these Chinese characters, but the library's BertNormalizer does not.
     forgotten = pre_tokenizers.Split(Regex("[\U0002b820-\U0002b91f]"), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([forgotten, pre_tokenizers.BertPreTokenizer()])
     ids = {name: tokenizer.token_to_id(special[f"{name}_token"]) for name in ("cls", "sep")}

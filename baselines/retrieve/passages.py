@@ -1,9 +1,9 @@
 """Read passages by row or id from collections larger than memory, through a cache of memory-mapped files.
 
-The texts of a release's corpus config are unpacked once into a folder of flat files. A process loads only the pages
-that it reads. The processes of a machine share these pages, and the system frees the pages when memory is short. The
-paper's collection of 8.1 M passages takes about 9 GB of disk (1.1 kB a passage) and two minutes of one core. The texts
-are not compressed, because a single row of a compressed block cannot be read.
+The texts of a release's corpus config are unpacked once into a folder of flat files. Only the pages of a file that are
+read take memory. All processes of a machine share these pages, and the system frees pages when memory is short. The
+paper's collection of 8.1 M passages takes about 9 GB of disk (1.1 kB per passage) and two minutes of one core. The
+texts are not compressed, because reading one text would decompress a whole block.
 """
 
 from __future__ import annotations
@@ -38,41 +38,37 @@ Rows = npt.NDArray[np.int64]
 
 
 class _Manifest(msgspec.Struct):
-    """The key and the files of a folder. The manifest is written after these files."""
+    """The key and the files of a folder. The manifest is written last."""
 
     key: dict[str, Any]
     files: list[FileEntry]
 
 
 def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
-    """Describe the first file that differs from its entry, or return "". Checksums of verified files are cached."""
+    """Describe the first file that differs from its entry. Return "" if no file differs. Checksums are cached."""
     faults = ((file.path, wrong_file(folder / file.path, file)) for file in files)
     return next((f"{path} {fault}" for path, fault in faults if fault), "")
 
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache of folders in ``dureader_retrieval/NAME`` of ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """A cache of folders. A folder's name is the hash of its key, which has everything that the content depends on.
 
-    A folder's name is the hash of its key. The key has everything that the folder's content depends on.
+    The cache is the directory ``dureader_retrieval/NAME`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
     """
 
     name: str
 
-    def home(self) -> Path:
-        """Return the default folder of the cache."""
-        return caches() / self.name
-
     def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:
-        """Return (folder of ``key`` in ``keep``, True if this call built it). A missing or damaged folder is built.
+        """Return (folder of ``key`` in ``keep``, True if this call built the folder). ``keep`` replaces the cache.
 
-        ``build`` writes the files into a temporary folder, which is renamed when all files are complete. A second
-        process that needs the same folder waits. Raises :class:`InputError` if ``keep`` is not writable.
+        A missing or damaged folder is built: ``build`` writes the files into a temporary folder, which is then renamed.
+        A second process that needs the same folder waits. Raises :class:`InputError` if ``keep`` is not writable.
         """
-        folder = (self.home() if keep is None else keep) / key_of(key)
+        folder = (keep or caches() / self.name) / key_of(key)
 
         def damage() -> str:
-            """Describe the first damaged file, or return "" if the folder is intact."""
+            """Describe the damage of the folder. Return "" if the folder is intact."""
             try:
                 manifest = read_json(folder / _MANIFEST, _Manifest)
             except (OSError, InputError) as error:
@@ -98,7 +94,7 @@ TEXTS = Cache("texts")
 
 
 class Strings:
-    """Strings in one memory-mapped file, and the offsets of their ends in another. Threads can share an object."""
+    """Strings in a memory-mapped file, and the offsets of the strings' ends in a second file. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         with open(path, "rb") as file:
@@ -109,12 +105,12 @@ class Strings:
         return len(self._ends) - 1
 
     def at(self, rows: npt.NDArray[np.integer[Any]]) -> list[str]:
-        """Return the strings of ``rows``, which must exist."""
+        """Return the strings of ``rows``. All rows must exist."""
         limits = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
         return [self._bytes[begin:end].decode() for begin, end in limits]
 
     def array(self) -> pa.LargeStringArray:
-        """Return all strings as an Arrow array that reads the mapped files."""
+        """Return all strings as an Arrow array on the mapped files, without a copy."""
         buffers = pa.py_buffer(np.ascontiguousarray(self._ends)), pa.py_buffer(self._bytes)
         return pa.LargeStringArray.from_buffers(len(self), *buffers)
 
@@ -136,12 +132,12 @@ def write_strings(path: Path, arrays: Iterable[pa.Array]) -> None:
 
 
 class Passages:
-    """An open collection. A pickled object has only the folder's path, so another process opens the same files."""
+    """The unpacked passages of a config. A pickled object has only the folder's path, which another process opens."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._texts, self._ids = Strings(folder / "texts"), Strings(folder / "ids")
-        # Sorted hashes of the ids, and the row of each hash. Both files are memory-mapped, 12 bytes a passage.
+        # Sorted hashes of the ids, and the row of each hash. The two mapped files have 12 bytes per passage.
         self._hashes = np.memmap(folder / "hashes", np.uint64, "r")
         self._by_hash = np.memmap(folder / "rows", np.uint32, "r")
 
@@ -160,7 +156,7 @@ class Passages:
         return self._ids.at(self._there(rows))
 
     def rows(self, ids: Sequence[str]) -> Rows:
-        """Return the row of every corpus id, or -1 if the collection lacks the passage. The shape is (ids,)."""
+        """Return the row of every corpus id, shape (ids,). The row of an unknown id is -1."""
         wanted = _hashes(ids)
         places = np.minimum(np.searchsorted(self._hashes, wanted), len(self) - 1)
         rows = self._by_hash[places]
@@ -175,7 +171,7 @@ class Passages:
         return ranks
 
     def expect(self, ids: Iterable[str], path: Path, line: int | None = None) -> None:
-        """Raise :class:`InputError` for the first id that the collection lacks. ``path`` is the file with the ids."""
+        """Raise :class:`InputError` for the first unknown id. The error names ``path``, the file with the ids."""
         rest = iter(ids)
         while some := list(itertools.islice(rest, 1 << 16)):
             for corpus, row in zip(some, self.rows(some).tolist(), strict=True):
@@ -197,11 +193,11 @@ def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
 def open_passages(
     release: Release, config: str = "corpus", keep: Path | None = None, split: str = "corpus"
 ) -> Passages:
-    """Open the passages of a corpus config. The first call unpacks the passages into the cache ``keep``.
+    """Open the passages of a config. The first call unpacks the passages into ``keep`` (default: the user's cache).
 
-    Other configs with ``_id`` and ``text`` work too, for example to search queries as if they were passages. A second
-    process that needs the folder, for example another rank of a training, waits until the folder is complete. Raises
-    :class:`InputError` if the release lacks the config or the config has no rows.
+    Any config with ``_id`` and ``text`` can be opened, for example to search queries as if they were passages. A second
+    process that needs the folder, for example another rank of a training, waits. Raises :class:`InputError` if the
+    release lacks the config or the config has no rows.
     """
     shown = config if split == "corpus" else f"{config}/{split}"
     if not (total := release.rows(config, split)):
@@ -229,10 +225,10 @@ def open_passages(
 
 
 def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt.NDArray[np.uint64]:
-    """Return the hashes of a config's ids. Raises :class:`InputError` for a repeated id. Memory: 16 bytes a row.
+    """Return the 64-bit hashes of a config's ids. Raises :class:`InputError` if an id is repeated.
 
-    Ids with equal 64-bit hashes count as equal. The probability that two different ids among 8 million have equal
-    hashes is 1 in 600,000.
+    Ids with equal hashes count as equal. Among 8 million different ids, the probability of equal hashes is 1 in
+    600,000. Memory holds 16 bytes per row.
     """
     batches = release.batches(config, split, ["_id"])
     hashes = np.concatenate([_hashes([]), *(_hashes(batch.column("_id").to_pylist()) for batch in batches)])
@@ -257,8 +253,8 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
 def sample_rows(release: Release, corpus: str, sample: str) -> Rows:
     """Return the corpus rows that a sample (a config ``sample-*``) lists, in ascending order.
 
-    Raises :class:`InputError` if ``corpus`` is not the set main's, if the release lacks the sample, or if the sample
-    lists passages that the corpus lacks.
+    Raises :class:`InputError` if ``corpus`` is the corpus of another set than main, if the release lacks the sample, or
+    if the corpus lacks a passage of the sample.
     """
     if corpus != _CORPUS:
         raise InputError(f"--sample {sample} is a sample of the set main, not of {corpus}; use --set main")
@@ -274,7 +270,7 @@ def sample_rows(release: Release, corpus: str, sample: str) -> Rows:
 
 
 def taken(batches: Iterable[pa.RecordBatch], rows: Rows | None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a corpus, with only the given ``rows`` (ascending). None means all rows."""
+    """Yield the batches of a corpus with only the given ``rows``, in ascending order. None means all rows."""
     start = 0
     for batch in batches:
         if rows is None:

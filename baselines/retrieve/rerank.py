@@ -1,21 +1,21 @@
 """Re-rank a run by any kind of model.
 
-The best 50 passages of each query are re-ranked (Section 3.1). Pairs are cut to the model's length, which is 384 tokens
-in the paper (Section A.2). The output has the queries in the order of the run. Scores are logits, because the sigmoids
-of ``CrossEncoder.predict`` tie at 1. Finished scores are retained, so an interrupted command resumes when it is started
-again. Each GPU has one process.
+The --top-k best passages of each query are re-ranked, by default 50 as in the paper (Section 3.1). The other passages
+follow in their old order, with scores just below the lowest new score. The queries keep the order of the run. An
+interrupted command resumes when it is started again. Each GPU has a process.
 
-Passages below --top-k keep their order behind the re-ranked ones. Their scores lie just below the lowest new score.
+A cross-encoder scores pairs of a query and a passage. Pairs are cut to the model's length, which is 384 tokens in the
+paper (Section A.2). Scores are logits, because the sigmoids of ``CrossEncoder.predict`` tie at 1.
 
-A dense, static, sparse or late-interaction model scores the candidates as `run` scores all passages, with the same
-settings. A passage is encoded once, however many queries share it. The encodings are cached, so another depth or split
-encodes only further passages. An index that `run` has cached is used, too.
+A dense, static, sparse or late-interaction model scores the passages as `run` does, with the same settings. Encodings
+of passages are cached and reused, also from the index that `run` has cached.
 
 --kind llm asks a language model if a passage answers the query. The score is the logit of yes minus the logit of no.
---prompt is then the instruction. For other models, it is put before every query.
+--prompt is the instruction to the language model. For other models, --prompt is put before every query.
+
 --kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL is the address of the
-endpoint, which must have OpenAI's chat API. OPENAI_API_KEY is its key, if needed. Queries and passages are sent to the
-endpoint. Of n passages, the first scores n and the last scores 1. The other kinds are detected from a model's files.
+endpoint, which needs OpenAI's chat API. OPENAI_API_KEY is the endpoint's key. Queries and passages are sent to the
+endpoint. The first of n passages scores n, and the last scores 1.
 
 RUN2.manifest.json records the model, its precision, the number of encoded passages or scored pairs, and the SHA-256 of
 both runs.
@@ -48,7 +48,7 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import Hit, read_run, write_run
 
 KINDS = ("cross", "llm", "listwise", "dense", "static", "sparse", "multi-vector")
-_TAIL = 1e-6  # difference of the scores of passages that keep their order; visible in 32 bits
+_TAIL = 1e-6  # difference between the scores of passages behind --top-k; visible in 32 bits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="run to re-rank")
     parser.add_argument("--model", required=True, metavar="M", help="hub name, folder, or name at the endpoint")
-    parser.add_argument("--kind", choices=KINDS, help="kind of model (default: detected from its files)")
+    parser.add_argument("--kind", choices=KINDS, help="kind of model (default: detected from the model's files)")
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="simultaneous listwise requests (default: 4)"
     )
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.kind != "listwise":  # an endpoint may use any name for a model
+    if args.kind != "listwise":  # a model behind an endpoint may have any name
         check_models(args.model)
     check_file(args.out)
     rescored(args, open_release(args.release))
@@ -93,14 +93,14 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
         tag, options = tag_of(found), []
     else:
         for name in ("family", "index"):
-            if given := getattr(args, name, None):  # only `run` has --index
+            if given := getattr(args, name, None):  # `rerank` has no --index
                 raise InputError(f"--{name} {given}: a model of kind {kind} has no {name}", path=args.model)
         job = rerankers.pair_job(args, args.model, release, configs.corpus)
         work, tag = job.reranker.work, kind
         asked = {**asked_of(args, release, kind), **first, "pairs_scored": sum(len(ids) for _, ids in groups)}
         found = record(job.reranker.about(), asked)
         options = [args.top_k, work.dtype, args.max_length, work.batch_tokens, rerankers.WINDOW]
-    about = {  # finished windows are reused only if all of this is equal
+    about = {  # saved scores are reused if all these values are equal
         "run": first["reranked"]["sha256"],
         "model": found["model"],
         "corpus": release.fingerprint(configs.corpus, "corpus"),
@@ -124,9 +124,9 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
 
 
 def reordered(ids: Sequence[str], scores: Sequence[float]) -> list[Hit]:
-    """Return a query's passages with the new ``scores`` of the first ones.
+    """Return a query's passages with new scores. ``scores`` has the new scores of the first passages in ``ids``.
 
-    The other passages, and those with the score -inf, follow in their order, with scores below the lowest one.
+    Passages without a score, or with the score -inf, follow in their old order. Their scores are below all others.
     """
     hits = [(corpus, score) for corpus, score in zip(ids, scores, strict=False) if score > -math.inf]
     new, low = {corpus for corpus, _ in hits}, min((score for _, score in hits), default=0.0)

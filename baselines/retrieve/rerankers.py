@@ -1,15 +1,15 @@
-"""Re-rankers: cross-encoders, language models, and models behind an endpoint. Several devices share the pairs.
+"""Re-rankers: cross-encoders, language models, and models behind an endpoint. All devices share the work.
 
-A language model is asked if a passage answers a query. The score is the logit of yes minus the logit of no. Some models
-(for example Qwen3-Reranker, saved by sentence-transformers) have a chat template with the roles query and document,
-and this template is used. Any other instruction-tuned model gets the prompt of Qwen3-Reranker's model card in the
-model's chat template. The prompt has an instruction, the query and the passage. It asks for yes or no without thinking.
+A language model is asked if a passage answers a query. The score is the logit of yes minus the logit of no. A chat
+template with the roles query and document is used unchanged (for example of Qwen3-Reranker, saved by
+sentence-transformers). Any other chat template gets the prompt of Qwen3-Reranker's model card: an instruction, the
+query and the passage. The prompt asks for yes or no without thinking.
 
 A model behind an endpoint sorts several passages at once, as in RankGPT (Sun et al., 2023, arXiv 2304.09542). A window
 of 20 passages moves over the ranking from the end to the beginning in steps of 10, so the last passage can become the
-first. Passages that an answer omits follow the named passages in their old order. An answer without any passage changes
-nothing. The endpoint needs OpenAI's chat API (OPENAI_BASE_URL, OPENAI_API_KEY) and receives queries and passages. The
-first of n passages scores n, and the last scores 1, so scores are comparable only within a query.
+first. Passages that an answer omits follow the named passages in their old order. An answer that names no passage
+changes nothing. The first of n passages scores n and the last scores 1, so scores are comparable only within a query.
+The endpoint needs OpenAI's chat API (OPENAI_BASE_URL, OPENAI_API_KEY). Queries and passages are sent to the endpoint.
 """
 
 import abc
@@ -39,15 +39,15 @@ from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.store.reader import Release, open_release
 
-# The prompt of Qwen3-Reranker's training (source: its model card, and vllm-project/vllm-ascend,
-# docs/source/tutorials/models/Qwen3_reranker.md).
+# The prompt of Qwen3-Reranker. Sources: the model card, and vllm-project/vllm-ascend,
+# docs/source/tutorials/models/Qwen3_reranker.md.
 _SYSTEM = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
     'Note that the answer can only be "yes" or "no".'
 )
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 _FORM = '"<Instruct>: " ~ instruct ~ "\\n<Query>: " ~ query ~ "\\n<Document>: " ~ document'
-SHOWN, STEP = 20, 10  # passages per window, and passages per move of the window
+SHOWN, STEP = 20, 10  # passages per window, and per step of the window
 _ORDER = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
 
 
@@ -61,13 +61,13 @@ class Reranker(abc.ABC):
 
     @abc.abstractmethod
     def about(self) -> dict[str, Any]:
-        """Return everything that affects the scores, as JSON values. A local model is opened for its fingerprint."""
+        """Return everything that affects the scores, as JSON values. Open a local model for its fingerprint."""
 
     @abc.abstractmethod
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
         """Return a finite score of every (query, passage), in the pairs' order. Compare scores only within a query.
 
-        The pairs of a query must be adjacent, in the order of the run.
+        The pairs of a query must be adjacent and in the order of the run.
         """
 
 
@@ -77,7 +77,6 @@ class Cross(Reranker):
     kind = "cross"
 
     def open_model(self) -> CrossEncoder:
-        """Open the model in fp32 on the CPU."""
         return open_cross(self.settings)
 
     def about(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ def _scorer(reranker: Cross, device: str) -> CrossScorer:
 
 
 class LanguageModel(Cross):
-    """A language model. Its scores are log-odds of yes against no."""
+    """A language model. A score is the logit of yes minus the logit of no."""
 
     kind = "llm"
 
@@ -127,7 +126,7 @@ class LanguageModel(Cross):
 def asking(template: str, with_system: bool = True) -> str:
     """Convert a chat template with the usual roles to a template with the roles query and document.
 
-    The instruction to judge is a system message if ``with_system`` is true, else the beginning of the user's message.
+    ``_SYSTEM`` is a system message if ``with_system`` is true, else the beginning of the user's message.
     """
     of = '(messages | selectattr("role", "equalto", "{}") | map(attribute="content") | list + [{}]) | first'.format
     frame = json.dumps(_SYSTEM, ensure_ascii=False)
@@ -144,7 +143,7 @@ def asking(template: str, with_system: bool = True) -> str:
 
 
 class Listwise(Reranker):
-    """A model behind an endpoint. The model sorts the passages of a query."""
+    """A model behind an endpoint, which sorts the passages of a query."""
 
     kind = "listwise"
 
@@ -186,7 +185,7 @@ class Listwise(Reranker):
 
 
 def order_prompt(query: str, passages: Sequence[str], instruction: str = "") -> str:
-    """Return the prompt that asks for the order of passages, numbered from 1."""
+    """Return the prompt that asks for the best order of passages. The passages are numbered from 1."""
     shown = "\n".join(f"[{n}] {' '.join(text.split())[:1_000]}" for n, text in enumerate(passages, 1))
     return (
         f"{instruction or _ORDER}\n\n问题：{query}\n\n段落：\n{shown}\n\n"
@@ -195,7 +194,7 @@ def order_prompt(query: str, passages: Sequence[str], instruction: str = "") -> 
 
 
 def order_in(answer: str, count: int) -> list[int]:
-    """Return the order of ``count`` passages in an answer, as indices from 0. [] if the answer names no passage."""
+    """Return the order of ``count`` passages in an answer, as numbers from 0. [] if the answer names no passage."""
     answer = re.sub(r"(?s)<think>.*?</think>", "", answer)  # the thoughts of a reasoning model
     numbers = re.findall(r"\[\s*(\d{1,4})\s*\]", answer) or re.findall(r"\d{1,4}", answer)
     named = [int(number) - 1 for number in numbers]
@@ -204,12 +203,12 @@ def order_in(answer: str, count: int) -> list[int]:
 
 
 Group = tuple[str, list[str]]  # text of a query, ids of its passages
-WINDOW = 256  # queries whose scores are saved together (score_windows)
-ASKED = 16  # the same for an endpoint; few, because an interruption loses their paid answers
+WINDOW = 256  # queries whose scores are saved in one file
+ASKED = 16  # WINDOW for an endpoint; small, because an interruption loses paid answers
 
 
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
-    """Return a model's re-ranker. If ``kind`` is empty, the model's files determine it. Raises :class:`InputError`."""
+    """Return a model's re-ranker. The model's files determine an empty ``kind``. Raises :class:`InputError`."""
     kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
     if (kind := kind or kind_of_reranker(settings)) not in kinds:
         raise InputError(f"--kind {kind}: expected {', '.join(kinds)}, or a kind that `run` searches by")
@@ -218,7 +217,7 @@ def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Rerank
 
 @dataclass(frozen=True)
 class PairJob:
-    """A re-ranker, and the split (``corpus``/``split``) of the passages to score. Worker processes receive the job."""
+    """A re-ranker, and the config ``corpus`` and the split of the passages to score. The job is sent to processes."""
 
     release: Path
     corpus: str
@@ -227,9 +226,9 @@ class PairJob:
 
 
 def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str, split: str = "corpus") -> PairJob:
-    """Return the job that the options :data:`.settings.PAIRS`, :data:`.settings.DEVICE` and ``--kind`` describe."""
+    """Return the job of the options :data:`.settings.PAIRS`, :data:`.settings.DEVICE` and ``--kind``."""
     kind = getattr(args, "kind", None) or ""
-    listwise = kind == "listwise"  # uses no device of this machine
+    listwise = kind == "listwise"  # no device of this machine is needed
     settings = ModelSettings(
         model,
         revision=args.revision if listwise else commit_of(model, args.revision),
@@ -248,7 +247,7 @@ def _passages(path: Path, corpus: str, split: str) -> Passages:
 
 
 def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
-    """Return the scores of each query's passages, in order. Raises :class:`InputError` if a passage is missing."""
+    """Return the scores of each query's passages, in order. Raises :class:`InputError` for an unknown passage."""
     passages = _passages(job.release, job.corpus, job.split)
     wanted = [corpus for _, ids in groups for corpus in ids]
     rows = passages.rows(wanted)
@@ -264,9 +263,10 @@ def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[lis
 def score_windows(
     job: PairJob, groups: Sequence[Group], work: Path, label: str, window: int | None = None
 ) -> list[list[float]]:
-    """Call :func:`score_groups` on all devices of the job, for ``window`` queries at a time.
+    """Call :func:`score_groups` on all devices of the job, for ``window`` queries at a time (default: ``WINDOW``).
 
-    Finished windows are saved in the folder ``work``. Another job, other groups or another window need another folder.
+    The scores of each window are saved in the folder ``work``. A folder serves only one combination of job, groups and
+    window.
     """
     window = window or WINDOW
     starts = enumerate(range(0, len(groups), window))
@@ -283,7 +283,7 @@ def score_windows(
 
 
 def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
-    """Return the scores of each query's passages in a window. Scores that are saved in its file are reused."""
+    """Return the scores of each query's passages in a window. Scores that the window's file has are reused."""
     job, path, groups = task
 
     def is_right(scores: list[list[float]]) -> bool:
@@ -299,7 +299,7 @@ def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> l
 
 @functools.lru_cache(maxsize=1)
 def _encoders(reranker: Reranker, device: str) -> list[Encoder]:
-    """Return the query encoder and the passage encoder of a dual-encoder. A process opens the model once."""
+    """Return the query encoder and the passage encoder of a dual-encoder. The cache lets a process open it once."""
     model, work = open_encoder(reranker.settings, device, reranker.work.dtype), reranker.work
     return [Encoder(model, task, work.batch_tokens, work.tokenizers) for task in ("query", "document")]
 
@@ -307,7 +307,7 @@ def _encoders(reranker: Reranker, device: str) -> list[Encoder]:
 def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
     """Return the similarity (cosine or dot product) of each query to each of its passages, by a dual-encoder.
 
-    The collection must have every passage. A passage of several queries is encoded once.
+    The corpus must have every passage. A passage of several queries is encoded once.
     """
     of_queries, of_passages = _encoders(job.reranker, device)
     passages = _passages(job.release, job.corpus, job.split)

@@ -1,16 +1,16 @@
 r"""Any model in one command: encode, search, evaluate.
 
-MODEL is a name on the hub or a folder. Each setting (prompts, pooling, lengths) is taken from the first of these that
-has it: an option, the model's family (baselines/models.toml, with a source for each value), the model's files. The
-family's pooling applies only to models without files of sentence-transformers. The settings and their sources are
-printed above the scores. RUN.manifest.json records them with the release's fingerprints. The last column of the run has
-the model's name, its commit, and the first digits of a hash of everything that affects the run.
+MODEL is a name on the hub or a folder. An option determines a setting (prompts, pooling, lengths), else the model's
+family (baselines/models.toml, with a source for each value), else the model's files. The family's pooling applies only
+to models without files of sentence-transformers. The settings and their sources are printed above the scores.
+RUN.manifest.json records the settings, their sources and the release's fingerprints. The last column of RUN has the
+model's name, its commit, and the first digits of a hash of everything that affects the run.
 
-The index is cached, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes. An interrupted command resumes when it is
-started again. Another split of the same release uses the same index.
+The index is cached, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes. Another split of the same release uses
+the same index. An interrupted command resumes when it is started again.
 
-With --over RUN, MODEL is the second of two stages. It scores only the --top-k best passages of each query in RUN, as
-`rerank` does, and may be a cross-encoder, too. The figures of both stages are printed.
+With --over RUN, MODEL is the second stage of a search. MODEL scores only the --top-k best passages of each query in
+RUN, as `rerank` does, and may be a cross-encoder, too. The measures of both stages are printed.
 
 --trust-remote-code runs Python code of the model's repository on this machine. Read the code first, and add --revision.
 
@@ -51,14 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--release", "--split", "--top-k")
     add_set(parser)
     parser.add_argument(
-        "--out", type=Path, metavar="RUN", help="run to write; .gz is gzipped (default: NAME.SPLIT.run.gz)"
+        "--out", type=Path, metavar="RUN", help="run to write, gzipped if it ends in .gz (default: NAME.SPLIT.run.gz)"
     )
-    parser.add_argument("--over", type=Path, metavar="RUN", help="re-score only the best passages of this run")
+    parser.add_argument("--over", type=Path, metavar="RUN", help="score only the best passages of this run")
     add_model_settings(parser)
     parser.add_argument(
         "--kind", metavar="KIND", help="dense, static, sparse or multi-vector (default: by the model's files)"
     )
-    parser.add_argument("--index", type=Path, metavar="DIR", help="directory of the index (default: in the cache)")
+    parser.add_argument("--index", type=Path, metavar="DIR", help="index; --over writes DIR.parts (default: cached)")
     add_options(parser, "--batch-tokens", "--tokenizers", "--backend", *DEVICE)
     add_format(parser)
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
 def search(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], int, Iterator[tuple[str, list[Hit]]]]:
     """Search by a model. Return the run's record, the number of queries, and each (query id, best passages).
 
-    ``args`` has the options of `run`. Its ``release``, ``out`` and ``format`` are not read. The passages are encoded
+    ``args`` has the options of `run`, but ``release``, ``out`` and ``format`` are not read. The passages are encoded
     before this function returns. The queries are encoded when the iterator is read.
     """
     from baselines.retrieve.families import opened
@@ -102,7 +102,7 @@ def search(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], 
 def _print(
     args: argparse.Namespace, release: Release, runs: list[Path], manifest: dict[str, Any], stages: list[Line]
 ) -> None:
-    """Print the header and, if the split has judgments, the output of `evaluate` for the first stage and the run."""
+    """Print the header. If the split has judgments, print the output of `evaluate` for ``runs``, too."""
     judged = (SETS[args.set].qrels, args.split) in release.splits()
     if args.format == "json":
         qrels = release_qrels(release, args.split, args.set) if judged else None
@@ -121,7 +121,7 @@ def _print(
 
 
 def header(found: dict[str, Any], more: Sequence[Line] = ()) -> str:
-    """Format a record as text, with a line for each setting: name, value and source. ``more`` lines follow."""
+    """Format a run's record as text, with a line for each setting: name, value and source. ``more`` lines follow."""
     model = found["model"]
     commit = f" at {model['commit'][:8]}" if model.get("commit") else ""
     family = "" if model.get("family", "none") == "none" else f"models.toml, {model['family']}"

@@ -20,7 +20,7 @@ def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str]
     """Return everything that affects a run as JSON values, without paths and times.
 
     ``model`` describes the model, for example by :func:`.models.described`. ``asked`` has the values of
-    :func:`asked_of`, and further values of the verb. ``packages`` are the libraries whose versions affect the run.
+    :func:`asked_of` and further values of the verb. ``packages`` are the libraries whose versions are recorded.
     """
     from importlib import metadata
 
@@ -31,7 +31,7 @@ def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str]
 def asked_of(args: argparse.Namespace, release: Release, kind: str, queries: str = "") -> dict[str, Any]:
     """Return the kind of model, the set, the split, the passages per query and the fingerprints of the release.
 
-    ``queries`` is a config to use instead of the set's queries.
+    ``queries`` is the config of the queries (default: the set's).
     """
     configs = SETS[args.set]
     queries = queries or configs.queries
@@ -48,16 +48,16 @@ def asked_of(args: argparse.Namespace, release: Release, kind: str, queries: str
 
 
 def tag_of(found: dict[str, Any]) -> str:
-    """Return the last column of a run's lines: the model, its commit and the start of the record's key."""
+    """Return the last column of a run's lines: the model's name and commit, and eight digits of the record's hash."""
     model = found["model"]
     name = "_".join(str(model["name"]).split())
     return f"{name}@{model['commit'][:8]}:{key_of(found)[:8]}" if model["commit"] else f"{name}:{key_of(found)[:8]}"
 
 
 def write_manifest(out: Path, found: dict[str, Any], tag: str, queries: int, lines: int) -> dict[str, Any]:
-    """Write the manifest next to the run ``out`` and return it. ``tag`` is the last column of the run's lines.
+    """Write the manifest next to the run ``out``, and return the manifest. A stream gets no manifest.
 
-    If ``out`` is a stream, the manifest is only returned.
+    ``tag`` is the last column of the run's lines.
     """
     if kind_of(out):
         return {**found, "tag": tag}

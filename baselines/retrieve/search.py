@@ -1,7 +1,7 @@
 """Search by embeddings: write a TREC run of a split's queries.
 
-The search is exact, by FAISS on a CPU and by PyTorch on GPUs. It reads memory-mapped embeddings of `encode` block by
-block, so memory does not grow with the number of passages.
+The search is exact, by FAISS on a CPU and by PyTorch on GPUs. The embeddings that `encode` wrote are memory-mapped and
+read block by block, so memory does not grow with the number of passages.
 
 RUN.manifest.json records the model, the precision of passages and queries, and the SHA-256 of the run. Different
 precisions of passages and queries cause a warning.
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="embeddings of the passages")
     add_sample(parser)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", metavar="M", help="encode the queries by this model, which encoded the passages")
+    source.add_argument("--model", metavar="M", help="model that encoded the passages, to encode the queries")
     source.add_argument("--queries", type=Path, metavar="DIR", help="embeddings of the queries")
     parser.add_argument(
         "--engine", choices=["faiss", "torch"], help="search library (default: faiss on a CPU, torch on a GPU)"
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         given.check("queries", release, configs.queries, args.split)
         dense.expect_model(vectors, args.queries, given.manifest["model"]["fingerprint"], given.precision)
         queries, queries_in = given.all(), given.precision
-    else:  # uses one device; `encode --queries` uses several
+    else:  # on one device; `encode --queries` uses all devices
         model = dense.encoding_model(args.model, vectors, on[0], args.dtype, args.revision)
         queries = encoder.Encoder(model, "query").encode([text for _, text in asked])
         queries_in = devices.dtype_of(args.dtype, on[0])

@@ -1,4 +1,4 @@
-"""Model settings and the options of every verb that runs a model. This module imports no model library."""
+"""Settings of models, and options that several verbs share. This module imports no model library."""
 
 import argparse
 from pathlib import Path
@@ -10,16 +10,15 @@ from builders.core.command import whole_number
 
 
 class Overrides(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings that override the model's files. A manifest records them. None or empty: the model's setting is used.
+    """Settings that override the model's files. The model's own setting applies if a value is None.
 
     Attributes:
-        query_prompt, passage_prompt: put before every text. An empty string removes the model's prompt.
-        prompt_name: the model's prompt for queries, used if ``query_prompt`` is None.
+        query_prompt, passage_prompt: text put before every query or passage. "" removes the model's prompt.
+        prompt_name: name of the model's prompt for queries. Used if ``query_prompt`` is None. "" means unset.
         pooling: pooling mode of a dual-encoder, by its name in sentence-transformers: mean, cls, lasttoken ...
-        last_token: the token that ends every text, or "eos_token" for the tokenizer's. The token is added if the
-            tokenizer does not add it.
-        truncate_dim: number of leading dimensions of an embedding to use.
-        normalize: True if embeddings have unit length.
+        last_token: token to end every text with, or "eos_token" for the tokenizer's end token.
+        truncate_dim: number of dimensions to keep, from the first.
+        normalize: True to scale embeddings to unit length.
         similarity: cosine or dot.
     """
 
@@ -38,9 +37,9 @@ class ModelSettings(Overrides, frozen=True):
 
     Attributes:
         name: a hub name or a directory.
-        revision: the revision of a model on the hub (:func:`.hub_models.commit_of`).
-        max_length: largest number of tokens of a text or pair, prompt included. The model's limit applies if lower.
-        trust_remote_code: True if Python code of the model's repository may run.
+        revision: commit, tag or branch of a model on the hub ("": main).
+        max_length: largest number of tokens of a text or pair, prompt included. A lower limit of the model applies.
+        trust_remote_code: True to allow Python code of the model's repository to run.
     """
 
     name: str
@@ -49,15 +48,14 @@ class ModelSettings(Overrides, frozen=True):
     trust_remote_code: bool = False
 
     def overrides(self) -> dict[str, Any]:
-        """Return the :class:`Overrides` that are set, for a manifest."""
+        """Return all :class:`Overrides` with a value, for a manifest."""
         values = [(name, getattr(self, name)) for name in Overrides.__struct_fields__]
         return {key: value for key, value in values if value is not None and (value != "" or "_prompt" in key)}
 
 
 DEVICE = ("--device", "--dtype")  # options of every verb that runs a model
-# Further options of verbs that encode texts.
+# Further options of verbs that encode texts or score pairs of texts.
 PAIRS = ("--max-length", "--batch-tokens", "--tokenizers", "--backend", "--revision")
-# Options that several verbs share. A verb with another default defines the option itself.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--release": {"type": Path, "required": True, "metavar": "DIR", "help": "release directory"},
     "--split": {"default": "dev", "help": "split of the queries (default: dev)"},
@@ -74,34 +72,34 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--tokenizers": {
         "type": whole_number(0),
         "metavar": "N",
-        "help": "processes per device that tokenise (default: cores divided by GPUs, at most 8; 0 on a CPU)",
+        "help": "tokenising processes per device (default: cores divided by GPUs, at most 8; 0 on a CPU)",
     },
     "--device": {
         "metavar": "D[,D...]",
-        "help": "cpu, cuda, cuda:1, or a list with commas; each device has a process (default: all GPUs, else cpu)",
+        "help": "cpu, cuda (all GPUs), cuda:1, or a list like cuda:0,cuda:1 (default: all GPUs, else cpu)",
     },
     "--dtype": {
         "choices": ["auto", "fp32", "fp16", "bf16", "int8"],
         "default": "auto",
-        "help": "precision of the model without its fp32 head (default: fp16 on a GPU, fp32 on a CPU)",
+        "help": "precision of the model; heads stay in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
     },
     "--backend": {
         "choices": ["torch", "openvino"],
         "default": "torch",
-        "help": "library of the model; openvino is faster on a CPU and needs its extra (default: torch)",
+        "help": "library that runs the model; openvino is faster on a CPU, needs the extra openvino (default: torch)",
     },
 }
 
 
 def add_model_settings(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options of :func:`.families.resolve`. ``names`` are further names of --query-prompt."""
-    group = parser.add_argument_group("settings of the model (default: its family's, else its files')")
+    """Add the options of :func:`.families.resolve`. ``names`` are aliases of --query-prompt."""
+    group = parser.add_argument_group("settings of the model (default: the family's, else the files')")
     group.add_argument("--family", metavar="F", help="family in models.toml, or none (default: by the model's name)")
     group.add_argument("--query-prompt", *names, metavar="TEXT", help="prompt before every query; '' for no prompt")
     group.add_argument("--passage-prompt", metavar="TEXT", help="prompt before every passage; '' for no prompt")
-    group.add_argument("--prompt-name", metavar="NAME", help="query prompt of the family or the model, by its name")
+    group.add_argument("--prompt-name", metavar="NAME", help="name of a query prompt of the family or the model")
     poolings = ("cls", "mean", "lasttoken")
-    group.add_argument("--pooling", choices=poolings, help="pooling of token vectors into a text's vector")
+    group.add_argument("--pooling", choices=poolings, help="pooling of token vectors into one vector per text")
     group.add_argument("--truncate-dim", type=whole_number(1), metavar="N", help="use only the first N dimensions")
     group.add_argument(
         "--normalize",

@@ -1,8 +1,8 @@
 """Learned sparse retrieval (SparseEncoder): SPLADE, and inference-free models, which look up query weights.
 
-For every dimension (a WordPiece), the inverted index lists the passages whose weight is not 0, and these weights. A
-search adds up the lists of the query's dimensions in 64 bits. The sum is the exact inner product of the two embeddings,
-and does not depend on the chunks of the index or on other queries. Passages with score 0 are not returned.
+For every dimension (a WordPiece), the inverted index lists passages and their weights in this dimension, except weights
+of 0. A search adds up the lists of the query's dimensions in 64 bits. The sum is the exact inner product of the two
+embeddings, and does not depend on the chunks of the index or on other queries. Passages with the score 0 are omitted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class SparseSide(Side):
     problem = "the model's weights are not all finite"
 
     def encode(self, texts: Sequence[str]) -> tuple[Rows, Rows, Floats]:
-        """Return (text numbers, dimensions, weights) of all weights other than 0, sorted by text and dimension."""
+        """Return (text numbers, dimensions, weights) of all weights except 0, sorted by text and dimension."""
         found: list[tuple[Rows, Rows, Floats]] = []
         for batch, (rows, dims, weights) in self.batches(texts, self._embed):
             found.append((batch[rows], dims, weights))
@@ -51,8 +51,6 @@ class SparseSide(Side):
 
 
 class Sparse(Retriever):
-    """A sparse encoder."""
-
     kind, side = "sparse 2", SparseSide
 
     def open_model(self) -> SparseEncoder:
@@ -66,8 +64,8 @@ class Sparse(Retriever):
         return found
 
     def arrays(self, found: tuple[Rows, Rows, Floats]) -> Arrays:
-        """Return the arrays of an inverted index: the dimensions in use, the limits of each dimension's list, and the
-        lists one after the other, as passage numbers (ascending in a list) and weights."""
+        """Return the arrays of an inverted index: the dimensions in use, the limits of each dimension's list, and all
+        lists as passage numbers (ascending in a list) and weights."""
         rows, dims, weights = found
         order = np.argsort(dims, kind="stable")
         there, first = np.unique(dims[order], return_index=True)
@@ -110,14 +108,14 @@ class Sparse(Retriever):
 
 
 def _scores(lists: list[npt.NDArray[Any]], sums: Scores, dims: Rows, weights: Floats) -> tuple[Rows, Scores]:
-    """Return the passages of a chunk that score more than 0 with a query, and their scores rounded to 32 bits."""
+    """Return the passages of a chunk with a score above 0 for a query, and the scores, rounded to 32 bits."""
     there, starts, rows, values = lists
     sums[:] = 0
     places = np.searchsorted(there, dims)
     for place, dim, weight in zip(places.tolist(), dims.tolist(), weights.tolist(), strict=True):
         if place < len(there) and there[place] == dim:
             own = slice(starts[place], starts[place + 1])
-            # += needs distinct rows, and a list has each passage once. A product of two 32-bit numbers fits 64 bits.
+            # += is correct because a list has each passage once. Products of 32-bit numbers fit into 64 bits.
             sums[rows[own]] += weight * values[own].astype(np.float64)
     rounded = sums.astype(np.float32)
     found = np.flatnonzero(rounded > 0)

@@ -1,11 +1,11 @@
 """Training rows in seeded batches, and the dev sample on which the model is evaluated during training.
 
-The test split is never read. Scores on the dev sample show whether the training makes progress. Do not compare them
-with scores on the whole collection, which has millions more passages.
+The test split is never read. Scores on the dev sample show whether the training makes progress. Do not compare these
+scores with scores on the whole collection, which has millions more passages.
 
-Memory holds row numbers of the collection and the texts of the training queries. They take about 40 MB for the paper's
+Memory holds the training queries' texts and the passages' row numbers in the collection: about 40 MB for the paper's
 86,395 queries and 222,395 positives with 4 negatives each. Passage texts are read batch by batch from memory-mapped
-files (:mod:`baselines.retrieve.passages`). The texts of the official negatives, about 400 MB, are never read.
+files (:mod:`baselines.retrieve.passages`).
 """
 
 import itertools
@@ -58,20 +58,22 @@ def positives(
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
     """Return the query texts of a split and the rows of their positives, by query id.
 
-    Queries without a positive are skipped. ``similar``: also return the questions removed as similar, with their
-    own judgments. Raises :class:`InputError` if the release lacks the split, or the collection lacks a judged passage.
+    Queries without a positive are skipped. ``similar``: also return the training questions that were removed as similar
+    to dev or test questions (Section 2.3).
+
+    Raises :class:`InputError` if the release lacks the split, or the collection lacks a judged passage.
     """
     configs = set_of(set_name)
     for config in (configs.queries, configs.qrels):
-        release.shards(config, split)  # raises
+        release.shards(config, split)  # raises InputError if the split is missing
     scores = read_judgments(release, configs, split)
     texts = dict(read_queries(release, split, configs.queries))
     if similar:
         scores |= read_judgments(release, configs, split, REMOVED)
         texts |= read_queries(release, split, REMOVED)
     judged = {query: [corpus for corpus, score in own.items() if score > 0] for query, own in scores.items()}
-    found = _rows_of(judged, passages, release.path)
-    found = {query: rows for query, rows in found.items() if rows and query in texts}
+    rows_of = _rows_of(judged, passages, release.path)
+    found = {query: rows for query, rows in rows_of.items() if rows and query in texts}
     if not found:
         raise InputError(f"has no query with a positive passage in {configs.qrels}/{split}", path=release.path)
     return {query: texts[query] for query in found}, found
@@ -96,16 +98,14 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
     """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
     ``negatives``: files that `mine` wrote. A file may cover only some queries. Without files, the negatives come from
-    the release or are random (``data.negatives``). A query's negatives are shuffled by the recipe's seed and dealt to
-    its positives in turn, repeatedly if necessary. Random passages are added if a positive would get too few.
+    the release or are random (``data.negatives``). The recipe's seed shuffles the negatives of a query. The query's
+    positives take negatives from this list in turn, and from its start again when the list ends. If a query has too few
+    negatives for one positive, random passages are added.
     """
-    data, seed = recipe.data, recipe.train.seed
+    data, each = recipe.data, recipe.data.negatives_per_positive
     texts, judged = positives(release, data.set, data.split, passages, data.similar)
-    every = len(texts)
-    if data.leave_out:
-        texts = {query: text for query, text in texts.items() if not is_for_tuning(query)}
-        judged = {query: judged[query] for query in texts}
-    each = data.negatives_per_positive
+    left_out = {query for query in judged if data.leave_out and is_for_tuning(query)}
+    judged = {query: rows for query, rows in judged.items() if query not in left_out}
     hard: dict[str, list[int]] = {}
     for path in negatives if each else ():
         hard |= read_negatives(path, passages, judged)
@@ -113,7 +113,7 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
         hard = release_negatives(release, data.set, data.split, passages, judged)
     query, positive, sampled, filled = [], [], [], 0
     for number, (name, good) in enumerate(judged.items()):
-        generator = np.random.default_rng([seed, number])
+        generator = np.random.default_rng([recipe.train.seed, number])
         pool = list(dict.fromkeys(hard.get(name, [])))
         dealt = itertools.cycle(generator.permutation(pool).tolist())
         for row in good:
@@ -128,21 +128,22 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
             if len(drawn) < each:
                 raise InputError(f"has too few passages for {each} negatives of the query {name!r}", path=release.path)
             sampled.append(drawn)
+    total = len(positive) * each
     if filled and hard:
-        every, where = len(positive) * each, " and ".join(map(str, negatives)) or release.path
-        log.warning("%s has too few negatives: %d of %d are random passages", where, filled, every)
-    shape = len(positive), each
-    counts = {"queries": len(texts), "positives": len(positive)}
-    counts |= {"negatives": len(positive) * each - filled, "random_negatives": filled}
-    counts |= {"left_out": every - len(texts)} if data.leave_out else {}
-    return Pairs(list(texts.values()), np.array(query), np.array(positive), np.array(sampled).reshape(shape), counts)
+        source = " and ".join(map(str, negatives)) or release.path
+        log.warning("%s has too few negatives: %d of %d are random passages", source, filled, total)
+    counts = {"queries": len(judged), "positives": len(positive)}
+    counts |= {"negatives": total - filled, "random_negatives": filled}
+    counts |= {"left_out": len(left_out)} if data.leave_out else {}
+    sampled_rows = np.array(sampled).reshape(len(positive), each)
+    return Pairs([texts[name] for name in judged], np.array(query), np.array(positive), sampled_rows, counts)
 
 
 def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
     """Read a file that `mine` wrote, and return the rows of the negatives by query id.
 
-    ``queries``: rows of the positives by query id. Positives in the file and queries that are not in ``queries`` are
-    skipped. Raises :class:`InputError` for a malformed line, and for a passage that is not in the collection.
+    ``queries``: rows of the positives by query id. A query that is not in ``queries`` is skipped, and so is a passage
+    that is a positive. Raises :class:`InputError` for a malformed line, or a passage that is not in the collection.
     """
     found = read_negative_ids(path)
     lines = {query: line for query, _, line in found}
@@ -180,7 +181,7 @@ def _without_positives(rows: dict[str, list[int]], queries: dict[str, list[int]]
 
 
 class _Rows(Dataset[dict[str, Any]]):
-    """Rows whose texts are read on access. In epoch e, row r has the index e * rows + r."""
+    """Rows whose texts are read when a row is accessed. Among n rows, row r has the index e * n + r in epoch e."""
 
     def __init__(self, count: int, *column_names: str) -> None:
         self._count, self.column_names = count, list(column_names)
@@ -219,10 +220,10 @@ class DualRows(_Rows):
         """Return the values that no two rows of a batch may share: the query and the passages.
 
         The passages of all other rows count as negatives of a query, so a shared passage could be both positive and
-        negative. The library's NoDuplicatesBatchSampler has the same rule, but reads the texts of all rows.
+        negative. The library's NoDuplicatesBatchSampler has this rule, but it reads the texts of all rows.
         """
         query, rows = self._of(index)
-        return [query, *(-1 - row for row in rows)]
+        return [query, *(-1 - row for row in rows)]  # passages below 0, so that none equals a query
 
 
 class CrossRows(_Rows):
@@ -267,14 +268,13 @@ class Batches(Sampler[list[int]]):
     """The batches of one process for the whole training. Their order depends only on the seed.
 
     An epoch is a random order of the rows, cut into batches of ``batch`` rows. An incomplete last batch is skipped.
-    Two rows of the same query must not be in one batch, because the positive of one row would count as a negative of
-    the other row. The second row waits for the next batch, unless no other row remains. The official code has no such
-    rule. It has 889,580 rows of 86,395 queries, so most batches of 512 rows contain a query twice. Process
-    ``rank`` of ``world`` gets an equal, contiguous share of every batch, so all processes together see the batches
-    that a single process would see.
+    In a dual-encoder's batch, no two rows may share a query or a passage (:meth:`DualRows.apart`). A row that would
+    break this rule waits for the next batch, unless no other row remains. The official code lacks this rule: it has
+    889,580 rows of 86,395 queries, so most of its batches of 512 rows contain a query twice.
 
-    In epoch e, row r has the index e * rows + r. A training must see the same batches if it is resumed or
-    distributed. The library's batch samplers carry state from epoch to epoch, and serve one process only.
+    Process ``rank`` of ``world`` gets an equal, contiguous share of every batch. Resumed and distributed trainings
+    therefore see the same batches as a training in one process. The library's batch samplers cannot ensure this,
+    because they carry state from epoch to epoch and serve one process only.
     """
 
     def __init__(
@@ -300,15 +300,13 @@ class Batches(Sampler[list[int]]):
             yield [base + row for row in batch[start : start + self.batch_size]]
 
     def _all(self) -> Iterator[list[int]]:
-        epoch, apart = 0, getattr(self.rows, "apart", None)
-        while True:
+        for epoch in itertools.count():
             order = np.random.default_rng([self._seed, epoch]).permutation(len(self.rows))
-            if apart is None:
-                for start in range(0, self.steps_per_epoch * self.batch, self.batch):
-                    yield order[start : start + self.batch].tolist()
-            else:
+            if apart := getattr(self.rows, "apart", None):
                 yield from _cut(order.tolist(), self.batch, apart)
-            epoch += 1
+            else:
+                whole = order[: self.steps_per_epoch * self.batch].reshape(-1, self.batch)
+                yield from (batch.tolist() for batch in whole)
 
 
 def _cut(order: list[int], size: int, apart: Callable[[int], Collection[int]]) -> Iterator[list[int]]:
@@ -333,7 +331,7 @@ def _cut(order: list[int], size: int, apart: Callable[[int], Collection[int]]) -
 
 @dataclass
 class Sampled:
-    """Dev sample for a dual-encoder: some dev queries, all their positives, and some passages of the collection.
+    """Dev sample for a dual-encoder: some dev queries, all their positives, and random passages of the collection.
 
     Attributes:
         queries, passages: texts by id.
@@ -348,23 +346,23 @@ class Sampled:
         """Rank all passages of the sample for every query, and return the paper's measures."""
         from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-        depths: dict[str, list[int]] = {"mrr_at_k": [10], "accuracy_at_k": [1, 50], "precision_recall_at_k": [1]}
-        unused: dict[str, list[int]] = {"ndcg_at_k": [1], "map_at_k": [1]}  # the evaluator rejects empty lists
+        depths: dict[str, Any] = {"mrr_at_k": [10], "accuracy_at_k": [1, 50]}
+        depths |= {"precision_recall_at_k": [1], "ndcg_at_k": [1], "map_at_k": [1]}  # unused, but must not be empty
         evaluator = InformationRetrievalEvaluator(
-            *(self.queries, self.passages, self.positive), batch_size=batch, write_csv=False, **depths, **unused
+            self.queries, self.passages, self.positive, batch_size=batch, write_csv=False, **depths
         )
         found = evaluator(model)
-        name = model.similarity_fn_name  # accuracy@k is the paper's Recall@k, a hit rate
-        keys = (f"{name}_mrr@10", f"{name}_accuracy@1", f"{name}_accuracy@50")
-        return {ours: float(found[key]) for ours, key in zip(PAPER.values(), keys, strict=True)}
+        keys = ("mrr@10", "accuracy@1", "accuracy@50")  # accuracy@k is the paper's Recall@k, a hit rate
+        prefix = model.similarity_fn_name
+        return {ours: float(found[f"{prefix}_{key}"]) for ours, key in zip(PAPER.values(), keys, strict=True)}
 
 
 @dataclass
 class Reranked:
     """Dev sample for a cross-encoder: some dev queries, each with the top passages of a run.
 
-    A positive outside the top passages counts as not found. (The library's
-    CrossEncoderRerankingEvaluator lacks Recall@1 and Recall@50, and rejects models with two outputs.)
+    A positive outside the top passages counts as not found. The library's CrossEncoderRerankingEvaluator is not used,
+    because it lacks Recall@1 and Recall@50, and rejects models with two outputs.
 
     Attributes:
         queries: texts by id.
@@ -394,8 +392,8 @@ class Reranked:
 def dev_sample(release: Release, recipe: Recipe, passages: Passages, run: Path | None) -> Sampled | Reranked | None:
     """Return the dev sample for a recipe, or None if the training is not evaluated. Missing data is logged.
 
-    ``run``: a run of the dev queries, which a cross-encoder re-ranks. Raises :class:`InputError` if a passage of the
-    run is not in the collection.
+    ``run``: a run of the dev queries, which a cross-encoder re-ranks. Raises :class:`InputError` if the collection
+    lacks a passage of the run.
     """
     data, name = recipe.data, base_set(recipe.data.set)
     configs = SETS[name]

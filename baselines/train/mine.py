@@ -2,9 +2,8 @@
 
 A hard negative is a passage that a retriever ranks high and that is not a known positive. By default, 4 negatives for
 each positive passage are sampled from the top 50 (Sections 3.1 and A.2), so a query with two positives gets 8. Known
-positives are excluded by id and by text, ignoring case, character width and spaces. With the same seed, a query gets
-the same sample, regardless of the run's order and of other queries. --set crosslingual also accepts a run of the
-Chinese queries.
+positives are excluded by id and by text, ignoring case, character width and spaces. A query's sample depends on the
+seed and the query's top passages, not on their order. --set crosslingual also accepts a run of the Chinese queries.
 
 A candidate that scores like a positive may be an unjudged positive. These limits exclude such candidates:
 
@@ -16,7 +15,8 @@ Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by
 Without a model, a positive that the run lacks gets the score of the query's last passage in the run.
 
 Each line of the output is a JSON object: {"query-id": ..., "negative-ids": [...]}. Queries are in the judgments' order.
-The first n ids of a list are a random sample too. `python -m builders annotate relabel` finds positives among the ids.
+Ids are in random order, so the first n ids are a sample, too. `python -m builders annotate relabel` finds positives
+among the ids.
 
 Example:
 
@@ -107,7 +107,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     limits = Limits(args.margin, args.relative_margin, args.max_score)
-    if (args.cross_encoder or args.bi_encoder) and limits == Limits():
+    is_limited = limits != Limits()
+    if (args.cross_encoder or args.bi_encoder) and not is_limited:
         raise InputError("--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score")
     check_models(args.cross_encoder, args.bi_encoder)
     check_file(args.out)
@@ -121,10 +122,8 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(f"no matching query: has none of the {missing} queries of {qrels.name}", path=args.run)
         log.warning("%s lacks %d of %d queries", args.run, missing, len(qrels.positives))
     passages = open_passages(release, configs.corpus)
-    ranked = dict.fromkeys(corpus for hits in given.hits.values() for corpus, _ in hits[: args.top_k])
-    passages.expect(ranked, args.run)
-    every = limits != Limits()
-    found = hard_negatives(given, qrels, passages, args.top_k, args.negatives, args.seed, every=every)
+    passages.expect({corpus: None for hits in given.hits.values() for corpus, _ in hits[: args.top_k]}, args.run)
+    found = hard_negatives(given, qrels, passages, args.top_k, args.negatives, args.seed, every=is_limited)
     short = none = dropped = 0
     with atomic_text(args.out) as file:
         chosen = _chosen(args, limits, release, given, qrels, found)
@@ -136,7 +135,7 @@ def run(args: argparse.Namespace) -> None:
     if short:
         log.warning("%d of %d queries have too few negatives; %d of them have none", short, len(qrels.positives), none)
     log.info("%s: negatives of %d queries", args.out, len(qrels.positives))
-    if limits != Limits():
+    if is_limited:
         log.info("%d candidates were excluded because they score above the limits", dropped)
 
 
@@ -155,8 +154,8 @@ def _chosen(
     queries = args.queries or configs.queries
     texts = dict(read_queries(release, args.split, queries))
     if unasked := next((query for query in qrels.positives if query not in texts), None):
-        problem = f"judges the query {unasked!r}, which {queries}/{args.split} lacks; build the release again"
-        raise InputError(problem, path=qrels.name)
+        lacking = f"{queries}/{args.split} lacks"
+        raise InputError(f"judges the query {unasked!r}, which {lacking}; build the release again", path=qrels.name)
     job = pair_job(args, model, release, configs.corpus)
     windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
     tasks = ((job, bool(args.bi_encoder), [(texts[each.query], each) for each in own], limits) for own in windows)
@@ -169,10 +168,9 @@ class Limits:
     """Limits of a candidate's score. None means no limit.
 
     Attributes:
-        margin: the least distance below the best positive's score (RocketQA, 2021, Section 3.3).
-        relative_margin: the least distance as a share of the best positive's score (NV-Retriever, 2024:
-            TopK-PercPos).
-        max_score: the highest score, regardless of the positives.
+        margin: least distance below the best positive's score (RocketQA, 2021, Section 3.3).
+        relative_margin: least distance, as a share of the best positive's score (NV-Retriever, 2024: TopK-PercPos).
+        max_score: highest score, regardless of the positives.
     """
 
     margin: float | None = None
@@ -183,8 +181,8 @@ class Limits:
         """Return the highest score that a candidate may have, given the scores of the known positives."""
         found = [math.inf] if self.max_score is None else [self.max_score]
         if positives:
-            # Use the best positive. sentence-transformers uses the weakest positive. In this data the weakest may share
-            # few words with the query, so that nearly every candidate would be excluded.
+            # sentence-transformers uses the weakest positive instead of the best. In this data, the weakest positive
+            # may share few words with the query, so that nearly every candidate would be excluded.
             best = max(positives)
             if self.margin is not None:
                 found.append(best - self.margin)
@@ -217,7 +215,7 @@ def _by_run(given: Run, groups: Sequence[Group]) -> list[list[float]]:
 
 
 def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limits) -> list[Chosen]:
-    """Return each query's first candidates within the limits, at most ``asked``. Score candidates only when needed."""
+    """Return each query's first ``asked`` candidates within the limits. Candidates are scored only when needed."""
     highest = [limits.limit(scores) for scores in score([(name, each.positives) for name, each in window])]
     taken: list[list[str]] = [[] for _ in window]
     looked_at = [0] * len(window)
@@ -235,7 +233,7 @@ def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limi
 
 
 def for_english(given: Run, release: Release, split: str) -> Run:
-    """Copy a Chinese query's hits to its English translation if the translation has none. They share judgments."""
+    """Give each English query without hits the hits of its Chinese original, which has the same judgments."""
     hits = dict(given.hits)
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
@@ -247,12 +245,13 @@ def for_english(given: Run, release: Release, split: str) -> Run:
 def hard_negatives(
     given: Run, qrels: Qrels, passages: Passages, top_k: int, negatives: int, seed: int, every: bool = False
 ) -> Iterator[Candidates]:
-    """Yield hard-negative candidates for every judged query: its ``top_k`` passages without positives, shuffled.
+    """Yield the hard-negative candidates of every judged query: its ``top_k`` passages without positives, shuffled.
 
     A query gets ``negatives`` candidates for each positive, or all candidates if ``every`` is true (Sections 3.1, A.2).
-    A candidate's text is compared with the positives only when the candidate is drawn. (sentence-transformers'
-    mine_hard_negatives searches with a dual-encoder and needs all texts and vectors in memory. Here the run may come
-    from BM25 and the collection may have 8 million passages.)
+    A candidate's text is compared with the positives only when the candidate is drawn.
+
+    sentence-transformers' mine_hard_negatives is not used, because it searches with a dual-encoder and needs all texts
+    and vectors in memory. Here, the run may come from BM25, and the collection may have 8 million passages.
     """
 
     @functools.lru_cache(_TEXTS)

@@ -5,11 +5,11 @@ encoder, or one encoder for queries and one for passages (the library's Router).
 one or two outputs. Plain ``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load the lengths and prompts, too.
 
 Without pretrained weights, a training starts from a BERT with random weights (``start = "scratch"``) or from one
-vector per word (``start = "words"``). The latter is the library's StaticEmbedding: a text's vector is the mean of its
-words' vectors, which needs no GPU. jieba finds the words in the collection. A Unigram tokenizer then splits a text into
-its likeliest words, as jieba does. It splits an unknown word into characters. A word's initial vector is random, scaled
-by the word's inverse document frequency, plus its characters' vectors (:func:`start_vectors`). The similarity of two
-texts is then the weight of their shared words, plus noise. Training learns which words matter or are synonyms.
+vector per word (``start = "words"``, the library's StaticEmbedding). In a model of words, a text's vector is the mean
+of its words' vectors, which needs no GPU. jieba finds the words in the collection. A Unigram tokenizer then splits a
+text into its likeliest words, as jieba does, and an unknown word into characters. A word's initial vector is random,
+scaled by the word's inverse document frequency, plus its characters' vectors (:func:`start_vectors`). The similarity of
+two texts is then the weight of their shared words, plus noise. The training learns which words matter or are synonyms.
 """
 
 from __future__ import annotations
@@ -92,12 +92,13 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             similarity = _own_similarity(model, start)
             for key, own in (("pooling", _pooling(model)), ("similarity", similarity)):
                 if (asked := getattr(wanted, key)) not in ("", own):
-                    problem = f"model.{key} = {asked}, but {start} is a SentenceTransformer with {own or 'none'}"
-                    raise InputError(f"{problem}; --set model.{key}= uses the model's value")
+                    raise InputError(
+                        f"model.{key} = {asked}, but {start} is a SentenceTransformer with {own or 'none'}; "
+                        f"--set model.{key}= uses the model's value"
+                    )
         else:
-            at = _at(commit)
             encoder: Any = Transformer(
-                start, model_kwargs={**at, **_FP32}, processor_kwargs={**at}, config_kwargs={**at}
+                start, model_kwargs=_at(commit) | _FP32, processor_kwargs=_at(commit), config_kwargs=_at(commit)
             )
             modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), wanted.pooling or "mean")]
             model = SentenceTransformer(modules=modules, device=device, similarity_fn_name="dot")
@@ -132,7 +133,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
         if pooler := getattr(tower.auto_model, "pooler", None):
             pooler.requires_grad_(False)  # unused; with several processes, torch would wait for its gradients
         tower.query_length, tower.document_length = data.query_length, data.passage_length
-        # encode() without a task truncates to this length. A model from scratch has not trained later positions.
+        # encode() without a task truncates to max_seq_length. A model from scratch has not trained later positions.
         tower.max_seq_length = data.passage_length
     for route, key, length in (
         ("query", "query_length", data.query_length),
@@ -155,7 +156,7 @@ def halves(model: SentenceTransformer, shortest: int) -> list[int]:
 
 
 def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
-    """Give queries and passages their own encoders with equal weights. A model with two encoders stays unchanged."""
+    """Copy the encoder, so that queries and passages have separate encoders. Two encoders are returned unchanged."""
     if any(isinstance(module, Router) for module in model):
         return model
     passages = list(model.children())
@@ -206,8 +207,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     with opening(f"cannot start from the model {start!r}", new_head, start):
         config = AutoConfig.from_pretrained(start, **_at(commit))
         is_cross = next(iter(classes(config)), "").endswith("ForSequenceClassification")
-        if is_cross and config.num_labels != outputs:  # the library's own message has thirty lines
-            have = config.num_labels
+        if is_cross and (have := config.num_labels) != outputs:  # the library's own message has thirty lines
             raise InputError(f"{start} is a cross-encoder with {have} outputs; expected model.outputs = {have}")
         model = CrossEncoder(
             start, num_labels=outputs, max_length=length, device=device, revision=commit, model_kwargs=dict(_FP32)
@@ -260,7 +260,7 @@ def _check_names(start: str, modules: list[Any], *tokenizers: Any) -> None:
 def make_start(recipe: Recipe, start: str, passages: Passages, folder: Path) -> Path:
     """Create the starting checkpoint ``scratch`` or ``words`` in ``folder``, unless it exists.
 
-    The first process writes the files while others wait. The same recipe and collection give the same bytes.
+    The first process writes the files while other processes wait. The same recipe and collection give the same bytes.
     """
     last, write = ("modules.json", _write_words) if start == WORDS else ("model.safetensors", _write_scratch)
     build_once(folder, (folder / last).is_file, lambda new: write(recipe, passages, new))
@@ -317,8 +317,8 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in _texts(passages, most):
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    # A character inside words needs a second piece with "##". The library would number these pieces by a hash table,
-    # and it breaks ties by number. Special tokens get fixed numbers, so the pieces are passed as special tokens.
+    # A character inside words needs a second piece with "##". The library would number these pieces in a random order,
+    # and the numbers break ties. Special tokens get fixed numbers, so the pieces are passed as special tokens.
     alphabet: list[str] = []
     inside: list[str] = []
     for character in common:
@@ -413,8 +413,8 @@ def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
 def start_vectors(words: list[str], counts: Counts, sizes: Words, seed: int) -> npt.NDArray[np.float32]:
     """Return the initial vectors of the words, shape (words, dimensions).
 
-    Words and characters have random unit vectors, scaled by inverse document frequency. A word's initial vector also
-    includes its characters' vectors, times ``sizes.characters``, so that words with shared characters are similar.
+    Words and characters get random unit vectors, scaled by inverse document frequency. A word's initial vector is its
+    own vector plus its characters' vectors times ``sizes.characters``. So words with shared characters are similar.
     """
     generator = np.random.default_rng(seed)
 

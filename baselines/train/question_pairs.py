@@ -71,8 +71,8 @@ def _table(file: PairFile) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]
     table = open_table(Source(file.path, None, file.path.name))
     columns = file.columns or tuple(table.columns)
     if len(columns) != len(table.first):
-        problem = f"has {len(table.first)} columns; expected the {len(columns)} named in --pairs: {columns}"
-        raise InputError(problem, path=file.path)
+        named = f"the {len(columns)} columns named in --pairs: {', '.join(columns)}"
+        raise InputError(f"has {len(table.first)} columns; expected {named}", path=file.path)
     for number, (line, values) in enumerate(table.rows()):
         if file.columns or number:
             yield line, columns, values
@@ -87,9 +87,9 @@ def _places(columns: Sequence[str], path: Path, line: int) -> list[int]:
     places = [[place for place, column in enumerate(columns) if column in names] for names in _NAMES.values()]
     if any(len(each) != 1 for each in places):
         wanted = ", ".join(f"{names[0]} (or {', '.join(names[1:])})" for names in _NAMES.values())
-        shown = ", ".join(columns)[:_SHOWN]
-        end = "name the columns of a file without header as FILE:id,text1,text2,label"
-        raise InputError(f"expected one column of each: {wanted}; found {shown!r}; {end}", path=path, line=line)
+        problem = f"expected one column of each: {wanted}; found {', '.join(columns)[:_SHOWN]!r}"
+        remedy = "name the columns of a file without header as FILE:id,text1,text2,label"
+        raise InputError(f"{problem}; {remedy}", path=path, line=line)
     return [place for (place,) in places]
 
 
@@ -143,7 +143,7 @@ class Measured:
     def measures(self, model: Any, batch: int) -> dict[str, float]:
         """Return the AUC, and the accuracy at a probability of 0.5, the paper's threshold.
 
-        (The library's CrossEncoderClassificationEvaluator has no AUC, and tunes its threshold on the evaluated pairs.)
+        The library's CrossEncoderClassificationEvaluator has no AUC, and tunes its threshold on the evaluated pairs.
         """
         from sklearn.metrics import accuracy_score, roc_auc_score
 
@@ -152,5 +152,4 @@ class Measured:
         scorer = CrossScorer(model, tokens=batch * self.length)
         logits = scorer.scores([(pair.first, pair.second) for pair in self.pairs])
         labels = [pair.label for pair in self.pairs]
-        found = roc_auc_score(labels, logits), accuracy_score(labels, logits > 0)
-        return dict(zip(("AUC", "accuracy"), map(float, found), strict=True))
+        return {"AUC": float(roc_auc_score(labels, logits)), "accuracy": float(accuracy_score(labels, logits > 0))}

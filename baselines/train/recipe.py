@@ -58,7 +58,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     - ``pooling``, ``similarity`` (dual-encoder): default: the settings of ``start`` if ``start`` is a
       SentenceTransformer, else ``mean`` and ``dot``.
     - ``towers`` (dual-encoder): 1 encoder for queries and passages together, or 2 encoders with equal initial weights.
-    - ``outputs`` (cross-encoder): one logit (binary cross entropy), or two (softmax; the score is second minus first).
+    - ``outputs`` (cross-encoder): 1 logit (binary cross entropy), or 2 logits (softmax; score: second minus first).
     - ``inputs``: ``plain`` uses the tokenizer of ``start``. ``official`` removes spaces, and puts an empty title before
       a dual-encoder's passages, as the official code does (:mod:`baselines.retrieve.official_input`).
     """
@@ -115,20 +115,21 @@ class Words(Struct, frozen=True, forbid_unknown_fields=True):
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
     """The training data. Lengths are in tokens, including special tokens. A static model reads whole texts.
 
-    - ``source``: ``release``, or ``pairs`` (cross-encoder): files of labelled pairs of questions (``--pairs``).
-      ``passage_length`` then limits both questions together.
+    - ``source``: ``release``, or ``pairs`` (cross-encoder) for files of labelled pairs of questions (``--pairs``).
+      With ``pairs``, ``passage_length`` limits the two questions together.
     - ``held_out``: share of the pairs to evaluate on if there are no ``--dev-pairs``.
-    - ``set``: a set of the release, or a config of training questions that `add` sampled. Such a config replaces the
-      training questions, and the training is evaluated on ``dev_split`` of main.
+    - ``set``: a set of the release, or a config of training questions that `add` sampled from main. The training then
+      reads only these questions, and is evaluated on ``dev_split`` of main.
     - ``negatives``: a file of `mine`, or ``release`` for the hard negatives of the official data.
     - ``rows`` (dual-encoder): a positive with k negatives gives k rows of one negative each (``one-negative``, as in
       the official code), or one row with all negatives (``all-negatives``).
-    - ``leave_out``: ``tuning`` skips the tuning questions (:func:`builders.store.layout.is_for_tuning`). Fusion
-      weights that are tuned on these questions then do not favour the model.
+    - ``leave_out``: ``tuning`` skips the tuning questions (:func:`builders.store.layout.is_for_tuning`), so that
+      fusion weights tuned on these questions do not favour the model.
     - ``similar``: also train on questions that were removed as similar to a dev or test question (config
       ``train-similar``, Section 2.3). This setting only serves to measure the effect of these questions (Table 6).
     - ``dev_queries``: number of queries of ``dev_split`` in the evaluation during training. A dual-encoder ranks all
-      their positives and ``dev_passages`` other passages. A cross-encoder re-ranks the top 20 of ``--dev-run``.
+      positives of these queries and ``dev_passages`` random passages. A cross-encoder re-ranks the top 20 of
+      ``--dev-run``.
     """
 
     source: Literal["release", "pairs"] = "release"
@@ -150,10 +151,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
         try:
             set_of(self.set)
         except ValueError:
-            known = (
-                f"{', '.join(SETS)}, restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
-            )
-            raise ValueError(f"set: expected one of {known}; found {self.set!r}") from None
+            sampled = "restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
+            raise ValueError(f"set: expected one of {', '.join(SETS)}, {sampled}; found {self.set!r}") from None
         if self.similar and (self.set, self.split) != ("main", "train"):
             raise ValueError(f"similar: expected set main and split train, found {self.set} and {self.split}")
         if self.leave_out and self.source == PAIRS:
@@ -171,16 +170,16 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
 
     - ``batch``: rows per step, over all processes. ``epochs``: passes over all rows. ``max_steps``: limit (0: none).
     - ``mini_batch``: rows in one pass of a dual-encoder's training, and of an evaluation. It does not change results.
-    - ``mini_batch_tokens``: tokens at once in the training of a dual-encoder or cross-encoder. 0 means 32,768 on a GPU.
-      On a CPU, 0 means ``mini_batch`` rows for a dual-encoder, and the whole batch for a cross-encoder.
+    - ``mini_batch_tokens``: tokens in one pass of the training of a dual-encoder or cross-encoder. 0 means 32,768 on a
+      GPU. On a CPU, 0 means ``mini_batch`` rows for a dual-encoder, and the whole batch for a cross-encoder.
     - ``schedule``: after the warm-up, the learning rate falls to 0 (``linear``) or stays (``constant``).
     - ``clip``: largest norm of the gradients (0: no limit).
     - ``scale`` (dual-encoder): factor of the similarities in the loss. Cosines need a factor above 1.
     - ``adversarial`` (cross-encoder): distance by which the word embeddings move along their gradient before each step
-      (0: off; official code: 0.01). ``embeddings_gradient``: factor of the embeddings' gradient in such a step
+      (0: off; official code: 0.01). ``embeddings_gradient``: factor of the embeddings' gradient in an adversarial step
       (official code: 2, see docs/train.md).
-    - ``shortest`` (dual-encoder): also train the first half of each vector, the first quarter, and so on, down to this
-      dimension, so that vectors can be truncated (Matryoshka; 0: only whole vectors).
+    - ``shortest`` (dual-encoder): smallest dimension to which vectors can be truncated. The first half of each vector,
+      the first quarter, and so on are also trained (Matryoshka; 0: only whole vectors).
     - ``precision``: ``auto`` is bf16 on a GPU that supports it, else fp32. ``compile``: use torch.compile.
     - ``workers``: processes that prepare batches for a GPU. On a CPU, no processes are started.
     - ``logs``, ``evaluations``, ``saves``: number of log entries, evaluations and saved states of the whole training.
@@ -266,14 +265,11 @@ class Recipe(Sections, frozen=True, kw_only=True):
         for start in MADE:
             if self.model.start != start:
                 del content[start]
-        # Omit a newer setting with its neutral value. Otherwise finished trainings of earlier versions would run again.
-        for key, neutral in (("mini_batch_tokens", 0), ("shortest", 0), ("embeddings_gradient", 1)):
-            if getattr(self.train, key) == neutral:
-                del content["train"][key]
+        # Omit newer settings that have no effect. Otherwise finished trainings of earlier versions would run again.
+        unused = {"mini_batch_tokens": 0, "shortest": 0, "embeddings_gradient": 1, "similar": False, "leave_out": ""}
+        for section in ("train", "data"):
+            content[section] = {k: v for k, v in content[section].items() if k not in unused or v != unused[k]}
         del content["train"]["report_to"]
-        for name in ("similar", "leave_out"):
-            if not content["data"][name]:
-                del content["data"][name]
         return {"name": content.pop("name"), **content}
 
 

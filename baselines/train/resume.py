@@ -1,8 +1,8 @@
 """Resume a killed training, and recognise a finished one.
 
 The folder ``DIR.training`` beside the checkpoint ``DIR`` has the states of a running training. ``about.json`` lists
-everything the training depends on. Each ``checkpoint-STEP`` is a state with a manifest of its files, which is written
-last. TensorBoard's logs are in the same folder.
+everything the training depends on. Each ``checkpoint-STEP`` is a state. The manifest of a state's files is written
+last. ``DIR.training`` also has TensorBoard's logs.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _ABOUT, _SEAL, _STATE = "about.json", "sealed.json", "checkpoint-"
 
 
 class _Trained(Struct):
-    """The part of ``training.json`` that describes what a finished training depends on."""
+    """The dependencies of a finished training, as ``training.json`` records them."""
 
     about: dict[str, Any]
 
@@ -38,9 +38,10 @@ class _Seal(Struct):
 
 
 def is_done(out: Path, about: dict[str, Any], ask_commit: Callable[[], str | None]) -> bool:
-    """True if ``out`` has a finished training with this ``about`` and the current commit of its starting checkpoint.
+    """True if ``out`` has a finished training with the dependencies ``about`` and the newest starting checkpoint.
 
-    If the hub cannot be reached, the recorded commit is trusted. Raises :class:`InputError` for a damaged checkpoint.
+    The hub tells the newest commit of the starting checkpoint. Without the hub, the recorded commit is trusted.
+    Raises :class:`InputError` for a damaged checkpoint.
     """
     if not (out / TRAINING).is_file():
         return False
@@ -74,8 +75,7 @@ def states_of(out: Path) -> Path:
 
 @contextlib.contextmanager
 def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[Path]:
-    """Yield the folder of states, and leave it in place after the block. After an :class:`InputError`, a folder without
-    states is removed.
+    """Yield the folder of states. An :class:`InputError` in the block removes the folder if it has no states.
 
     If ``resume`` is false, the folder is emptied first. Raises :class:`InputError` if the folder has states of another
     training (recipe, data or starting checkpoint differ), or files that no training wrote.
@@ -87,8 +87,8 @@ def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[Path
             raise InputError(problem, path=states)
         earlier = read_json(states / _ABOUT, dict[str, Any], "--no-resume starts anew") if resume else None
     if earlier not in (None, about) and _steps(states):
-        problem = f"has another {', '.join(_differences(earlier, about))}; --no-resume starts anew"
-        raise InputError(f"belongs to another training: {problem}", path=states)
+        differences = ", ".join(_differences(earlier, about))
+        raise InputError(f"belongs to another training: {differences} differ; --no-resume starts anew", path=states)
     if earlier != about:
         shutil.rmtree(states, ignore_errors=True)
     states.mkdir(parents=True, exist_ok=True)

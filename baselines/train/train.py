@@ -4,19 +4,19 @@ The model is a dual-encoder, a cross-encoder, or a masked language model. RECIPE
 or a path. Hard negatives come from `mine`. The checkpoint directory loads with plain SentenceTransformer(DIR) or
 CrossEncoder(DIR). It also contains recipe.json, training.json and loss.png.
 
-A recipe that starts from the checkpoint of another recipe finds that checkpoint beside --out. --start names a different
-one. For several processes with cross-batch negatives, use: torchrun --nproc-per-node N -m baselines train ...
+If a recipe starts from another recipe's checkpoint, that checkpoint is expected beside --out. --start names another
+starting checkpoint. Several processes with cross-batch negatives: torchrun --nproc-per-node N -m baselines train ...
 
 The states of a running training are saved in CKPT.training. After a kill, the same command resumes from the last state.
-A CPU of the same machine then gives bit-identical weights. A GPU may not, because it adds numbers in varying order.
+On the same CPU, the weights are then bit-identical. On a GPU they may differ, because numbers are added in any order.
 
---set data.set=restrain-14K-interpolation trains only on the sampled questions of this config. Configs come from
-`builders add`. Negatives that `mine` sampled for all training questions can be used unchanged.
+--set data.set=restrain-14K-interpolation trains only on the sampled questions of this config, which `builders add`
+makes. Negatives that `mine` sampled for all training questions can be used unchanged.
 
 question-matching trains on labelled pairs of questions instead of a release (Section 2.3). A file of pairs is a table
 (commas or tabs) or JSON lines, gzipped or not. Its columns are text1, text2 and label, or have the names of LCQMC, BQ
 or AFQMC. If a table has no header, name its columns: FILE:id,text1,text2,label. The evaluation uses --dev-pairs, or a
-held-out part of --pairs. It prints AUC and accuracy (at the paper's threshold of 0.5) and saves them in training.json.
+held-out part of --pairs. AUC and accuracy (at the paper's threshold of 0.5) are printed and saved in training.json.
 
 Example, without pretrained weights:
 
@@ -58,8 +58,7 @@ if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input erro
     from baselines.train.question_pairs import PairFile
     from baselines.train.trainers import Evaluate
 
-
-_FIRST_REPORTS = 5.0  # seconds
+_FIRST_REPORTS = 5.0  # seconds in which the first process reports an error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("--start", "--start-from"),  # torchrun reads --start as an abbreviation of its own --start-method
         metavar="MODEL",
-        help="start from this directory or hub name (default: the recipe's; with torchrun, use --start-from)",
+        help="starting checkpoint: a directory or hub name (default: the recipe's; with torchrun, use --start-from)",
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a recipe's value: train.batch=64"
@@ -105,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
         training = train(job)
     except InputError:
         if os.environ.get("RANK", "0") != "0":
-            time.sleep(_FIRST_REPORTS)  # meanwhile torchrun ends this process, so the error appears only once
+            time.sleep(_FIRST_REPORTS)  # torchrun ends this process during the wait, so the error appears only once
         raise
     if training:
         print(json.dumps({"checkpoint": str(args.out), "steps": training["steps"], "dev": training["dev"][-1:]}))
@@ -154,7 +153,7 @@ class Job:
         left_out(Path(self.start), need=bool(recipe.data.leave_out))
         self.dev_run: Path | None = args.dev_run
         for path in [*self.negatives, *filter(None, [self.dev_run])]:
-            if not path.is_file():  # refuses pipes too, because SHA-256 is computed in a second pass
+            if not path.is_file():  # a pipe is refused, because SHA-256 is computed in a second pass
                 raise InputError("no such file", path=path)
         self.resume = not args.no_resume
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -165,8 +164,8 @@ class Job:
         recipe, name = self.recipe, f"the recipe {self.recipe.name}"
         if recipe.data.source == PAIRS:
             if not args.pairs or args.release or args.negatives or args.dev_run:
-                problem = "give --pairs FILE..., and no --release, --negatives or --dev-run"
-                raise InputError(f"{name} learns from labelled pairs of questions; {problem}")
+                remedy = "give --pairs FILE..., and no --release, --negatives or --dev-run"
+                raise InputError(f"{name} learns from labelled pairs of questions; {remedy}")
             if self.start in MADE:
                 raise InputError(f"start {self.start} needs a release; train mlm-scratch and use its checkpoint")
         elif args.pairs or args.dev_pairs or not args.release:
@@ -174,20 +173,20 @@ class Job:
         elif recipe.negatives and not (args.negatives or recipe.data.negatives):
             raise InputError(
                 f"{name} needs {recipe.negatives} hard negatives per positive; give --negatives F from `python -m "
-                "baselines mine`, use the official ones with --set data.negatives=release, or train without with "
-                "--set data.negatives_per_positive=0"
+                "baselines mine`, use the official negatives with --set data.negatives=release, or train without "
+                "negatives with --set data.negatives_per_positive=0"
             )
         if args.dev_run and recipe.model.kind != "cross":
-            raise InputError(f"--dev-run needs a cross-encoder; {name} trains another model")
+            raise InputError(f"--dev-run needs a cross-encoder; {name} trains another kind of model")
         if self.start == WORDS and recipe.model.kind != "dual":
-            raise InputError(f"start words needs a dual-encoder; {name} trains another model")
+            raise InputError(f"start words needs a dual-encoder; {name} trains another kind of model")
 
     @functools.cached_property
     def about(self) -> dict[str, Any]:
         """Everything the training depends on, without local paths and without the commit of a hub model.
 
-        A training can resume only if this is unchanged. ``dev_run`` is not included, because no weight depends on it.
-        Raises :class:`InputError` if the release lacks the recipe's split.
+        A training can resume only if its dependencies are unchanged. ``dev_run`` is not included, because no weight
+        depends on it. Raises :class:`InputError` if the release lacks the recipe's split.
         """
         start, negatives = Path(self.start), [sha256_of(path) for path in self.negatives]
         return {
@@ -230,8 +229,8 @@ class Job:
 def train(job: Job) -> Mapping[str, Any] | None:
     """Train the model, from the last saved state if there is one, and write the checkpoint directory.
 
-    The first process returns the content of ``training.json``, the others None. Raises :class:`InputError` for wrong
-    input, and if other files occupy the output's path.
+    The first process returns the content of ``training.json``, other processes return None. Raises :class:`InputError`
+    for wrong input, and if other files occupy the output's path.
     """
     from baselines.retrieve.devices import devices_of
 
@@ -264,7 +263,7 @@ class Data:
     Attributes:
         batches: the rows, in batches.
         counts: the numbers of rows, for ``training.json``.
-        evaluate: the function that evaluates a model on the dev sample. None without a sample, or in other processes.
+        evaluate: evaluates a model on the dev sample. None without a dev sample, and in all processes but the first.
         passages: the collection. None for pairs of questions.
     """
 
@@ -364,7 +363,7 @@ def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: flo
     import torch
 
     batches, history, device = trainer.batches, trainer.state.log_history, trainer.args.device
-    cpu = f"CPU, {torch.get_num_threads()} threads"
+    is_gpu = device.type == "cuda"
     return {
         "about": {**job.about, "start_commit": job.commit},
         "builds": [build.verb for build in job.release.manifest.builds] if job.release else None,
@@ -376,14 +375,14 @@ def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: flo
         "processes": job.world,
         "seconds": round(seconds, 1),
         "rows_per_second": round(len(batches) * batches.batch / seconds, 2),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
+        "device": torch.cuda.get_device_name(device) if is_gpu else f"CPU, {torch.get_num_threads()} threads",
         "precision": "bf16" if trainer.args.bf16 else "fp32",
         "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
         "dev_run": {"name": job.dev_run.name, "sha256": sha256_of(job.dev_run)} if job.dev_run else None,
         "dev": [
-            {"step": entry["step"], **{k.removeprefix("dev_"): v for k, v in entry.items() if k.startswith("dev_")}}
+            {"step": entry["step"], **scores}
             for entry in history
-            if any(key.startswith("dev_") for key in entry)
+            if (scores := {k.removeprefix("dev_"): v for k, v in entry.items() if k.startswith("dev_")})
         ],
         "versions": versions(),
     }
@@ -393,7 +392,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
     from baselines.card import draw_curve, finish_checkpoint
 
-    # finish_checkpoint writes the card. The library's own card would search the hub for parts of a local path.
+    # finish_checkpoint writes the card. The library would write a card, too, and search the hub for parts of a path.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
     _forget_lengths(trainer)
     trainer.model.save_pretrained(str(work), **no_card)
@@ -419,7 +418,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
 def _forget_lengths(trainer: Any) -> None:
     """Reset the tokenizers' truncation and padding, which the last batch has set.
 
-    Otherwise a resumed training could save different bytes. Loaded models read lengths from the modules' settings.
+    Otherwise a resumed training could save different bytes. A loaded model reads lengths from its modules' settings.
     """
     found = [trainer.processing_class, *(getattr(module, "tokenizer", None) for module in trainer.model.modules())]
     for backend in filter(None, (getattr(tokenizer, "backend_tokenizer", None) for tokenizer in found)):

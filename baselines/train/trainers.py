@@ -1,8 +1,8 @@
 """The trainers of sentence-transformers and transformers, with this project's batches, losses and callbacks.
 
 The order of the batches depends only on the seed (:class:`baselines.train.data.Batches`). Masks depend only on the seed
-and the batch. A resumed training therefore ends in the same bits. For the trainer, the whole training is one epoch,
-because the batches already repeat the rows for the recipe's epochs.
+and the batch. A resumed training therefore ends with the same bits. The trainer runs one epoch, because the batches
+already repeat the rows for the recipe's epochs.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ Evaluate = Callable[[Any], dict[str, float]]
 # The other processes wait this long while the first process evaluates or writes. If a process dies, torchrun ends all
 # processes within a second.
 _WAIT = datetime.timedelta(hours=2)
-_OTHERS_END = 15.0  # seconds
+_OTHERS_END = 15.0  # seconds in which other processes end after an error
 
 
 class FiniteWeights(TrainerCallback):
     """Stop a training after a step that makes weights infinite or NaN, before the model is evaluated or saved."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        # The norm also overflows if finite weights reach 1e19. Such a model is useless, too.
+        # The norm also overflows if finite weights reach 1e19. A model with such weights is useless.
         if not torch.isfinite(get_total_norm([weights.detach() for weights in model.parameters()])):
             raise _diverged(state.global_step, "weights have become infinite or NaN")
 
@@ -92,9 +92,9 @@ class Monitor(TrainerCallback):
             with torch.no_grad():
                 found = self._evaluate(model)
             model.train()
-            wanted = control.should_log
+            should_log = control.should_log
             self._trainer.log({f"dev_{name}": value for name, value in found.items()})
-            control.should_log = wanted  # log() clears the flag, and the step's own entry would be skipped
+            control.should_log = should_log  # log() clears the flag, and the entry of this step would be skipped
             shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
             log.info("step %d of %d: dev sample %s", state.global_step, self._steps, shown)
 
@@ -117,7 +117,7 @@ class Monitor(TrainerCallback):
 
 
 class _OurBatches:
-    """Mixin for trainers: use :class:`Batches`, require finite gradients, write no model card (`train` writes one)."""
+    """Mixin for trainers: use :class:`Batches`, require finite gradients, write no model card (`train` writes it)."""
 
     batches: Batches
 
@@ -136,8 +136,8 @@ class _OurBatches:
         )
 
     def _get_grad_norm(self: Any, *args: Any, **given: Any) -> Any:
-        # A NaN loss appears here first. Finite gradients with an infinite norm become zeros when clipped, so the
-        # training would continue without learning.
+        # A NaN loss appears in this norm first. Finite gradients with an infinite norm become zeros when clipped, so
+        # the training would continue without learning.
         norm = super()._get_grad_norm(*args, **given)  # type: ignore[misc]
         if not torch.isfinite(torch.as_tensor(norm)):
             raise _diverged(self.state.global_step + 1, f"norm of the gradients is {float(norm)}, not a finite number")
@@ -174,34 +174,34 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
     def _moved_embeddings(self, inputs: dict[str, Any]) -> Iterator[None]:
         """Move the embeddings by ``adversarial`` along the gradient of the loss, and restore them after the block.
 
-        This is the official code's adversarial step: g / sqrt(sum(g * g) + 1e-8). The official code subtracts the shift
-        afterwards, with rounding errors. Here a copy is restored, so that a resumed training gives the same bits. Each
-        process uses the gradient of its own share of the batch, as each GPU does in the official code.
+        The shift g / sqrt(sum(g * g) + 1e-8) is that of the official code, where g is the gradient. The official code
+        subtracts the shift afterwards, with rounding errors. Here a copy is restored, so that a resumed training gives
+        the same bits. Each process uses the gradient of its share of the batch, as each GPU does in the official code.
         """
         embeddings = self.model.model.get_input_embeddings().weight
         self.model.eval()  # disables dropout; the trainer's step switches back to training mode
         with self.compute_loss_context_manager():
-            # Use the unwrapped model, because the wrapper would wait for the gradients of other processes.
+            # self.model is not wrapped for several processes. The wrapper would wait for their gradients.
             loss = pair_loss(self.model, inputs)
         (gradient,) = torch.autograd.grad(loss, [embeddings])
-        kept = embeddings.detach().clone()
+        before = embeddings.detach().clone()
         with torch.no_grad():
             embeddings.add_(gradient / (gradient.square().sum() + 1e-8).sqrt(), alpha=self.adversarial)
         try:
             yield
         finally:
             with torch.no_grad():
-                embeddings.copy_(kept)
+                embeddings.copy_(before)
 
 
 class _MaskTrainer(_OurBatches, Trainer):
     pass
 
 
-TOKENS_ON_GPU = 32_768  # two towers of BERT-base take 15.6 GiB in bf16 (formula: benchmarks/gpu_speed.py)
+TOKENS_ON_GPU = 32_768  # in one pass; two towers of BERT-base take 15.6 GiB in bf16 (benchmarks/gpu_speed.py)
 
-# These are the defaults of Paddle's Adam, which the official code uses. Paddle decouples weight decay, as AdamW does.
-# fused: one pass over the weights. With one vector per word, a step then takes less time than with sparse gradients.
+# The defaults of Paddle's Adam, which the official code uses. Paddle decouples weight decay, as AdamW does.
+# fused updates all weights in one pass. For a static model, this takes less time than sparse gradients.
 _ADAM = {"optim": "adamw_torch_fused", "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8}
 
 
@@ -210,9 +210,6 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
     train = recipe.train
     cuda = device.startswith("cuda")
     bf16 = train.precision == "bf16" or (train.precision == "auto" and computes_bf16(device))
-    every = {
-        name: max(1, round(len(batches) / n)) if n else 0 for name, n in (("log", train.logs), ("save", train.saves))
-    }
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(states / "tensorboard")
     # Start no workers on a CPU, because the model needs the cores.
     workers = train.workers if cuda and train.workers and can_start_processes() else 0
@@ -237,10 +234,10 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "ddp_backend": None if batches.world == 1 else "nccl" if cuda else "gloo",
         "ddp_find_unused_parameters": False,
         "logging_strategy": "steps",
-        "logging_steps": every["log"],
+        "logging_steps": max(1, round(len(batches) / train.logs)),
         "logging_nan_inf_filter": False,  # True would replace a NaN loss by the mean of earlier losses
-        "save_strategy": "steps" if every["save"] else "no",
-        "save_steps": every["save"] or 1,
+        "save_strategy": "steps" if train.saves else "no",
+        "save_steps": max(1, round(len(batches) / max(1, train.saves))),
         "save_total_limit": 2,
         "eval_strategy": "no",  # Monitor evaluates
         "report_to": train.loggers(),
@@ -256,7 +253,7 @@ def tokens_at_once(recipe: Recipe, device: torch.device) -> int:
 
 
 def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """Create the dual-encoder's trainer. It scores each query against every passage of the batch, from all processes.
+    """Create the dual-encoder's trainer, which scores each query against all passages of the batch, of all processes.
 
     Passages of other rows are in-batch negatives, or under torchrun, cross-batch negatives (RocketQA; Section 3.1,
     A.2). The loss does not depend on the number of processes. Gradients are cached, so that a batch of any size needs
@@ -276,10 +273,8 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
     if recipe.train.shortest:
         loss = MatryoshkaLoss(model, loss, matryoshka_dims=halves(model, recipe.train.shortest))
     # torch sums the gradients of all processes after the last mini-batch, in which one of two towers is unused.
-    towers = any(isinstance(module, Router) for module in model)
-    args = SentenceTransformerTrainingArguments(
-        **{**given, "ddp_find_unused_parameters": towers}, router_mapping=routes, prompts=prompts
-    )
+    given = {**given, "ddp_find_unused_parameters": any(isinstance(module, Router) for module in model)}
+    args = SentenceTransformerTrainingArguments(**given, router_mapping=routes, prompts=prompts)
     trainer = _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
     trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)  # gives the same tokens faster
     if "mini_batch_num_tokens" in mini:
@@ -308,9 +303,9 @@ def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batch
 
 def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
     """Create the trainer of a masked language model."""
-    collator = functools.partial(_masked, recipe, tokenizer)
-    made = {"model": model, "train_dataset": rows, "data_collator": collator, "processing_class": tokenizer}
-    return _made(_MaskTrainer, batches, args=TrainingArguments(**given), **made)
+    collator, args = functools.partial(_masked, recipe, tokenizer), TrainingArguments(**given)
+    options = {"train_dataset": rows, "data_collator": collator, "processing_class": tokenizer}
+    return _made(_MaskTrainer, batches, model=model, args=args, **options)
 
 
 def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -> Any:
@@ -327,7 +322,7 @@ def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -
 def _pair_tokens(model: CrossEncoder, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Tokenize a batch of (query, passage) rows, and add their labels.
 
-    The library would tokenize in the loss, in the training process. This collator gives the same tokens, but runs in
+    The library would tokenize inside the loss, in the training process. This collator gives the same tokens. It runs in
     the loader's processes if ``train.workers`` > 0.
     """
     prompt = model.prompts.get(model.default_prompt_name or "")
@@ -402,11 +397,11 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
 
     The processes wait for each other at the end. Otherwise a library's threads could abort a process that returns
     early, and torchrun would then end the first process while it writes the checkpoint. The block must leave no
-    reference to a model or a trainer, because these refer to the group. If another process fails, this process ends
-    with exit code 1, and the other process reports the error.
+    reference to a model or a trainer, because models and trainers refer to the group. If another process fails, this
+    process ends with exit code 1, and the failed process reports the error.
     """
     if rank and threading.current_thread() is threading.main_thread():
-        # Restore the default: this process has nothing to clean up, and no Python handler runs during a collective.
+        # SIGTERM must end this process at once: a Python handler would wait for the end of a collective operation.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if device != "cpu":
         torch.cuda.set_device(device)
@@ -423,7 +418,7 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
         log.warning("process %d of %d: another process has ended (%s)", rank, world, str(error).partition("\n")[0])
         raise SystemExit(1) from error
     finally:
-        # After an error, NCCL may wait forever for ended processes, so the wait is limited.
+        # After an error, NCCL may wait forever for processes that have ended, so this process waits for a limited time.
         leaving = threading.Thread(target=torch.distributed.destroy_process_group, daemon=True)
         leaving.start()
         leaving.join(timeout=_OTHERS_END)

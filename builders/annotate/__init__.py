@@ -3,22 +3,22 @@
     pool -> export -> label -> import -> review -> import -> check -> adjudicate -> merge
 
 `pool` selects the pairs to judge.
-`export` writes a round: packages of 1,000 pairs, as tasks for Label Studio, as tables and as JSON lines. In Label
-Studio, terms that query and passage share are highlighted, and the keys 1 and 0 set the label.
-`import` reads judgments in these three formats.
-`review` draws 100 random pairs of each finished package for each reviewer.
-`check` accepts a package if its accuracy is at least 93 %, and otherwise sends a new version back to the annotators. It
-also prints the agreement between people (Cohen's and Fleiss' kappa).
+`export` writes a round: packages of 1,000 pairs. Each package is written as tasks for Label Studio, as a CSV sheet and
+as JSON lines. Label Studio highlights the terms that query and passage share. The keys 1 and 0 set the label.
+`import` reads judgments from Label Studio's export, from sheets and from JSON lines.
+`review` draws 100 random pairs of each fully judged package for each reviewer.
+`check` accepts a package if reviewers find at least 93 % of its labels right. Otherwise, the annotators get a new
+version of the package to revise. `check` also prints the agreement between people (Cohen's and Fleiss' kappa).
 `adjudicate` collects the pairs on which people disagree.
 `merge` writes a release with new qrels from the accepted packages.
 `prefill` lets a model judge before people do. A model's judgments never count as a person's.
 `compare` measures the agreement of a model with people.
 
-`pool`, `relabel` and `translations` need no round. `relabel` makes a training negative a positive if models
-score it high. `translations` applies the same quality control to English translations of queries.
+`pool`, `relabel` and `translations` need no round. `relabel` makes a training negative a positive if models give the
+negative a high score. `translations` applies the quality control of a round to English translations of queries.
 
 Judgments are added, never changed. A judgment records person, time, package and version. A killed step can be run
-again. Importing a file twice has no further effect. Several imports can run at once. docs/annotate.md has more details.
+again. Importing a file a second time changes nothing. Several imports can run at once. docs/annotate.md has details.
 
 example:
   python -m builders annotate pool select --release build/sample --runs one.run two.run --scores ce.run \\

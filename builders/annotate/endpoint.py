@@ -1,18 +1,17 @@
 """Client of an endpoint with OpenAI's chat API, for example a commercial service, vLLM, Ollama or llama.cpp.
 
-The environment variable OPENAI_BASE_URL has the address and must be set. Queries and passages are sent only to this
-address. OPENAI_API_KEY has the key, which a local server may not need. OpenAI's own library reads the same variables.
+The environment variable OPENAI_BASE_URL must contain the address. Queries and passages are sent only to this address.
+OPENAI_API_KEY contains the key; a local server may need no key. OpenAI's own library reads the same two variables.
 """
 
 import os
-from typing import Any
 
 import msgspec
 
 from builders.core.errors import InputError, Unfinished
 from builders.core.typed import json_of
 
-_SECONDS, _RETRIES = 120, 5
+_SECONDS, _RETRIES = 120, 5  # for one request
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -55,15 +54,14 @@ class Endpoint:
         """
         import openai
 
-        messages: list[Any] = [{"role": "user", "content": prompt}]
         try:
-            ask = self._client.chat.completions.with_raw_response.create
-            found = ask(model=self.model, messages=messages, temperature=0, top_p=1)
-            content = bytes(found.http_response.content)
+            answer = self._client.chat.completions.with_raw_response.create(
+                model=self.model, messages=[{"role": "user", "content": prompt}], temperature=0, top_p=1
+            )
         except openai.APIStatusError as error:
             text = " ".join(error.response.text.split())[:300]
             kind = Unfinished if error.status_code == 429 or error.status_code >= 500 else InputError
             raise kind(f"answered {error.status_code} ({text})", path=self.url) from None
         except openai.APIConnectionError as error:
             raise Unfinished(f"cannot be reached ({error}); earlier judgments are saved", path=self.url) from None
-        return text_in(content, self.url)
+        return text_in(bytes(answer.http_response.content), self.url)

@@ -1,19 +1,20 @@
 """Pool the best passages of several runs for judging (Section 2.3).
 
 `candidates` writes the union of each run's best 50 passages as a new run. The paper pools BM25 and four neural
-retrievers. `baselines rerank` then scores this run with each re-ranker of an ensemble. `select` reads the scores,
-computes their mean (A.1), and writes the best 5 passages of each query as a pool. People judge the pairs of this pool.
+retrievers. `baselines rerank` then scores the candidates with each re-ranker of an ensemble. `select` averages the
+re-rankers' scores (A.1), and writes the best 5 passages of each query as a pool. People judge the pairs of the pool.
 
-A pool is a file of JSON lines. `query-id` and `corpus-id` identify the pair. `rank` and `score` are the ensemble's.
-`runs` has the passage's rank in each run that contains it. `judged` is the pair's score in qrels, or null.
+A pool is a file of JSON lines. `query-id` and `corpus-id` identify the pair. `score` is the mean of the re-rankers'
+scores, and `rank` is the passage's rank by `score`. `runs` has the passage's rank in each run that found the passage.
+`judged` is the pair's score in the release's qrels, or null for an unjudged pair.
 
-Every re-ranker must score every candidate. `baselines rerank` writes logits, and their range differs between
-re-rankers. A sigmoid therefore turns each logit into a probability. `--scale none` leaves the scores unchanged.
+Every re-ranker must score every candidate. `baselines rerank` writes logits, whose range differs between re-rankers.
+By default, a sigmoid therefore turns each logit into a probability. `--scale none` leaves the scores unchanged.
 
 Both actions print how many pairs only one run found, how many pairs are unjudged, and how many known positives are
 among the runs' best 1, 2, 3 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the
-pairs of the earlier pool. `select` ranks old and new pairs together. It writes the new pairs that are among the best 5.
-With the same re-rankers, the two pools together equal one pool of all runs.
+pairs of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best 5. With
+the same re-rankers, the two pools together contain every pair of a pool of all runs.
 
 example:
   python -m builders annotate pool candidates --release build/sample --split dev \\
@@ -58,7 +59,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
     """One pair of a pool.
 
     ``score`` is the mean of the re-rankers' scores. ``rank`` is the passage's rank for the query by this score.
-    ``runs`` has the rank in each run that contains the passage. ``judged`` is the pair's score in the qrels, or None.
+    ``runs`` has the rank in each run that found the passage. ``judged`` is the pair's score in the qrels, or None.
     """
 
     rank: Rank
@@ -68,7 +69,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
 
 
 class _Reranked(msgspec.Struct):
-    """The field of a run's manifest that limits the scored passages."""
+    """The manifest of a run of `rerank`. ``top_k`` is the number of scored passages per query; None: all."""
 
     top_k: int | None = None
 
@@ -78,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release directory")
     parser.add_argument("--split", choices=SPLITS, default="dev", help="split of the queries (default: dev)")
     parser.add_argument("--runs", type=Path, nargs="+", required=True, metavar="RUN", help="TREC runs to pool")
-    depth, top = f"K best passages of each run (default: {DEPTH})", f"N best passages of each query (default: {TOP})"
-    parser.add_argument("--depth", type=whole_number(1), default=DEPTH, metavar="K", help=f"pool the {depth}")
+    depth = f"pool the K best passages of each run (default: {DEPTH})"
+    parser.add_argument("--depth", type=whole_number(1), default=DEPTH, metavar="K", help=depth)
     parser.add_argument("--pool", type=Path, metavar="OLD", help="earlier pool to extend")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="output; gzipped if it ends in .gz")
     select = parser.add_argument_group("select")
@@ -87,7 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     select.add_argument(
         "--scale", choices=SCALES, default=SCALES[0], help="conversion of each score before the mean (default: sigmoid)"
     )
-    select.add_argument("--top", type=whole_number(1), default=TOP, metavar="N", help=f"select the {top}")
+    top = f"select the N best passages of each query (default: {TOP})"
+    select.add_argument("--top", type=whole_number(1), default=TOP, metavar="N", help=top)
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
@@ -110,8 +112,8 @@ def run(args: argparse.Namespace) -> None:
     }
     judged, pairs = read_judged(release, "qrels", args.split), None
     if args.action == "candidates":
-        rows = {query: [(p, 1 / min(filter(None, ranks))) for p, ranks in own.items()] for query, own in new.items()}
-        write_candidates(args.out, {query: own for query, own in rows.items() if own}, "pool", args.split)
+        rows = {query: [(p, 1 / min(filter(None, r))) for p, r in own.items()] for query, own in new.items() if own}
+        write_candidates(args.out, rows, "pool", args.split)
     else:
         means = mean_scores(new, [read_run(path) for path in args.scores], args.scale)
         pairs = list(select(means, union, names, judged, args.top, old))
@@ -153,14 +155,14 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
 
 
 def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str, split: str) -> None:
-    """Write candidates as a run for re-rankers. ``rows`` has preliminary scores: 1 / a candidate's best rank."""
+    """Write candidates as a run for re-rankers. ``rows`` has (passage, 1 / the passage's best rank) by query."""
     lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
-    found = f"{lines} candidates of {len(rows)} queries"
-    log.info("%s: %s; next: `baselines rerank --split %s --top-k %d`", path, found, split, longest)
+    message = "%s: %d candidates of %d queries; next: `baselines rerank --split %s --top-k %d`"
+    log.info(message, path, lines, len(rows), split, longest)
 
 
 def _depth(path: Path) -> int | None:
-    """Read from a run's manifest how many passages per query `rerank` scored. None means all."""
+    """Return the number of passages per query that a re-ranker scored, from the run's manifest. None means all."""
     manifest = path.with_name(f"{path.name}.manifest.json")
     return read_json(manifest, _Reranked).top_k if manifest.is_file() else None
 
@@ -168,14 +170,14 @@ def _depth(path: Path) -> int | None:
 def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
     """Return each re-ranker's scores of all ``pairs``, in the order of ``pairs``. Other pairs of a run are ignored.
 
-    ``scale="sigmoid"`` turns logits into probabilities. ``"none"`` leaves the scores unchanged. Raises
-    :class:`InputError` if a run lacks a pair, because means of fewer scores are not comparable. The message names
-    ``made_by``, the command that writes all candidates.
+    ``scale="sigmoid"`` turns logits into probabilities. ``"none"`` leaves the scores unchanged. ``made_by`` is the
+    command that writes the candidates; the error message names it. Raises :class:`InputError` if a run lacks a pair,
+    because a mean of fewer scores is not comparable.
     """
     found = []
     for run in runs:
-        # Reversed, so that a repeated passage gets its higher score.
         depth = _depth(run.path)
+        # dict() uses the last score of a repeated passage. In reversed order, the last score is the highest.
         own = {query: dict(reversed(hits[:depth])) for query, hits in run.hits.items()}
         if missing := [(query, passage) for query, passage in pairs if passage not in own.get(query, {})]:
             longest = max(Counter(query for query, _ in pairs).values())
@@ -192,7 +194,7 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
 
 
 def mean_scores(candidates: Union, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
-    """Return query -> passage -> mean of the re-rankers' scores (A.1); see :func:`scores_of`."""
+    """Return query -> passage -> mean of the scores that :func:`scores_of` returns (A.1)."""
     pairs = [(query, passage) for query, own in candidates.items() for passage in own]
     found: dict[str, dict[str, float]] = {query: {} for query in candidates}
     for (query, passage), *scores in zip(pairs, *scores_of(pairs, runs, scale, "pool candidates"), strict=True):
@@ -209,9 +211,9 @@ def select(
     top: int,
     old: Sequence[Pooled] = (),
 ) -> Iterator[Pooled]:
-    """Yield the ``top`` best candidates of each query by their mean score, ties broken by passage id.
+    """Yield the ``top`` best candidates of each query by mean score. Ties are broken by passage id.
 
-    ``old`` is an earlier pool. Its pairs are ranked by their scores in that pool, but not yielded again.
+    ``old`` is an earlier pool. Old pairs are ranked by their old scores, but not yielded again.
     """
     known: dict[str, dict[str, float]] = {}
     for pair in old:
@@ -235,8 +237,7 @@ def read_pool(path: Path) -> list[Pooled]:
     found: dict[tuple[str, str], Pooled] = {}
     for number, pair in json_lines(path, Pooled):
         if found.setdefault(pair.pair, pair) is not pair:
-            problem = f"the pair {pair.query_id} {pair.corpus_id} is repeated; expected each pair once"
-            raise InputError(problem, path=path, line=number)
+            raise InputError(f"repeats the pair {pair.query_id} {pair.corpus_id}", path=path, line=number)
     return list(found.values())
 
 
@@ -246,16 +247,20 @@ def report(
     """Return the figures of a pool, as JSON values.
 
     ``union`` has all candidates of the runs. ``new`` has only the candidates that are not in an earlier pool.
-    ``selected`` is the pool, or None if it is not selected yet.
+    ``selected`` has the pairs of the new pool, or None for the action `candidates`.
     """
     labels = {(query, passage): score for query, scores in judged.items() for passage, score in scores.items()}
     pairs = [((query, passage), ranks) for query, own in new.items() for passage, ranks in own.items()]
     runs, depths = [], []
     for position, name in enumerate(names):
         own = [(sum(map(bool, ranks)) == 1, labels.get(pair, 0) > 0) for pair, ranks in pairs if ranks[position]]
-        counts = {"run": name, "pairs": len(own), "alone": sum(alone for alone, _ in own)}
-        counts["positives"] = sum(positive for _, positive in own)
-        counts["positives_alone"] = sum(alone and positive for alone, positive in own)
+        counts: dict[str, Any] = {
+            "run": name,
+            "pairs": len(own),
+            "alone": sum(alone for alone, _ in own),
+            "positives": sum(positive for _, positive in own),
+            "positives_alone": sum(alone and positive for alone, positive in own),
+        }
         if selected is not None:
             picked = [len(pair.runs) == 1 for pair in selected if name in pair.runs]
             counts |= {"selected": len(picked), "selected_alone": sum(picked)}
@@ -266,8 +271,11 @@ def report(
         inside = [positive for rank, positive in best if rank <= limit]
         share = round_stat(sum(inside) / every) if every else None
         depths.append({"depth": limit, "pairs": len(inside), "positives": sum(inside), "share": share})
-    found: dict[str, Any] = {"queries": sum(map(bool, union.values()))}
-    found |= {"candidates": _counts([labels.get(pair) for pair, _ in pairs]), "runs": runs, "depths": depths}
+    found: dict[str, Any] = {
+        "queries": sum(map(bool, union.values())),
+        "candidates": _counts([labels.get(pair) for pair, _ in pairs]),
+        **{"runs": runs, "depths": depths},
+    }
     if selected is not None:
         number = Counter(pair.rank for pair in selected)
         positives = Counter(pair.rank for pair in selected if (pair.judged or 0) > 0)

@@ -1,18 +1,18 @@
 """Let a model judge the pairs of a round before people do.
 
-The model gives every pair a grade from 0 to 3, as UMBRELA does. Grade 3 is an exact answer, grade 2 an
-answer among other things, grade 1 only the right subject, grade 0 another subject. Grades 2 and 3 count as relevant.
+The model gives every pair a grade, as UMBRELA does. Grade 3 is an exact answer, grade 2 an unclear or hidden answer,
+grade 1 a passage about the subject without an answer, and grade 0 another subject. Grades 2 and 3 count as relevant.
 In a round about errors (`baselines errors`), the model selects one of eight error categories instead.
 
 --model names a model at the endpoint in OPENAI_BASE_URL. Any server with OpenAI's chat API works. Queries and passages
 are sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key. Instead of an endpoint, --scores reads
 a model's scores from a run that `baselines rerank` wrote. --scores works only for rounds about relevance.
 
-A model's judgments have the kind `model`, and never count as a person's. Reviews, the agreement between people, and
-`merge` ignore them. `annotate compare` measures their agreement with people. Judgments are saved in groups of 20, so a
-killed command repeats at most 20 questions and the questions in flight. With --show, Label Studio shows the grades as
-predictions, which annotators may correct. Correcting is faster, but people's judgments then depend on the model.
---rerankers names the models that ranked the pairs. A warning appears if --model has the family of one of these models.
+A model's judgments have the kind `model`. `review`, `check` and `merge` ignore judgments of this kind. `compare`
+measures the model's agreement with people. Judgments are saved in groups of 20. A restarted command asks at most 20
+answered questions again, and the questions without an answer. With --show, Label Studio shows the model's labels as
+predictions. Annotators correct predictions faster than they judge, but their judgments then depend on the model.
+--rerankers names the models that ranked the pairs. A warning appears if --model is of the same family as such a model.
 """
 
 import argparse
@@ -96,7 +96,8 @@ _CATEGORY_PROMPT = f"""\
 最终类别：数字"""
 _GRADE = re.compile(r"最终得分\W{0,8}([0-3])(?![\d.])|\A\s*([0-3])\s*\Z")
 _CATEGORY = re.compile(r"最终类别\W{0,8}([1-8])(?![\d.])|\A\s*([1-8])\s*\Z")
-# A model has a family if a word of its name equals a family word, or begins with a family word of 3 or more letters.
+# Each text has the words of one family. A model is of the family if a word of the model's name equals a family word, or
+# begins with a family word of 3 or more letters.
 _FAMILIES = (
     *("baichuan", "bert roberta macbert xlm electra", "bge baai", "claude", "deepseek", "doubao seed", "e5"),
     *("ernie wenxin", "gemini gemma", "glm chatglm", "gpt chatgpt o1 o3 o4", "gte", "hunyuan", "internlm", "jina"),
@@ -119,9 +120,13 @@ def run(args: argparse.Namespace) -> None:
     found, new = open_round(args.round, "relevance" if args.scores else None), 0
     warn_of_kin(args.model, args.rerankers)
     with alone(args.round / f"prefill.{hashlib.sha256(args.model.encode()).hexdigest()[:16]}", args.round):
-        done = {(each.package, each.pair) for each in read_judgments(args.round) if each.model == args.model}
-        every = ((package, item) for package in found.packages for item in items_of(args.round, package))
-        waiting = [(package, item) for package, item in every if (package.name, item.pair) not in done]
+        done = grades_by(args.round, args.model)
+        waiting = [
+            (package, item)
+            for package in found.packages
+            for item in items_of(args.round, package)
+            if (package.name, item.pair) not in done
+        ]
         if waiting:
             new = _take_scores(args, waiting) if args.scores else _ask(args, found, waiting)
         else:
@@ -134,9 +139,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package, Item]]) -> int:
-    """Ask an endpoint about pairs, several at a time, and return the number of grades.
+    """Ask an endpoint about pairs, several at a time, and return the number of judgments.
 
-    Grades are saved after every ``_KEPT`` answers and at the end, also after an error.
+    Judgments are saved after every ``_KEPT`` answers and at the end, also after an error.
     """
     endpoint, prompt = Endpoint(args.model), _CATEGORY_PROMPT if found.question == "errors" else _PROMPT
     told: list[Judgment] = []
@@ -163,7 +168,7 @@ def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package
 
 
 def label_in(answer: str, question: str) -> int | None:
-    """Return the last grade (0 to 3) or error category (1 to 8) in an answer, or None if the answer has neither."""
+    """Return the last grade (0 to 3) or error category (1 to 8) in a model's answer, or None for any other answer."""
     found = (_CATEGORY if question == "errors" else _GRADE).findall(answer)
     return int("".join(found[-1])) if found else None
 
@@ -174,9 +179,9 @@ def _judgment(model: str, package: Package, item: Item, label: int, **more: Any)
 
 
 def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item]]) -> int:
-    """Turn a model's scores into grades, add them to the round, and return their number.
+    """Turn a model's scores into grades, add the grades to the round, and return the number of new judgments.
 
-    Each grade covers a quarter of the range from 0 to 1, so 0.5 and above is relevant. This is not UMBRELA's rule.
+    Each grade covers a quarter of the range from 0 to 1, so scores of at least 0.5 are relevant. UMBRELA has no scores.
     """
     pairs = [item.pair for _, item in waiting]
     (scores,) = scores_of(pairs, [read_run(args.scores)], args.scale, "pool candidates")
@@ -192,24 +197,23 @@ def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item
 
 
 def _show(round_: Path, found: Round, model: str) -> None:
-    grades, is_grade = grades_by(round_, model), found.question == "relevance"
-    for package in (each for each in found.packages if each.state != "accepted"):
-        labels: dict[Pair, dict[str, int | None]] = {}
-        for item in items_of(round_, package):
-            grade = grades.get((package.name, item.pair))
-            labels[item.pair] = {"label": int(grade >= RELEVANT) if is_grade and grade is not None else grade}
-        tasks = tasks_of(round_, package, "annotation", labels)
-        write_tasks(round_ / STUDIO / f"{package.stem}.json", tasks, by=model)
+    labels = grades_by(round_, model)
+    if found.question == "relevance":
+        labels = {key: int(grade >= RELEVANT) for key, grade in labels.items()}
+    for package in found.packages:
+        if package.state != "accepted":
+            own = {item.pair: {"label": labels.get((package.name, item.pair))} for item in items_of(round_, package)}
+            tasks = tasks_of(round_, package, "annotation", own)
+            write_tasks(round_ / STUDIO / f"{package.stem}.json", tasks, by=model)
 
 
 def grades_by(round_: Path, model: str) -> dict[tuple[str, Pair], int]:
-    """Return (package, pair) -> the model's last grade, in any version of the package."""
-    judged = (each for each in read_judgments(round_) if each.kind == "model" and each.model == model)
-    return {(each.package, each.pair): each.label for each in judged}
+    """Return (package, pair) -> the model's last label, in any version of the package."""
+    return {(each.package, each.pair): each.label for each in read_judgments(round_) if each.model == model}
 
 
 def families_of(name: str) -> set[str]:
-    """Return the families that a model's name contains, each as its first word in ``_FAMILIES``."""
+    """Return the families of a model's name. Each family is named by the first of its words in ``_FAMILIES``."""
     words = re.findall("[a-z0-9]+", name.lower())
     return {
         family.split()[0]
@@ -220,7 +224,7 @@ def families_of(name: str) -> set[str]:
 
 
 def warn_of_kin(judge: str, others: Iterable[str]) -> bool:
-    """Warn if a judge has the name or family of a model whose ranking it judges. A judge may favour such a model."""
+    """Warn if ``judge`` has the name or family of a model in ``others`` and may favour it. Return True if warned."""
     kin = [name for name in others if name.lower() == judge.lower() or families_of(name) & families_of(judge)]
     if kin:
         log.warning("%s judges rankings of %s, a model of its own family, and may favour them", judge, ", ".join(kin))
@@ -239,8 +243,8 @@ def compare(args: argparse.Namespace) -> None:
     Only pairs that both people and the model judged are compared. The people's label is the adjudicator's label or,
     without an adjudicator, the label of most annotators. For each grade, the command counts the pairs that people found
     relevant. It also prints Cohen's kappa, where grades 2 and 3 count as relevant. With --runs, it prints MRR@10 of
-    each run by people's and by the model's judgments. Kendall's tau compares these two rankings of the runs; 1 means
-    equal rankings. A warning appears if a run's name contains the model's name or family.
+    each run by people's judgments and by the model's judgments. Kendall's tau compares the two orders of the runs; 1
+    means equal orders. A warning appears if a run is named after the model or the model's family.
     """
     grades = grades_by(args.round, args.model)
     known = standings(args.round, open_round(args.round, "relevance"))
@@ -276,7 +280,7 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
 
 
 def mrr(run: Run, labels: Mapping[Pair, int]) -> float:
-    """Return MRR@10 of the queries that have a positive among the judged pairs, or 0 if no query has a positive."""
+    """Return the run's MRR@10 over the queries that have a positive in ``labels``, or 0 if no query has a positive."""
     good = {pair for pair, label in labels.items() if label}
     found = []
     for query in {query for query, _ in good}:

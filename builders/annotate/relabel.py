@@ -1,17 +1,17 @@
-"""Move training negatives that an ensemble scores as positive (Section 4).
+"""Turn false negatives of the training data into positives (Section 4).
 
 Hard negatives are unjudged passages, and some of them answer the question. In the paper, 14.8 % of the passages that
 the models rank first are such false negatives. As in RLHN, an ensemble of models finds false negatives, which then
 become positives. The ensemble should be stronger than the model that is trained later.
 
-`candidates` writes the negatives as a run. They come from a file of `mine`, or from the release's training rows.
-`baselines rerank` scores this run with each re-ranker of an ensemble. `move` reads the scores and writes a new release.
-A negative becomes a positive (score 1 in qrels) if its mean score reaches --threshold. With --agree all, every single
-score must reach the threshold. `train` also skips moved passages in older files of negatives. The new release
-lists the moved pairs in relabelled.train.jsonl: query-id, corpus-id, score (the mean) and scores (of each re-ranker).
+`candidates` writes the negatives of a file of `mine`, or of the release's training rows, as a run. `baselines rerank`
+scores this run with each re-ranker of an ensemble. `move` reads the scores and writes a new release. A negative becomes
+a positive (score 1 in qrels) if the mean of its scores reaches --threshold. With --agree all, each score must reach the
+threshold. The new release lists the moved pairs in relabelled.train.jsonl: query-id, corpus-id, score (the mean) and
+scores (of each re-ranker). If an older file of negatives contains moved passages, `train` skips these passages.
 
-A sigmoid turns the logits of `baselines rerank` into probabilities. `--scale none` uses scores unchanged. Only people
-judge dev and test (`annotate`).
+A sigmoid turns the logits of `baselines rerank` into probabilities. `--scale none` uses scores unchanged. Queries of
+dev and test are not relabelled, because only people judge them.
 
 example:
   python -m builders annotate relabel candidates --release build/sample --negatives build/negatives/bm25.jsonl.gz \\
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="lowest score of a positive (default: 0.5)",
     )
     move.add_argument(
-        "--agree", choices=["mean", "all"], default="mean", help="scores that must reach X (default: mean)"
+        "--agree", choices=["mean", "all"], default="mean", help="mean score or all scores must reach X (default: mean)"
     )
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
@@ -120,15 +120,14 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
         mean = math.fsum(own) / len(own)
         if (min(own) if args.agree == "all" else mean) >= args.threshold:
             new.setdefault(query, {})[each] = 1
-            figures_of_pair = {"score": mean, "scores": dict(zip(names, own, strict=True))}
-            moved.append({"query-id": query, "corpus-id": each, **figures_of_pair})
-    sources = [(path.name, path) for path in (args.negatives, *args.scores) if path]
+            of_each = dict(zip(names, own, strict=True))
+            moved.append({"query-id": query, "corpus-id": each, "score": mean, "scores": of_each})
     build = {
         "verb": "relabel",
         "options": {"threshold": args.threshold, "agree": args.agree, "scale": args.scale, "moved": len(moved)},
-        "sources": describe_files(sources),
+        "sources": describe_files((path.name, path) for path in (args.negatives, *args.scores) if path),
     }
-    # The new list continues the list of an earlier relabelling.
+    # The new list begins with the list of an earlier relabelling.
     earlier = [release.named(LIST).read_text("utf-8") for entry in release.manifest.files if entry.path == LIST]
     with draft_release(args.out, build, release) as draft:
         rejudge(draft, release, SPLIT, new)
@@ -171,14 +170,14 @@ def merge_arguments(parser: argparse.ArgumentParser) -> None:
 def merge(args: argparse.Namespace) -> None:
     """Write a release with new qrels from a round's accepted packages.
 
-    A pair that was judged 1 becomes a positive. A pair that was judged 0 gets the score 0 in qrels, so the next pool
-    shows it as judged. Its passage becomes a negative of the joined row. Unjudged pairs, and ties between annotators,
-    stay unchanged. Packages that are not accepted are skipped, and so are models' judgments. Joined rows (dev, test,
-    crosslingual) and statistics follow the new qrels.
+    A pair that was judged 1 becomes a positive. A pair that was judged 0 gets the score 0 in qrels, so that the next
+    pool shows the pair as judged. The passage then becomes a negative in the query's row of the config train, dev, test
+    or crosslingual. Unjudged pairs, and ties between annotators, stay unchanged. Packages that are not accepted are
+    skipped, and so are models' judgments. The statistics are computed from the new qrels.
 
     The config qrels-before has the judgments from before the first merge, for comparison (Figure 2). The command prints
-    the figures of Section 2.3 for this release and for the paper: positives a query before and after, and the share of
-    queries with a false negative. `check` recounts these figures from the rows.
+    the figures of Section 2.3 for the new release and for the paper: positives a query before and after, and the share
+    of queries with a false negative. `check` recounts these figures from the rows.
 
     example:
       python -m builders annotate merge --round build/round --release build/sample --out build/relabelled
@@ -189,7 +188,7 @@ def merge(args: argparse.Namespace) -> None:
 
 
 def merged(round_: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
-    """Write the release ``out``, which is ``base`` with a round's judgments. Return its ``stats.json["relabelled"]``.
+    """Write the release ``out``: ``base`` with a round's judgments. Return ``relabelled`` of the new ``stats.json``.
 
     Raises :class:`InputError` if the round was made from other queries or passages, or has no settled label.
     """
@@ -229,7 +228,7 @@ def merged(round_: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
 
 
 def settled_labels(round_: Path, found: Round) -> tuple[dict[Pair, int], list[Pair]]:
-    """Return the label of each pair of a round's accepted packages, and the pairs without a label.
+    """Return (label by pair, pairs without a label) for the accepted packages of a round.
 
     Models' judgments never count. Raises :class:`InputError` if labels changed after their package was accepted.
     """
@@ -248,9 +247,9 @@ def settled_labels(round_: Path, found: Round) -> tuple[dict[Pair, int], list[Pa
 
 
 def corrected(judged: Judged, labels: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
-    """Return the judgments corrected by ``labels``. Label 1 makes a pair positive. Label 0 sets its score to 0.
+    """Return the judgments corrected by ``labels``. Label 1 makes a pair positive. Label 0 sets the score to 0.
 
-    The order stays the same. New pairs follow the old pairs of their query.
+    Old pairs stay in their order. New pairs follow the old pairs of the same query.
     """
     found = {query: dict(scores) for query, scores in judged.items()}
     for (query, passage), label in labels.items():

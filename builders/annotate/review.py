@@ -1,8 +1,9 @@
 """Quality control of human work in packages (Appendix A.3): reviews, acceptance, disputes, agreement.
 
-A package has 1,000 items. At least two reviewers independently judge 100 random items of a package. A package is
-accepted if the reviewers' mean accuracy is at least 93 %. Otherwise annotators revise the package. An item whose two
-most frequent labels have equally many votes is a tie. A tie counts in the accuracy only if an adjudicator decided it.
+A package has 1,000 items: query-passage pairs, or translated queries. At least two reviewers independently judge 100
+random items of each package. Each reviewer's accuracy is the share of these items that the reviewer finds right. A
+package is accepted if the mean of these accuracies is at least 93 %. Otherwise annotators revise the package. An item
+is a tie if its two most frequent labels have equally many votes. Ties do not count until an adjudicator decides them.
 """
 
 import argparse
@@ -55,8 +56,8 @@ _NEEDED = {"export": (), "review": ("source",), "import": ("source", "reviews")}
 class Verdict:
     """The outcome of the reviews of one package.
 
-    ``reviews`` has each reviewer's number of right items and number of judged items, without ties. ``refusal`` is the
-    reason for not accepting the package, or empty. ``reviewed`` is True if enough reviewers judged enough items.
+    ``reviews`` has the number of right items and the number of judged items of each reviewer, without ties. ``refusal``
+    is the reason for not accepting the package, or empty. ``reviewed`` is True if enough people reviewed enough items.
     """
 
     reviews: Mapping[str, tuple[int, int]]
@@ -73,8 +74,8 @@ class Verdict:
 def judge(size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Rule) -> Verdict:
     """Return the verdict on one package of ``size`` items.
 
-    ``reviews`` has one value for each item that a reviewer judged: True for right, False for wrong, None for a tie. A
-    tie does not count in the accuracy. In a package smaller than ``rule.review_pairs``, all items must be judged.
+    ``reviews`` has one value for each item that a reviewer judged: True for right, False for wrong, None for a tie.
+    Ties do not count in the accuracy. In a package smaller than ``rule.review_pairs``, all items must be judged.
     """
     reviews = {reviewer: found for reviewer, found in reviews.items() if found}
     counts = {each: (sum(map(bool, found)), len(found) - found.count(None)) for each, found in reviews.items()}
@@ -85,11 +86,10 @@ def judge(size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Rule) -
         refusal = f"has {len(reviews[few[0]])} items judged by {few[0]}, expected at least {needed}"
     elif ties := [reviewer for reviewer, (_, judged) in counts.items() if not judged]:
         refusal = f"has nothing but ties among the items judged by {ties[0]}; decide the ties first"
-    if refusal:
-        return Verdict(counts, refusal, reviewed=False)
-    accuracy = Verdict(counts, "", reviewed=True).accuracy
-    if accuracy is not None and accuracy < rule.accuracy:
-        refusal = f"has an accuracy of {percent(accuracy)}, expected at least {percent(rule.accuracy)}"
+    verdict = Verdict(counts, refusal, reviewed=not refusal)
+    if refusal or verdict.accuracy is None or verdict.accuracy >= rule.accuracy:
+        return verdict
+    refusal = f"has an accuracy of {percent(verdict.accuracy)}, expected at least {percent(rule.accuracy)}"
     return Verdict(counts, refusal, reviewed=True)
 
 
@@ -122,7 +122,7 @@ def _finite(kappa: float) -> float | None:
 
 
 def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, float | int | None]]:
-    """Return Cohen's kappa for every two people, by their names, with the number of pairs that both people judged."""
+    """Return Cohen's kappa of every two people, by their names, with the number of pairs that both people judged."""
     found: dict[str, dict[str, float | int | None]] = {}
     for one, other in combinations(sorted({person for labels in votes.values() for person in labels}), 2):
         both = [(labels[one], labels[other]) for labels in votes.values() if one in labels and other in labels]
@@ -135,7 +135,7 @@ def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, floa
 def fleiss_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, float | int | None]:
     """Return Fleiss' kappa of the pairs that several people judged.
 
-    Fleiss' kappa needs the same number of people for every pair, so only pairs with the most frequent number count.
+    Fleiss' kappa needs an equal number of people for every pair, so only pairs with the most frequent number count.
     """
     numbers = Counter(len(labels) for labels in votes.values() if len(labels) > 1)
     if not numbers:
@@ -150,11 +150,12 @@ def review_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def review(args: argparse.Namespace) -> None:
-    """Draw random pairs of each finished package for each reviewer (A.3).
+    """Draw random pairs of each fully judged package for each reviewer (A.3).
 
     Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) for every package that is fully
     judged but not accepted. Each file has 100 pairs, without labels. The draw depends on the reviewer's name, so
-    `import` must use the same name. If Label Studio's exports lack e-mail addresses, name reviewers user-1 and so on.
+    `import` must use this name, too. If Label Studio's exports lack e-mail addresses, `import` calls people user-1,
+    user-2 and so on. Then name the reviewers in this way.
     """
     found = open_round(args.round)
     known = standings(args.round, found)
@@ -173,7 +174,7 @@ def review(args: argparse.Namespace) -> None:
 
 
 def drawn_pairs(standing: Standing, reviewer: str, rule: Rule) -> set[Pair]:
-    """Draw the pairs that a reviewer judges in a package's present version. A small package is drawn whole."""
+    """Draw the pairs that a reviewer judges in a package's present version. Small packages are drawn completely."""
     pairs = {"\n".join(pair): pair for pair in standing.pairs}
     return {pairs[each] for each in draw(pairs, rule.review_pairs, f"{rule.seed} {reviewer} {standing.package.stem}")}
 
@@ -182,7 +183,7 @@ def adjudicate(args: argparse.Namespace) -> None:
     """Collect the pairs on which people disagree, for an adjudicator.
 
     Writes ROUND/adjudication/PACKAGE.csv, .jsonl and .json (tasks for Label Studio). Each pair has the number of votes
-    for each label, without names. After `import`, the adjudicator's label overrides all other labels.
+    for each label, without names. After `import`, the adjudicator's label is the pair's final label.
     """
     folder, count, found = args.round / "adjudication", 0, open_round(args.round)
     for standing in standings(args.round, found):
@@ -205,14 +206,16 @@ check_arguments = add_format
 def check(args: argparse.Namespace) -> None:
     """Accept packages or send them back, and print the agreement between people.
 
-    A fully judged package is accepted if the reviewers' mean accuracy is at least 93 % (A.3). It needs at least two
-    reviewers with 100 pairs each. A package with a lower accuracy is sent back. Its next version, with the present
-    labels, is written to packages/ and label-studio/ for a revision and a new review. round.json has all decisions.
+    A package is decided when annotators have judged all its pairs, and at least two reviewers 100 pairs each. Each
+    reviewer's accuracy is the share of reviewed pairs that reviewer and annotators label alike. If the mean of these
+    accuracies is at least 93 %, the package is accepted (A.3). Otherwise, the package is sent back: its next version,
+    with the present labels, is written to packages/ and label-studio/ for a revision and a new review. round.json
+    records all decisions.
 
-    A tie is a pair whose two most frequent labels have equally many annotators. Ties do not count for or against a
+    A pair is a tie if equally many annotators gave its two most frequent labels. Ties do not count for or against a
     package until an adjudicator decides them. `annotate adjudicate` collects ties before and after the review.
 
-    Cohen's kappa compares two people. Fleiss' kappa covers only pairs with the most common number of judges.
+    Cohen's kappa compares two people. Fleiss' kappa covers only pairs with the most frequent number of judges.
     """
     with alone(args.round / ROUND, args.round, wait=True):
         found = open_round(args.round)
@@ -247,10 +250,10 @@ def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
 
 
 def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
-    """Return, for each reviewer, one value for each drawn pair that the reviewer judged.
+    """Return one value for each drawn pair that a reviewer judged, by the reviewer's name.
 
-    True: reviewer and annotators agree. False: they disagree. None: the annotators' votes are a tie that no adjudicator
-    decided. Pairs that the reviewer annotated, and pairs that were not drawn, do not count.
+    True: reviewer and annotators agree. False: reviewer and annotators disagree. None: the annotators' votes are a tie
+    that no adjudicator decided. Pairs that the reviewer annotated, and pairs that were not drawn, do not count.
     """
     found: dict[str, list[bool | None]] = {}
     reviewers = {name for labels in standing.reviews.values() for name in labels}
@@ -265,13 +268,12 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
 
 def _row(standing: Standing, package: Package, verdict: Verdict) -> dict[str, Any]:
     missing, old = len(standing.missing), standing.package
-    is_sent_back = package.version > old.version
     reason = f"{missing:,} pairs are not judged" if missing else "" if package.state == "accepted" else verdict.refusal
     return {
         **{"package": old.name, "version": old.version, "pairs": old.pairs, "judged": old.pairs - missing},
         **{"disputed": len(standing.disputed), "ties": len(standing.ties), "reviews": dict(verdict.reviews)},
         "accuracy": None if verdict.accuracy is None else percent(verdict.accuracy),
-        "state": f"sent back as version {package.version}" if is_sent_back else package.state,
+        "state": f"sent back as version {package.version}" if package.version > old.version else package.state,
         "why": reason,
     }
 
@@ -301,12 +303,13 @@ def translations_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help=".tsv file or release to write")
     export = parser.add_argument_group("export")
     export.add_argument("--split", nargs="+", choices=SPLITS, help="splits to translate (default: all)")
-    export.add_argument("--package-size", type=number, default=PACKAGE, metavar="N", help=f"queries ({PACKAGE})")
+    size = f"queries of a package (default: {PACKAGE})"
+    export.add_argument("--package-size", type=number, default=PACKAGE, metavar="N", help=size)
     export.add_argument("--translations", nargs="+", type=Path, metavar="TABLE", help="machine translations to correct")
     control = parser.add_argument_group("review and import")
     control.add_argument("--reviews", nargs="+", type=Path, metavar="SHEET", help="filled-in sheets, one per reviewer")
     control.add_argument(
-        "--pairs", type=number, default=items, metavar="N", help=f"pairs of a package per reviewer (default: {items})"
+        "--pairs", type=number, default=items, metavar="N", help=f"queries of a package per reviewer (default: {items})"
     )
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
@@ -316,10 +319,11 @@ def translations(args: argparse.Namespace) -> int | None:
     """Translate queries by hand, for the cross-lingual set.
 
     `export` writes packages of 1,000 queries into one tab-separated file with the columns package, id, zh,
-    machine_translation and english. Translators fill in or correct `english`. `review` draws 100 random pairs of each
+    machine_translation and english. Translators fill in or correct `english`. `review` draws 100 random queries of each
     package for each of two reviewers. A reviewer's sheet has the columns package, id, zh, english and correct.
-    Reviewers fill in `correct` with 1 or 0. `import` builds the set as `add crosslingual` does, if the mean accuracy of
-    every package is at least 93 %. Otherwise it prints the refused packages and exits with 1.
+    Reviewers fill in `correct` with 1 or 0. `import` computes each package's accuracy, the mean over its reviewers. If
+    every accuracy is at least 93 %, `import` builds the set as `add crosslingual` does. Otherwise, `import` prints the
+    accuracies and exits with 1.
 
     example:
       python -m builders annotate translations export --release build/sample --split dev test --out packages.tsv
@@ -390,8 +394,10 @@ def _import_translations(args: argparse.Namespace) -> int | None:
         print_result({"packages": packages}, "\n".join(lines), args.format)
     if is_refused:
         return 1
-    options = {"action": "import", "encoding": "auto", "reviewers": rule.reviewers, "pairs": rule.review_pairs}
-    options |= {"min_accuracy": rule.min_accuracy}
+    options = {
+        **{"action": "import", "encoding": "auto", "reviewers": rule.reviewers, "pairs": rule.review_pairs},
+        "min_accuracy": rule.min_accuracy,
+    }
     sources = [*find_tables(args.source), *sheets]
     print_set(build_crosslingual(pairs, splits, base, args.out, options, sources, packages), args)
     return None
@@ -417,10 +423,10 @@ def by_package(pairs: Iterable[Translation]) -> dict[str, dict[str, Translation]
 def review_packages(
     pairs: Iterable[Translation], sheets: Sequence[Source], rule: Rule
 ) -> dict[str, tuple[int, Verdict]]:
-    """Return the size of each package and the verdict from the reviewers' sheets. Each sheet is of one reviewer.
+    """Return package -> (number of queries, verdict). Each sheet is from one reviewer.
 
-    Raises :class:`InputError` for a repeated sheet, for a row that is unjudged, judged twice or in no package, and if
-    the English text changed after the sheet was drawn.
+    Raises :class:`InputError` for a repeated sheet, for a row that has no judgment, repeats a query or is in no
+    package, and if the English text changed after the sheet was drawn.
     """
     packages = by_package(pairs)
     judged: dict[str, dict[str, dict[str, bool]]] = {package: {} for package in packages}

@@ -7,9 +7,9 @@
     judgments/                  judgments with person, pair, time, package and version, as JSON lines
 
 A file of judgments is named by the SHA-256 of its content, so a changed file is detected. Files are only added. Two
-copies of a round can therefore be merged by copying their files of judgments.
+copies of a round can therefore be merged by copying the files of judgments of one copy into the other copy.
 
-A package that was sent back has a new version, whose files are called PACKAGE.v2 and so on. Only judgments of a
+A package that was sent back has a new version, whose files are called PACKAGE.v2.csv and so on. Only judgments of a
 package's present version count. If a person judged a pair twice, the latest judgment counts.
 
 A round asks one question about each pair. The question ``relevance`` leads to qrels (Section 2.3, A.3). The question
@@ -44,7 +44,7 @@ Label = Annotated[int, Meta(ge=0, le=8)]
 Time = Annotated[datetime, Meta(tz=True)]
 Pair = tuple[str, str]  # query id, passage id
 
-# Answers that people write into a sheet.
+# Label of each answer that people write into a sheet.
 _ANSWERS = {
     **dict.fromkeys(("1", "yes", "true", "对", "是", "相关"), 1),
     **dict.fromkeys(("0", "no", "false", "错", "否", "不相关"), 0),
@@ -52,12 +52,12 @@ _ANSWERS = {
 
 
 def answer_of(cell: str) -> int | None:
-    """Return the answer in a cell of a sheet: 1 or 0, or None for any other text. Words such as yes count, too."""
+    """Return the label of an answer in a sheet, such as "1" or "yes": 1 or 0, or None for an unknown answer."""
     return _ANSWERS.get(cell.strip().lower())
 
 
 class Choice(NamedTuple):
-    """One answer. Its label is also its keyboard key. ``name`` is Chinese, and ``means`` explains the answer."""
+    """A possible answer. ``label`` is also the keyboard key. ``name`` is Chinese, and ``means`` explains the answer."""
 
     label: int
     name: str
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The choice's name in files."""
+        """The English name with underscores, as in ``published.toml`` and in JSON output."""
         return self.english.replace(" ", "_")
 
 
@@ -136,8 +136,8 @@ class Ids(msgspec.Struct, frozen=True, rename="kebab"):
 class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True):
     """One judgment of one pair, with person, time (UTC), package, and version of the package (from 1).
 
-    ``label`` is 1 if the passage answers the query, otherwise 0. A model's label may go to 3. In a round about errors,
-    ``label`` is a category from 1 to 8. A judgment of kind ``model`` names the model and never counts as a person's.
+    ``label`` is 1 if the passage answers the query, otherwise 0. A model's label is a grade from 0 to 3. In a round
+    about errors, ``label`` is a category from 1 to 8. A judgment of kind ``model`` never counts as a person's.
     """
 
     label: Label
@@ -189,9 +189,9 @@ def read_judgments(round_: Path) -> list[Judgment]:
 def add_judgments(round_: Path, judgments: Sequence[Judgment], timed: bool = True) -> int:
     """Add new judgments to a round as one file, and return their number.
 
-    The file appears when it is complete. A lock makes two processes take turns. Importing the same judgments again
-    changes nothing. If ``timed`` is False, the judgments have the time of the import instead of their own. Such a
-    judgment is new only if its label or note differs from the person's latest judgment of the pair in this version.
+    The file appears when it is complete. A lock makes two processes take turns. Adding judgments a second time changes
+    nothing. If ``timed`` is False, the time of each judgment is the time of the import. An untimed judgment is new only
+    if its label or note differs from the person's latest judgment of the pair in this version of the package.
     """
     folder = round_ / JUDGMENTS
     with alone(folder, folder, wait=True):
@@ -229,7 +229,7 @@ class Rule(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Reviewed(msgspec.Struct, frozen=True):
-    """The decision on one version. ``reviews`` has each reviewer's number of agreeing pairs and of judged pairs."""
+    """The decision on one version of a package. ``reviews`` has each reviewer's numbers of right and judged pairs."""
 
     version: Version
     accepted: bool
@@ -290,7 +290,7 @@ def fingerprint_of(release: Release, split: str) -> str:
 
 
 def open_round(path: Path, question: Asked | None = None) -> Round:
-    """Return the round in ``path``. Raises :class:`InputError` if it has no round for ``question``."""
+    """Return the round in ``path``. Raises :class:`InputError` for another directory, or for another ``question``."""
     try:
         found = read_json(path / ROUND, Round)
     except (FileNotFoundError, NotADirectoryError):
@@ -314,14 +314,13 @@ def items_of(path: Path, package: Package) -> list[Item]:
     found = [item for _, item in json_lines(file, Item)]
     pairs = {item.pair for item in found}
     if not len(found) == len(pairs) == package.pairs:
-        expected = f"has {len(pairs):,} different pairs in {len(found):,} lines; expected {package.pairs:,} pairs"
-        raise InputError(expected, path=file)
+        raise InputError(f"has {len(found):,} lines and {len(pairs):,} pairs; expected {package.pairs:,}", path=file)
     return found
 
 
 @dataclass
 class Standing:
-    """The judgments of a package's present version: labels by pair and person, and adjudications by pair."""
+    """The judgments of a package's present version. The adjudications have one label for each decided pair."""
 
     package: Package
     pairs: Collection[Pair]
@@ -351,12 +350,12 @@ class Standing:
 
     @property
     def digest(self) -> str:
-        """A hash of the annotators' labels. A change after the review is detected by this hash."""
+        """A hash of the label of most annotators for each pair. ``round.json`` stores the hash of accepted labels."""
         lines = (f"{' '.join(pair)} {self.annotated(pair)}" for pair in self.pairs)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def votes(self, pair: Pair) -> dict[str, int]:
-        """Return annotator or reviewer -> label of a pair. The review counts if a person did both."""
+        """Return annotator or reviewer -> label of a pair. If a person annotated and reviewed it, the review counts."""
         return self.annotations.get(pair, {}) | self.reviews.get(pair, {})
 
     def annotated(self, pair: Pair) -> int | None:
@@ -365,7 +364,7 @@ class Standing:
         return first[0] if first[1] > second[1] else None
 
     def reviewed(self, pair: Pair) -> int | None:
-        """Return the label that reviews are compared with: the label of most annotators, or a tie's adjudicated label.
+        """Return the label to compare with reviews: the label of most annotators or, for a tie, the adjudicator's.
 
         An adjudicator corrects only some pairs. If all adjudicated labels counted, the accuracy would look too high.
         """
@@ -388,9 +387,12 @@ def standings(round_: Path, found: Round) -> list[Standing]:
     }
     for each in read_judgments(round_):  # ordered by time, so a person's latest judgment overwrites earlier judgments
         standing = every.get(each.package)
-        if not standing or each.question != found.question:
-            continue
-        if each.version != standing.package.version or each.pair not in standing.pairs:
+        if (
+            not standing
+            or each.question != found.question
+            or each.version != standing.package.version
+            or each.pair not in standing.pairs
+        ):
             continue
         if each.kind == "adjudication":
             standing.adjudications[each.pair] = each.label

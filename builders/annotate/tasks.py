@@ -1,4 +1,4 @@
-"""Write the tasks of a round for Label Studio, as sheets and as JSON lines, and read them back with judgments."""
+"""Write the pairs of a round for Label Studio, as sheets and as JSON lines, and import judgments from these formats."""
 
 import argparse
 import csv
@@ -56,7 +56,7 @@ _FORMULA = tuple("=+-@\t\r")  # first characters of a formula in spreadsheets
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
 # Question words are not highlighted, because they tell nothing about a passage.
 ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为什么", "为何", "多少", "哪里", "哪些", "哪个", "是否"}
-# A key such as 1 or 0 selects a choice. Label Studio's Ctrl+Enter submits the task. Exports have the alias (the key).
+# A key such as 1 or 0 selects a choice. Label Studio's Ctrl+Enter submits the task. Exports have the choice's alias.
 _CONFIG = """\
 <View>
   <Style>
@@ -81,7 +81,7 @@ _CONFIG = """\
 
 
 class Task(Item, frozen=True, rename="kebab"):
-    """A pair to judge, with its package, version, kind of work, earlier votes (``said``), and label so far."""
+    """A pair to judge. ``said`` has the earlier votes for an adjudicator. ``label`` is the pair's label so far."""
 
     package: str
     version: int
@@ -92,9 +92,11 @@ class Task(Item, frozen=True, rename="kebab"):
 
 def tasks_of(round_: Path, package: Package, kind: Kind, pairs: Mapping[Pair, Mapping[str, Any]]) -> list[Task]:
     """Return tasks for some ``pairs`` of a package. The values of ``pairs`` set the fields ``said`` or ``label``."""
-    items = [item for item in items_of(round_, package) if item.pair in pairs]
-    place = package.name, package.version, kind
-    return [Task(*msgspec.structs.astuple(item), *place, **pairs[item.pair]) for item in items]  # type: ignore[call-arg]
+    return [
+        Task(*msgspec.structs.astuple(item), package.name, package.version, kind, **pairs[item.pair])  # type: ignore[call-arg]
+        for item in items_of(round_, package)
+        if item.pair in pairs
+    ]
 
 
 def common_terms(query: str, passage: str) -> list[str]:
@@ -148,7 +150,7 @@ def write_lines(path: Path, tasks: Sequence[Task]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that people fill in. If a file with another text exists, that file is renamed to ``NAME.1``."""
+    """Write a file that people fill in. An existing file with another text is first renamed to ``NAME.1`` or so on."""
     if path.exists() and path.read_bytes() != text.encode():
         names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
         backup = next(name for name in names if not name.exists())
@@ -197,8 +199,8 @@ def export(args: argparse.Namespace) -> None:
     ROUND must not exist, because a round is never replaced.
 
     A sheet has the columns package, version, kind (annotation, review or adjudication), query-id, corpus-id, query,
-    passage, said (the votes so far, for an adjudication), label and note. JSON lines have the same keys. `import` reads
-    both forms after ``label`` is filled in.
+    passage, said (the votes so far, for an adjudication), label and note. JSON lines have the same keys. After people
+    have filled in `label`, `import` reads sheets and JSON lines.
     """
     chosen = [pair.pair for pair in read_pool(args.pool) if not (args.unjudged and pair.judged is not None)]
     order = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in chosen))}
@@ -211,7 +213,7 @@ def export(args: argparse.Namespace) -> None:
 
 
 def expect_new(path: Path) -> None:
-    """Raise :class:`InputError` if ``path`` is a round already."""
+    """Raise :class:`InputError` if ``path`` is already a round."""
     if (path / ROUND).exists():
         with work_beside(path):  # removes the work folder of an export that was killed after it was done
             pass
@@ -230,8 +232,8 @@ def make_round(
 ) -> int:
     """Write the round ``path``, which must not exist, and return the number of its packages.
 
-    ``pairs`` must be in the order of the packages, with the pairs of a query together. ``source`` is the file with the
-    pairs. Raises :class:`InputError` for a pair that is not in the release.
+    Each package has the next ``size`` of the ``pairs``. ``source`` is the file that the pairs come from. Raises
+    :class:`InputError` for a pair that is not in the release.
     """
     expect_new(path)
     queries = release.texts("queries", split)
@@ -261,7 +263,7 @@ class Place(Ids, frozen=True, rename="kebab"):
 
 
 class Row(Place, frozen=True, rename="kebab"):
-    """One row of a file with judgments: the subject of the judgment, and its content."""
+    """One row of a file with judgments: a :class:`Place`, and the judgment. ``label`` is None for an unjudged pair."""
 
     label: Label | None
     annotator: str | None = None
@@ -370,8 +372,7 @@ def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int
             cells = {name: cell.strip() for name, cell in zip(names, fields, strict=True)}
             where, label = f"{source.shown}:{line}", question.label_of(cells["label"])
             if cells["label"] and label is None:
-                expected = f"expected {question.expected} in the column label, found {cells['label']!r}"
-                raise InputError(expected, path=where)
+                raise InputError(f"label: expected {question.expected}, found {cells['label']!r}", path=where)
             filled = {name: cell for name, cell in cells.items() if cell and name not in ("query", "passage", "said")}
             ids = {name: cells[name].removeprefix("'") for name in ("query-id", "corpus-id")}
             yield line, typed(filled | ids | {"label": label}, Row, where, from_text=True)
@@ -383,7 +384,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
-    """Yield (number of the task, from 1; row) for every annotation in Label Studio's JSON export (not JSON-MIN)."""
+    """Yield (task number from 1, row) for every annotation in Label Studio's JSON export (not JSON-MIN)."""
     for number, task in enumerate(json_of(read_whole(path), list[_Exported], path), 1):
         for annotation in task.annotations:
             values = {result.from_name: result.value for result in annotation.result}

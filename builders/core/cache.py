@@ -1,8 +1,8 @@
 """Entries of manifests (path, size, rows, SHA-256), and a cache of files that were verified against them.
 
 :func:`describe` makes a :class:`FileEntry`. :func:`wrong_file` compares a file with its entry, and reads an unchanged
-file only once. The user's cache records a verified file until its inode, size, mtime or ctime changes. A record is an
-empty file whose name is a hash, so processes need no lock."""
+file only once. The user's cache records verified files. A record is valid until the file's inode, size, mtime or ctime
+changes. A record is an empty file whose name is a hash, so processes need no lock."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from builders.core.files import sha256_of
 from builders.core.folders import key_of
 from builders.core.typed import Count, Sha256, name_within
 
-_here: set[Path] = set()  # records of this process
+_here: set[Path] = set()  # records made by this process; needed if the cache is not writable
 _SETTLED = 2 * 10**9  # ns; younger files are not recorded, because some file systems store times in steps of 2 s
 
 
@@ -48,22 +48,21 @@ def describe(folder: Path, name: str, rows: int | None = None) -> FileEntry:
 def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = None, *, again: bool = False) -> str:
     """Describe the first difference between a file and its entry; empty if there is none.
 
-    ``look`` is a further check, run after the SHA-256 is verified. It returns a description of the first fault, and may
-    depend only on the file's bytes and the entry. With ``again``, a file is read even if the cache records it.
+    ``look`` is a further check, which runs after the SHA-256 is verified. It describes the first fault, or returns an
+    empty string. Its result may depend only on the file's bytes and the entry. With ``again``, the file is read even if
+    the cache has a record of the file.
     """
-    more = structs.astuple(entry)[4:]  # the fields of a subclass of FileEntry
-    claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows, *more]
-
-    def fault() -> str:
-        return other_sha256(path, entry.sha256) or (look() if look else "")
-
+    added = structs.astuple(entry)[4:]  # the fields that a subclass adds to FileEntry
+    claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows, *added]
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             return "is not a regular file"
         if found.st_size != entry.bytes:
             return f"has {found.st_size:,} bytes, but the manifest lists {entry.bytes:,}"
-        return fault_once(path, claim, fault, again=again)
+        return fault_once(
+            path, claim, lambda: other_sha256(path, entry.sha256) or (look() if look else ""), again=again
+        )
     except FileNotFoundError:
         return "is listed in the manifest but missing"
     except OSError as error:
@@ -74,8 +73,8 @@ def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool =
     """Return the fault that ``look`` reports for a file; empty if the file is valid.
 
     ``look`` is skipped if an earlier call with the same ``claim`` found this file valid. With ``again``, ``look``
-    always runs. A file is identified by device, inode, size, mtime and ctime. ``claim`` contains every expected value,
-    as JSON values. If the user's cache is not writable, ``look`` runs once in each process.
+    always runs. A file is identified by device, inode, size, mtime and ctime. ``claim`` is a JSON value that contains
+    all expected values. If the user's cache is not writable, ``look`` runs once in each process.
     """
     started, file = time.time_ns(), path.stat()
     note = _note(file, claim)
@@ -97,7 +96,7 @@ def other_sha256(path: Path, sha256: str) -> str:
 
 
 def wrong_sha256(path: Path, sha256: str) -> str:
-    """Compare SHA-256 as :func:`other_sha256` does, but read the file only once (:func:`fault_once`)."""
+    """Return the result of :func:`other_sha256`, but read an unchanged file only once (:func:`fault_once`)."""
     return fault_once(path, ["sha256", sha256], lambda: other_sha256(path, sha256))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from builders.core.exit_codes import exit_code
 
 VERSION = "0.1.0"
-CONSOLE = "dureader-retrieval"  # the console script, which has the verbs of both programs
+CONSOLE = "dureader-retrieval"  # the console script, which has the verbs of builders and baselines
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -42,11 +42,11 @@ def _number(kind: type[int] | type[float], fits: Callable[[float], bool], expect
             raise argparse.ArgumentTypeError(f"expected {expected}, found {text}")
         return value
 
-    return number  # argparse prints this name: "invalid number value"
+    return number  # the name of this function appears in argparse's error "invalid number value: 'x'"
 
 
 def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.ArgumentParser:
-    """Return the parser of a verb. Its help is the docstring of the verb's module, followed by the arguments."""
+    """Return the parser of a verb. The help is the docstring of the verb's module, followed by the arguments."""
     parser = argparse.ArgumentParser(
         prog=as_typed(program, f"python -m {program} {verb}"),
         description=as_typed(program, module.__doc__ or ""),
@@ -59,7 +59,7 @@ def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.Argumen
 
 
 def as_typed(program: str, text: str) -> str:
-    """Return ``text``. If ``program`` is the console script, replace ``python -m PROGRAM`` by the script's name."""
+    """Replace ``python -m PROGRAM`` by the console script's name if ``program`` is the console script."""
     return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, text) if program == CONSOLE else text
 
 
@@ -70,8 +70,8 @@ def add_steps(
 ) -> None:
     """Add the steps of a verb as sub-commands.
 
-    ``steps`` maps each name to a module as in :func:`main`, or to MODULE:FUNCTION. The options of FUNCTION are added by
-    the module's FUNCTION_arguments, if it exists. ``common`` adds the options that several steps share.
+    ``steps`` maps each name to a module as in :func:`main`, or to MODULE:FUNCTION. The module's ``FUNCTION_arguments``,
+    if it exists, adds the options of FUNCTION. ``common(name, parser)`` adds the options that several steps share.
     """
     commands = parser.add_subparsers(dest="step", metavar="|".join(steps), required=True)
     for name, place in steps.items():
@@ -94,7 +94,7 @@ def add_steps(
 
 
 def summary(module: str) -> str:
-    """Return the first line of a module's docstring. The file is parsed because importing all verbs takes seconds."""
+    """Return the first line of a module's docstring without importing the module, which may take seconds."""
     path = Path(__file__).parents[2].joinpath(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0]
@@ -119,8 +119,9 @@ def main(
     """Run one verb of a program and return its exit code.
 
     ``verbs`` maps a verb to its module, which has ``add_arguments(parser)``, ``run(args)``, and a docstring as help.
-    ``groups`` maps titles to subsets of ``verbs``. Only the module of the verb is imported, so that the help is quick.
-    The exit code is 2 for wrong usage, otherwise the code of :func:`builders.core.exit_codes.exit_code`.
+    ``groups`` maps the titles of the overview to subsets of ``verbs``. Only the module of the chosen verb is imported,
+    so that commands start quickly. The exit code is 2 for wrong usage, otherwise the code of
+    :func:`builders.core.exit_codes.exit_code`.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))
@@ -164,7 +165,7 @@ def _main(
     return int(module.run(args) or 0)
 
 
-# Former name of a verb -> its command today.
+# Former name of a verb -> the present command.
 OLD_NAMES = {
     "ccovid": "builders add ccovid",
     "cmedqa": "builders add cmedqa",

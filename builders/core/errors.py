@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 log = logging.getLogger("dureader_retrieval")
-_LONGEST = 4_000  # characters of a message, which may quote a file
-# Line ends, control characters that a terminal obeys, and surrogates.
+_LONGEST = 4_000  # characters; a message may quote a long line of a file
+# Matches line ends, control characters that a terminal obeys, and surrogates.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -29,7 +29,7 @@ class InputError(Exception):
 
 
 class Unfinished(InputError):
-    """A failure that the input did not cause, for example a network error. The same command resumes the work."""
+    """A failure that the input did not cause, for example a network error. Running the command again may succeed."""
 
 
 # Extra -> the import names of its libraries. A library is listed only under the smallest extra that installs it.
@@ -54,7 +54,7 @@ def install(extra: str) -> str:
 
 
 def missing_library(error: ImportError) -> str:
-    """Return the name of a missing library and the command that installs it, or "" for a library of no extra."""
+    """Name a missing library and the command that installs it. Return "" if no extra installs the library."""
     package = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in _EXTRAS.items() if package in modules.split()), None)
     return f"{error.name} is not installed: {install(extra)}" if extra else ""

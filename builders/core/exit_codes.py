@@ -1,4 +1,4 @@
-"""Exit codes. Every error or signal ends a command with one line on stderr and an exit code."""
+"""Report errors and signals as one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NO_MEMORY = re.compile(
     r"bad_alloc|out of memory|outofmemory|(?:can't|cannot|unable to|failed to) allocate|can't start new thread",
     re.IGNORECASE,
 )
-_SIGNALS = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))  # with default handlers
-_TOGETHER = 0.05  # seconds; signals this close count as one, because timeout(1) sends two
+_SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # with default handlers
+_TOGETHER = 0.05  # seconds; signals within this time count as one, because timeout(1) sends two
 _came: list[int] = []  # the signal that stops this process; empty before a signal
 _guarded = False  # True inside exit_code in the main thread
 
@@ -31,9 +31,10 @@ _guarded = False  # True inside exit_code in the main thread
 def exit_code(work: Callable[[], int]) -> int:
     """Run ``work`` and return its exit code, or the code of the error or signal that stops it.
 
-    Errors are reported on stderr as one line. The code is 1 for wrong input or data, a full disk, no memory, or a
-    missing library. It is 130 after Ctrl-C, 143 after SIGTERM, and 141 if the reader of stdout has closed the pipe.
-    After a signal, the command cleans up, but a second signal ends it at once. Other exceptions are raised.
+    Errors are reported on stderr as one line. The code is 1 for wrong input or data, a full disk, no memory, a missing
+    library, or an OSError. It is 130 after Ctrl-C, 143 after SIGTERM, and 141 if the reader of stdout has closed the
+    pipe. After the first signal, the command cleans up. A second signal ends the command at once. Other exceptions are
+    raised.
     """
     _open_streams()
     say_once()
@@ -49,7 +50,7 @@ def exit_code(work: Callable[[], int]) -> int:
             sys.stdout.flush()
             return code
     except BaseException as error:
-        # A signal may surface as another error: DuckDB replaces KeyboardInterrupt, and a worker may stop first.
+        # A signal may surface as another error: DuckDB replaces KeyboardInterrupt, and a worker process may die first.
         if _came or isinstance(error, KeyboardInterrupt):
             number = _came[0] if _came else signal.SIGINT
             if not _guarded:
@@ -96,17 +97,17 @@ def _stoppable() -> Iterator[None]:
     if _guarded or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = [signal.getsignal(number) for number, _ in _SIGNALS]
+    # Other handlers, and a parent's choice to ignore a signal, are not replaced.
+    replaced = {number: usual for number, usual in _SIGNALS.items() if signal.getsignal(number) == usual}
     _came.clear()
     _guarded = True
     try:
-        for (number, usual), found in zip(_SIGNALS, before, strict=True):
-            if found == usual:  # do not replace another handler, or a parent's choice to ignore the signal
-                signal.signal(number, _stop)
+        for number in replaced:
+            signal.signal(number, _stop)
         yield
     finally:
-        for (number, _), found in zip(_SIGNALS, before, strict=True):
-            signal.signal(number, found)
+        for number, usual in replaced.items():
+            signal.signal(number, usual)
         _guarded = False
 
 
@@ -116,7 +117,7 @@ def _stop(number: int, _: FrameType | None) -> None:
     _came.append(number)
     time.sleep(_TOGETHER)
     signal.raise_signal(number)  # makes Python handle all pending signals here, before the handler is replaced
-    for other, _usual in _SIGNALS:
+    for other in _SIGNALS:
         if signal.getsignal(other) == _stop:
             signal.signal(other, signal.SIG_DFL)  # the next signal ends the process at once
     raise KeyboardInterrupt
@@ -152,10 +153,10 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def say_once() -> None:
-    """Suppress Python's message about an error in a destructor if the error is reported elsewhere.
+    """Suppress Python's messages about two errors in destructors, which are also reported elsewhere.
 
-    One such error is a full disk, when a destructor tries again to close a file. The other is KeyboardInterrupt, which
-    :func:`raise_if_stopped` raises again. The setting affects the whole process.
+    The first is a full disk, when a destructor tries again to close a file. The second is KeyboardInterrupt, which
+    :func:`raise_if_stopped` raises again. The suppression applies to the whole process.
     """
     before = sys.unraisablehook
     if before.__module__ == __name__:

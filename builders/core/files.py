@@ -36,8 +36,8 @@ _DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.
 _STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
 _TEMPORARY = "dureader-"
 BOM = b"\xef\xbb\xbf"
-_SHOWN = 40  # number of bytes of a column that an error message quotes
-_DIGITS = 18  # maximum digits of a number, so that it fits into 64 bits
+_SHOWN = 40  # maximum length of a quoted column in an error message
+_DIGITS = 18  # a number of at most 18 digits fits into 64 bits
 _copies: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
 
 
@@ -70,7 +70,7 @@ def sha256_of(path: Path) -> str:
 
 
 def real_path(path: Path) -> Path:
-    """Return the absolute path of ``path``, or of the target of a link. Writing to this path keeps the link.
+    """Return the absolute path of ``path``. For a link, return the path of its target, so that writing keeps the link.
 
     Raises :class:`InputError` for a link that leads back to itself, and for the address of an object store.
     """
@@ -92,7 +92,7 @@ def kind_of(path: Path) -> str:
         return "stream"
     try:
         mode = path.stat().st_mode
-    except OSError:  # the path does not exist or is not accessible; opening it will raise an error
+    except OSError:  # missing, or not accessible, which the caller's open() reports
         return ""
     if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode):
         return "stream"
@@ -113,8 +113,8 @@ def link(file: Path, name: Path) -> None:
 def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock the path ``place`` while the block writes to it. Raise :class:`DiskFull` if the disk is full.
 
-    The lock is a file beside ``place``. The parent folder is created if necessary. A killed process
-    leaves the file unlocked, and the next process locks and removes it. Messages name the path ``shown``. With
+    The lock is a file beside ``place``. The parent folder is created if necessary. A killed process leaves the lock
+    file behind, unlocked, and the next process locks and removes this file. Messages name the path ``shown``. With
     ``wait``, the call waits for the lock. Without ``wait``, it raises :class:`InputError` if the path is locked.
     """
     from filelock import FileLock, Timeout
@@ -134,7 +134,7 @@ def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
             yield
         finally:
             if os.getpid() == owner:  # a forked process must not release its parent's lock
-                # The file is removed before the lock is released. A waiting process notices this and makes a new file.
+                # Removed before the release: a waiting process notices the removal and makes a new lock file.
                 path.unlink(missing_ok=True)
                 lock.release()
 
@@ -168,10 +168,10 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, which is synced and becomes the file ``path`` if the block ends without an error.
+    """Yield the path of a temporary file, which is synced and renamed to ``path`` if the block ends without an error.
 
-    The temporary path is ``.NAME.tmp`` beside the file, or beside the target of a link. A killed process leaves this
-    file behind, and the next process overwrites it. A stream cannot be replaced. Its content is written to a temporary
+    The temporary file is ``.NAME.tmp`` beside ``path``, or beside the target of a link. A killed process leaves this
+    file behind, and the next process removes it. A stream cannot be replaced, so the content is written to a temporary
     file first, and copied to the stream at the end.
 
     Raises :class:`InputError` if ``path`` is neither a file nor a stream (:func:`kind_of`), and if another process
@@ -185,7 +185,7 @@ def new_file(path: Path) -> Iterator[Path]:
             stdout = path in _STDOUT
             if stdout:
                 sys.stdout.flush()
-            # stdout is duplicated by number. If the shell redirects stdout (`> FILE`), opening it would truncate FILE.
+            # stdout is duplicated. If the shell redirects stdout (`> FILE`), opening /dev/stdout would truncate FILE.
             with open(whole, "rb") as file, open(os.dup(1) if stdout else path, "wb") as stream:
                 shutil.copyfileobj(file, stream)
         return
@@ -203,7 +203,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def check_file(path: Path) -> None:
-    """Raise :class:`InputError` if :func:`new_file` could not write ``path``. Call it before long work."""
+    """Raise :class:`InputError` if :func:`new_file` could not write ``path``. Call this function before long work."""
     kind = kind_of(path)
     if kind not in ("", "stream"):
         raise InputError(f"is a {kind}; expected the name of a file", path=path)
@@ -254,13 +254,12 @@ def fsync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def reading(
-    path: Path | str, line: int | None = None, *, damaged: str = "is damaged or cut short", remedy: str = ""
-) -> Iterator[None]:
+def reading(path: Path | str, *, damaged: str = "is damaged or cut short", remedy: str = "") -> Iterator[None]:
     """Convert the block's errors in reading the file ``path`` into a one-line :class:`InputError`.
 
     Errors of the operating system, gzip, zip, Arrow and UTF-8 decoding are converted. The new message quotes the
-    original one. For damaged content, the new message begins with ``damaged``. ``remedy`` is advice at its end.
+    original message. For damaged content, the new message begins with ``damaged``. Every new message ends with the
+    advice ``remedy``.
     """
     try:
         yield
@@ -273,7 +272,7 @@ def reading(
             problem = f"cannot be unpacked ({error})"
         else:
             raise
-        raise InputError(f"{problem}; {remedy}" if remedy else problem, path=path, line=line) from error
+        raise InputError(f"{problem}; {remedy}" if remedy else problem, path=path) from error
 
 
 def read_whole(path: Path) -> bytes:
@@ -295,12 +294,11 @@ def read_utf8(path: Path) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file. Raise :class:`InputError` if the content is not TOML."""
     try:
-        content: dict[str, Any] = tomllib.loads(read_utf8(path))
+        return tomllib.loads(read_utf8(path))
     except ValueError as error:  # TOMLDecodeError, or a number too long for Python
         raise InputError(f"expected TOML ({error})", path=path) from error
     except RecursionError:
         raise InputError("expected TOML, found lists or tables nested too deep", path=path) from None
-    return content
 
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -333,7 +331,7 @@ def id_of(field: bytes, path: Path, line: int) -> str:
 
 
 def expect_id(text: str, path: Path, line: int | None = None) -> str:
-    """Return ``text``. Raise :class:`InputError` if it has a null character, which ends an id in C."""
+    """Return ``text``. Raise :class:`InputError` if ``text`` has a null character, at which C libraries cut an id."""
     if "\0" in text:
         raise InputError(f"expected ids without null characters, found {text[:_SHOWN]!r}", path=path, line=line)
     return text

@@ -59,7 +59,7 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
                 remove_tree(other)
         work.mkdir(parents=True, exist_ok=True)
         try:
-            # ``writing`` reports the free space of the disk, so it must end before the work folder is removed.
+            # ``writing`` compares the free space of disks, so its block ends before the work folder is removed.
             with writing(work):
                 yield work
         except BaseException as error:
@@ -109,10 +109,12 @@ def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
 def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path], None]) -> bool:
     """Build a cached directory if it is missing or damaged. Return True if it was built.
 
-    ``is_whole`` returns True if the directory is complete and undamaged. ``build`` writes the files into the folder
-    that is its argument.
+    ``is_whole`` returns True if the directory is complete and undamaged. ``build`` gets a temporary folder and writes
+    the files into this folder.
     """
-    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # a kill may leave one of these
+    if is_whole() and not (
+        _building(folder).exists() or _old(folder).exists()
+    ):  # a killed process may leave these folders
         return False
     with work_beside(folder, wait=True) as work:
         if is_whole():  # another process has built the directory in the meantime
@@ -145,7 +147,7 @@ def replace_directory(new: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def task_folder(final: Path) -> Iterator[Path]:
-    """Yield a temporary folder for the result of a task. It is renamed to ``final`` when the block ends.
+    """Yield a temporary folder for the result of a task. The folder is renamed to ``final`` when the block ends.
 
     If ``final`` already exists, another process has finished the same task first. The new folder is then removed,
     because the same task always gives the same files.

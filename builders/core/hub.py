@@ -1,7 +1,7 @@
 """Upload files to a repository of the Hugging Face hub in one commit, and report errors of the hub in one line.
 
-Each commit contains a manifest that lists its files. The next commit deletes files of this manifest that are no longer
-published. Files that the manifest does not list are never deleted."""
+Each commit contains a manifest that lists the published files. The next commit deletes the files of this manifest that
+are no longer published. Files that the manifest does not list are never deleted."""
 
 import argparse
 import contextlib
@@ -20,7 +20,6 @@ from builders.core.limits import full_disk
 from builders.core.typed import read_json
 
 OTHER_HUB = "; set HF_ENDPOINT to use a mirror or another hub"
-_AGAIN = "run the same command again; complete files are not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -37,8 +36,9 @@ def add_repository(parser: argparse.ArgumentParser, kind: str) -> None:
     parser.add_argument(
         "--create", action=argparse.BooleanOptionalAction, default=False, help="create the repository if it is missing"
     )
-    private = "refuse a public repository; with --create, create a private one"
-    parser.add_argument("--private", action="store_true", help=private)
+    parser.add_argument(
+        "--private", action="store_true", help="refuse a public repository; with --create, create a private one"
+    )
 
 
 def repo_name(text: str) -> str:
@@ -55,9 +55,8 @@ def check_models(*names: str | None) -> None:
     """
     for name in filter(None, names):
         path = Path(name)
-        if path.is_dir() or (_MODEL.fullmatch(name) and not path.exists()):
-            continue
-        raise InputError("is neither a folder nor the name of a model on the hub (ORG/NAME)", path=name)
+        if not path.is_dir() and (path.exists() or not _MODEL.fullmatch(name)):
+            raise InputError("is neither a folder nor the name of a model on the hub (ORG/NAME)", path=name)
 
 
 def upload(
@@ -75,9 +74,11 @@ def upload(
 
     Args:
         files: path in the repository -> (local file, SHA-256). One of the paths is ``manifest``.
-        repo, kind: ``repo`` is ORG/NAME, and ``kind`` is ``dataset`` or ``model``.
+        repo: ORG/NAME.
+        kind: ``dataset`` or ``model``.
         name: the manifest's field ``name``. Only files in an earlier manifest with this name are deleted.
-        create, private: ``create`` creates a missing repository, and ``private`` refuses a public repository.
+        create: create a missing repository.
+        private: create a private repository, and refuse a public one.
 
     Raises:
         InputError: the hub reports an error, ``repo`` has a foreign ``.py`` file, or ``private`` refuses ``repo``.
@@ -89,8 +90,8 @@ def upload(
         answer = api.whoami()
         user = answer.get("name") if isinstance(answer, dict) else answer
         info = _repository(api, repo, kind, create=create, private=private)
-        named = [sibling.rfilename for sibling in info.siblings or []]
-        present = {path for path in named if isinstance(path, str)}  # the hub's answer is not trusted
+        # Types are checked, because the hub's answer is not trusted.
+        present = {file.rfilename for file in info.siblings or [] if isinstance(file.rfilename, str)}
         earlier = _earlier(api, repo, kind, manifest, name, info.sha) & present if manifest in present else set()
         kept = {*KEPT, manifest}
         foreign = sorted(present - earlier - set(files) - kept)
@@ -107,18 +108,21 @@ def upload(
             additions[-1].upload_info.sha256 = bytes.fromhex(digest)  # so that the library need not hash the file again
         try:
             api.preupload_lfs_files(repo, additions, repo_type=kind)
-        finally:  # a changed file may cause an error of the hub, so the change is reported instead
+        finally:  # a changed file may cause an error of the hub; the change is reported instead of this error
             for file, digest in files.values():
                 if not file.is_file() or sha256_of(file) != digest:
                     raise Unfinished("changed during the upload; nothing is committed; upload again", path=file)
-        # The library silently skips files that the repository's .gitignore matches. Only this attribute reveals that.
+        # The library silently skips files that the repository's .gitignore matches. Only this attribute shows the skip.
         if ignored := [addition.path_in_repo for addition in additions if addition._should_ignore]:
             raise InputError(f"{repo} ignores {ignored[0]}, probably by its .gitignore; nothing is committed")
         # upload_folder would split a large folder into several commits. With parent_commit, the hub refuses this commit
         # if somebody else has committed in the meantime.
-        changes: list[Any] = [*deletions, *additions]
         commit = api.create_commit(
-            repo, changes, commit_message=message, repo_type=kind, parent_commit=commit_in(info, repo)
+            repo,
+            [*deletions, *additions],
+            commit_message=message,
+            repo_type=kind,
+            parent_commit=commit_in(info, repo),
         )
     if commit.oid == info.sha:
         log.info("%s is already up to date", repo)
@@ -152,7 +156,7 @@ class _Listing(msgspec.Struct):
 
 
 def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
-    """Return the files in the repository's manifest at ``revision``. Empty if it is invalid or has another ``name``."""
+    """Return the files in a repository's manifest. Empty if the manifest is invalid or has another ``name``."""
     with temporary_folder() as folder:
         path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:
@@ -192,13 +196,12 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
     """
     from huggingface_hub import errors
 
-    again = _AGAIN if way == "upload" else _AGAIN.replace("sent", "fetched")
-
-    # HTTPError of the HTTP library: requests or httpx, depending on the version of huggingface_hub.
+    again = f"run the same command again; complete files are not {'sent' if way == 'upload' else 'fetched'} again"
+    # HTTPError of the HTTP library: httpx or httpx2, depending on the version of huggingface_hub.
     network = next(kind for kind in errors.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
     try:
         yield
-    except errors.HFValidationError:  # a ValueError for an invalid name, raised before any request
+    except errors.HFValidationError:  # a ValueError for an invalid repository name, raised before any request
         raise
     except errors.LocalTokenNotFoundError as error:
         raise InputError(f"no token: log in with `hf auth login`, or set HF_TOKEN{OTHER_HUB}") from error
@@ -218,11 +221,10 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
             bad_name = way == "download" and isinstance(error, OSError) and error.errno in _BAD_NAMES
             if bad_name or _in_the_library(error):
                 words = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
-                message = f"{endpoint} sent an unexpected answer ({words}); {again}{OTHER_HUB}"
-                raise Unfinished(message) from error
+                raise Unfinished(f"{endpoint} sent an unexpected answer ({words}); {again}{OTHER_HUB}") from error
             raise
         status = getattr(getattr(cause, "response", None), "status_code", None)
-        passes = status is None or status in (412, 429) or status >= 500  # the same command may succeed
+        passes = status is None or status in (412, 429) or status >= 500  # the same command may succeed later
         reason = _last_line(cause)
         if isinstance(cause, errors.RepositoryNotFoundError) and status != 403:
             message = f"{endpoint} has no {kind} {repo}, or the token may not read it"
@@ -232,11 +234,12 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
             failed = f"answered with status {status}, also after retries; {again}"
             message = {
                 401: f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN",
-                403: f"the token has no permission to {right} {repo} on {endpoint} ({reason})",
-                412: f"{repo} received another commit in the meantime; run the same command again",
+                403: f"the token has no permission to {right} {repo} on {endpoint} (HF_ENDPOINT): {reason}",
+                412: f"{repo} on {endpoint} (HF_ENDPOINT) received another commit; run the same command again",
                 None: f"{endpoint} cannot be reached, or broke the connection ({reason}); {again}",
             }.get(status, f"{endpoint} {failed if passes else f'refused: {reason} (status {status})'}")
-        raise (Unfinished if passes else InputError)(message + OTHER_HUB) from error
+        advice = "" if status in (403, 412) else OTHER_HUB  # another hub would not help
+        raise (Unfinished if passes else InputError)(message + advice) from error
 
 
 def _in_the_library(error: Exception) -> bool:
@@ -244,8 +247,8 @@ def _in_the_library(error: Exception) -> bool:
 
     Errors of the machine (disk, memory, imports) and bugs of this project do not count.
     """
-    frames = traceback.walk_tb(error.__traceback__)
-    inside = any(frame.f_globals.get("__name__", "").split(".")[0] == "huggingface_hub" for frame, _ in frames)
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inside = any(module.split(".")[0] == "huggingface_hub" for module in modules)
     return inside and not isinstance(error, OSError | MemoryError | ImportError)
 
 

@@ -24,10 +24,9 @@ from builders.core.files import temporary_folder
 Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-_SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # macOS has the shortest limit for a socket's path
-
-# Keeps the temporary folder of multiprocessing until this process ends.
-_held = contextlib.ExitStack()
+# Maximum length of TMPDIR. macOS has the shortest limit for a socket's path: 104 bytes.
+_SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")
+_held = contextlib.ExitStack()  # keeps the temporary folder of multiprocessing until this process ends
 
 
 class WorkerDied(Unfinished):
@@ -92,9 +91,10 @@ def process_pool(workers: int) -> Iterator[Pool | None]:
 def in_order(
     pool: Any | None, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
 ) -> Iterator[Result]:
-    """Yield ``function(task)`` for every task, in order. At most ``ahead`` tasks are in flight. Raises WorkerDied.
+    """Yield ``function(task)`` for every task, in order. At most ``ahead`` tasks are submitted and not yet yielded.
 
-    ``pool`` has a method ``submit`` like an executor. Without a pool, the tasks run in this process.
+    ``pool`` has a method ``submit`` like an executor. Without a pool, the tasks run in this process. Raises
+    :class:`WorkerDied` if a worker process is killed.
     """
     if pool is None:
         yield from map(function, tasks)
@@ -113,7 +113,7 @@ def in_order(
         raise WorkerDied from None
     except KeyboardInterrupt:
         if isinstance(pool, concurrent.futures.ProcessPoolExecutor):
-            running.clear()  # do not cancel: process_pool stops its workers, and Python would warn
+            running.clear()  # not cancelled below, because process_pool stops the workers and Python would warn
         raise
     finally:
         for future in running:
@@ -143,7 +143,7 @@ def in_threads(
 class Engine:
     """Run the tasks of a long job on processes of this machine, or on a cluster.
 
-    ``workers`` tasks run at once, and ``ahead`` tasks are in flight. ``pool`` is the argument of :func:`in_order`.
+    ``workers`` tasks run at once. ``pool`` and ``ahead`` are the arguments of :func:`in_order`.
     """
 
     workers: int
@@ -153,8 +153,8 @@ class Engine:
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield ``function(task)`` for every task, in order.
 
-        Tasks are read lazily. The function, tasks and results must be picklable. A task's exception is raised
-        here. :class:`WorkerDied` is raised if a task's process dies and is not restarted.
+        Tasks are read lazily. The function, tasks and results must be picklable. An exception of a task is raised
+        to the caller. :class:`WorkerDied` is raised if a task's process dies and is not restarted.
         """
         return in_order(self.pool, function, tasks, self.ahead)
 

@@ -4,7 +4,7 @@ The functions, the tasks and the order of results are the same as on one machine
 transfers blocks of the sources, two for each CPU at a time. Files are written to storage that all machines share.
 
 If a process or machine is lost, Ray runs its tasks again elsewhere. This is safe because the same task gives the same
-bytes, and a shard appears only when it is complete."""
+bytes, and a shard appears only when the shard is complete."""
 
 from __future__ import annotations
 
@@ -19,17 +19,14 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from builders.core.errors import InputError, install
-from builders.core.jobs import Engine, WorkerDied
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
+from builders.core.jobs import Engine, Result, Task, WorkerDied
 
 TASK_BYTES = 1 << 30  # memory that Ray reserves for a task; labelling a block needs less than half
 RETRIES = 3
-_AHEAD = 2  # tasks in flight for each CPU
+_AHEAD = 2  # submitted tasks for each CPU
 # The output's bytes depend on the versions of these packages.
 _PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "rjieba")
 
@@ -38,8 +35,8 @@ class RayEngine(Engine):
     """An engine on a Ray cluster. A context manager.
 
     ``address`` is the address of the cluster's head (``host:6379``, ``auto``). None means ``RAY_ADDRESS``, else a
-    cluster that runs on this machine, else a new local cluster. ``workers`` is the number of tasks that run at once,
-    or None for all CPUs. Raises :class:`InputError` if Ray is not installed, or no cluster answers.
+    cluster that runs on this machine, else a new local cluster. ``workers`` is the number of tasks that run at once
+    (None: a task for each CPU). Raises :class:`InputError` if Ray is not installed, or no cluster answers.
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
@@ -103,7 +100,7 @@ class RayEngine(Engine):
 
 
 class _Running:
-    """A task in flight, with the methods that :func:`builders.core.jobs.in_order` calls."""
+    """A submitted task, with the methods that :func:`builders.core.jobs.in_order` calls."""
 
     def __init__(self, ray: Any, ref: Any) -> None:
         self._ray, self._ref = ray, ref
@@ -115,7 +112,7 @@ class _Running:
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, InputError | OSError):
                 raise error.cause from None
-            raise  # a bug, reported with its traceback
+            raise  # a bug, which is reported with a traceback
         except self._ray.exceptions.RayError as error:
             raise WorkerDied from error
 

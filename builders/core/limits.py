@@ -16,7 +16,7 @@ from pathlib import Path
 
 from builders.core.errors import Unfinished
 
-_A_CORE = 2 << 30  # bytes of address space for each core, because every library starts a thread on it
+_A_CORE = 2 << 30  # bytes of address space for each core, because every library starts a thread on each core
 _ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 # Environment variables that set the number of threads: OpenMP (torch, FAISS, Arrow), BLAS, numba, Rust libraries.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -55,15 +55,12 @@ def reserve_little() -> None:
     few = dict.fromkeys(_THREADS, str(usable_cores()))
     for name, value in {**few, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}.items():
         os.environ.setdefault(name, value)
-    with contextlib.suppress(AttributeError, OSError):  # no glibc
+    with contextlib.suppress(AttributeError, OSError):  # the C library is not glibc
         ctypes.CDLL(None).mallopt(_ARENAS, 1)  # MALLOC_ARENA_MAX only affects child processes
 
 
 class DiskFull(Unfinished):
-    """A disk is full, or a quota or the maximum size of a file is reached.
-
-    Finished work stays on the disk if the command can resume it.
-    """
+    """A disk is full, or a quota or the maximum size of a file is reached."""
 
 
 @contextlib.contextmanager
@@ -91,7 +88,7 @@ def _free(place: Path) -> int:
 
 
 def full_disk(error: BaseException) -> str:
-    """Return the system's message if a full disk or quota caused the error, directly or not; otherwise empty."""
+    """Return the system's message if a full disk or quota caused the error or one of its causes; otherwise empty."""
     cause: BaseException | None = error
     while cause is not None:
         message = str(cause).lower()

@@ -23,7 +23,6 @@ class Bar(tqdm):  # type: ignore[misc]
             yield item
 
     def update(self, n: float = 1) -> None:
-        """Advance the bar by ``n`` steps."""
         raise_if_stopped()
         super().update(n)
 
@@ -34,9 +33,8 @@ class LogProgress(Bar):
     monitor_interval = 0  # disables tqdm's monitor thread
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        rhythm = {"mininterval": EVERY, "delay": EVERY, "miniters": 1, "leave": False}
-        quiet = not log.isEnabledFor(logging.INFO)
-        super().__init__(*args, **options, **rhythm, file=io.StringIO(), ncols=0, disable=quiet)
+        fixed = {"mininterval": EVERY, "delay": EVERY, "miniters": 1, "leave": False, "ncols": 0, "file": io.StringIO()}
+        super().__init__(*args, **options, **fixed, disable=not log.isEnabledFor(logging.INFO))
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Log the state. An empty ``msg`` clears the bar and logs nothing."""

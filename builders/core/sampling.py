@@ -28,13 +28,10 @@ def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
     """Draw ``size`` of the distinct ``ids`` with equal probability, or all ids if there are fewer.
 
     The ids with the smallest SHA-256 of seed and id are drawn. With the same seed, a larger draw therefore contains
-    every smaller draw, and adding or removing ids does not change the rank of the other ids.
+    every smaller draw, and adding or removing ids does not change the order of the other ids.
     """
-
-    def rank(name: str) -> bytes:
-        return hashlib.sha256(f"{seed}\n{name}".encode("utf-8", "surrogatepass")).digest()
-
-    return set(sorted(set(ids), key=lambda name: (rank(name), name))[:size])
+    by_hash = {hashlib.sha256(f"{seed}\n{name}".encode("utf-8", "surrogatepass")).digest(): name for name in ids}
+    return {by_hash[digest] for digest in sorted(by_hash)[:size]}
 
 
 def lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:

@@ -1,6 +1,6 @@
 """Format tables as text and Markdown, print a verb's result, and escape untrusted texts for Markdown.
 
-An escaped text is displayed literally. It cannot act as markup or HTML, and cannot end a table's cell.
+An escaped text is displayed literally. The text cannot act as markup or HTML, and cannot end a table's cell.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Read JSON and TOML as typed values. A msgspec type declares a file's content, and the content is validated.
 
-All untrusted JSON is read here. Content that other readers could not parse is an error: NaN, half a surrogate pair,
+This module reads all untrusted JSON. Content that some JSON readers reject is an error: NaN, half a surrogate pair,
 invalid UTF-8, and counts that do not fit into 64 bits."""
 
 import re
@@ -28,7 +28,7 @@ def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
 
     Raises:
         InputError: names the file, the line or field, and the expected content. The message ends with ``remedy``.
-        FileNotFoundError, NotADirectoryError: the file does not exist. The caller reports this.
+        FileNotFoundError, NotADirectoryError: the file does not exist. The caller reports the missing file.
     """
     return json_of(_bytes_of(path), kind, path, remedy=remedy)
 
@@ -36,7 +36,7 @@ def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
 def read_object(path: Path, kind: type[Struct]) -> dict[str, Any]:
     """Read a JSON object completely, and validate the fields that ``kind`` declares.
 
-    Undeclared fields, for example of later versions, are returned, too. Errors are those of :func:`read_json`.
+    Undeclared fields, for example of later versions, are returned as well. Errors are those of :func:`read_json`.
     """
     content = _bytes_of(path)
     json_of(content, kind, path)
@@ -96,8 +96,7 @@ def _no_json(content: bytes, message: str) -> tuple[int | None, str]:
     except UnicodeDecodeError as error:
         return _line(content, error.start), "expected UTF-8 text"
     if half := _HALF_PAIR.search(content):  # msgspec's message may be misleading here
-        found = half[0].decode(errors="replace")
-        return _line(content, half.start()), f"expected JSON, found half a surrogate pair ({found})"
+        return _line(content, half.start()), f"expected JSON, found half a surrogate pair ({half[0].decode()})"
     place = re.search(r" \(byte (\d+)\)", message)
     return _line(content, int(place[1])) if place else None, f"expected JSON ({message})"
 

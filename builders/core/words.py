@@ -1,17 +1,18 @@
 """Cut a text into words with jieba's default mode, by the compiled binding rjieba or by jieba itself.
 
-Raw DuReader rows that have no word lists are cut here. rjieba (jieba-rs) has jieba's dictionary and hidden Markov
-model, but differs in three ways. This module corrects the first two, and the frequent case of the third:
+`release` cuts the raw DuReader rows that have no word lists. rjieba (jieba-rs) has jieba's dictionary and hidden Markov
+model, but differs in three ways. This module corrects the first two differences, and the frequent case of the third:
 
 - rjieba does not cut runs of Latin letters, digits and signs such as ``2016-09-04`` or ``jingyan.baidu.com``. jieba
-  cuts them by a regular expression, so such runs are cut again by the same expression.
+  cuts such runs by a regular expression, which this module applies to rjieba's words.
 - rjieba puts rare Chinese characters (the extension blocks, the compatibility ideographs, U+9FD6 to U+9FFF) into words,
   which jieba never does. Here, each rare character is a word, and the texts before and after it are cut separately.
 - rjieba's model has six decimals and jieba's has sixteen. Results may differ if two ways to cut are almost equally
-  likely, which can happen for 36 pairs of characters. Ordinary text has only one of these cases: 常在 before one
-  character. This module cuts 常在 as jieba does. Other cases still differ: `benchmarks/segment.py` counts them."""
+  likely, which can happen for 36 pairs of characters. Only one pair is frequent in ordinary text: 常在 before a word of
+  one character. This module cuts 常在 as jieba does. `benchmarks/segment.py` counts the remaining differences."""
 
 import functools
+import itertools
 import logging
 import os
 import re
@@ -84,21 +85,17 @@ def _rjieba() -> Callable[[str], list[str]]:
     cut: Callable[[str], list[str]] = rjieba.cut
     in_dictionary: Callable[[str], bool] = rjieba.has_word  # words with signs: AT&T, c#, C#, c++, C++
 
+    def is_latin(word: str) -> bool:
+        return word.isascii() and word[0] in _LATIN and not (len(word) > 1 and in_dictionary(word))
+
     def cut_as_jieba(text: str) -> list[str]:
         if not _MAY_DIFFER.search(text):
             return cut(text)
         found: list[str] = []
-        run = ""  # adjacent Latin words, which jieba cuts as a single run
-        for word in _cut_around_rare(text, cut):
-            if word.isascii() and word[0] in _LATIN and not (len(word) > 1 and in_dictionary(word)):
-                run += word
-                continue
-            if run:
-                found += filter(None, _SKIP.split(run))
-                run = ""
-            found.append(word)
-        if run:
-            found += filter(None, _SKIP.split(run))
+        for latin, group in itertools.groupby(_cut_around_rare(text, cut), is_latin):
+            run = list(group)
+            # jieba cuts adjacent Latin words as a single run.
+            found += filter(None, _SKIP.split("".join(run))) if latin else run
         if _TIE in found:
             _cut_tie(found, in_dictionary)
         return found
@@ -110,7 +107,7 @@ def _cut_tie(found: list[str], in_dictionary: Callable[[str], bool]) -> None:
     """Cut 常在 into two words where it begins a run that the model cuts, if one Chinese character follows.
 
     Such a run begins after a word of the dictionary or after non-Chinese text. After a single character, or after a
-    word that the model has made, the two libraries agree.
+    word that the model has made, rjieba and jieba agree.
     """
     for position in range(len(found) - 2, -1, -1):
         if found[position] == _TIE and _is_single(found[position + 1]):
@@ -125,6 +122,4 @@ def _is_single(word: str) -> bool:
 
 def _cut_around_rare(text: str, cut: Callable[[str], list[str]]) -> list[str]:
     pieces = _RARE_RUN.split(text)  # every second piece is a run of rare characters
-    if len(pieces) == 1:
-        return cut(text)
     return [word for position, piece in enumerate(pieces) for word in (list(piece) if position % 2 else cut(piece))]

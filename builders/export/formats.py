@@ -1,11 +1,11 @@
-"""The formats of :mod:`builders.export`: their files and lines.
+"""The formats of :mod:`builders.export`: names and lines of the files.
 
 A format is a function that writes a set of a release into an output. :data:`FORMATS` lists the formats. :func:`export`
 writes the directory.
 
 In training data, the negatives of a query are dealt to its positives in turn. If the negatives run out, dealing starts
-again with the first. `baselines mine` draws 4 negatives for each positive. By default, each negative is thus used once.
-``baselines/train/pairs.py`` deals negatives in the same way.
+again with the first negative. `baselines mine` draws 4 negatives for each positive, so by default each negative is used
+once. ``baselines/train/pairs.py`` deals negatives in this way, too.
 """
 
 import itertools
@@ -148,8 +148,8 @@ def _cross(row: dict[str, Any]) -> Iterator[list[str]]:
         yield from ([row["query"], "", passage["text"], label] for passage in row[name])
 
 
-# ``Rows`` functions return the lines of a query from its text, positives, negatives and ``Dealt``.
-# ``Dealt`` has a pair for each positive: its text, and the texts of the negatives dealt to it.
+# ``Dealt`` has (positive, negatives dealt to this positive) for each positive of a query. All values are texts.
+# A ``Rows`` function yields the lines of a query. Its arguments are query, positives, negatives and ``Dealt``.
 Dealt = list[tuple[str, list[str]]]
 Rows = Callable[[str, list[str], list[str], Dealt], Iterator[dict[str, Any]]]
 
@@ -165,8 +165,8 @@ def _triplets(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator
 
 def _tuples(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
     for positive, negatives in dealt:
-        numbered = {f"negative_{number}": text for number, text in enumerate(negatives, 1)}
-        yield {"query": query, "positive": positive, **numbered}
+        row = {"query": query, "positive": positive}
+        yield row | {f"negative_{number}": text for number, text in enumerate(negatives, 1)}
 
 
 def _pairs(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
@@ -194,7 +194,7 @@ def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
 
 
 def _groups(batch: pa.RecordBatch, each: int, lacking: list[str]) -> Iterator[tuple[str, list[str], list[str], Dealt]]:
-    """Yield the texts of every query. Ids of queries without a positive or a negative are added to ``lacking``."""
+    """Yield the arguments of ``Rows``. Ids of queries without a positive or a negative are appended to ``lacking``."""
     for row in batch.to_pylist():
         positives, negatives = (
             # A title, if any, is written before the text.
@@ -237,9 +237,9 @@ def export(
     runs_only: bool = False,
     top_k: int = 10,
 ) -> dict[str, int]:
-    """Write the set ``name`` of a release in a format of :data:`FORMATS`. Return the number of rows of every file.
+    """Write the set ``name`` of a release in the format ``form``. Return the number of rows of each file.
 
-    The arguments are the options of the verb.
+    The arguments are the options of `export`.
 
     Raises:
         InputError: the release lacks the set, an id or text does not fit the format, the format has no negatives or
@@ -261,7 +261,10 @@ def export(
                 own = [entry.path for entry in release.manifest.files if entry.path.startswith("runs/")]
                 runs = [*map(release.named, own), *runs]
         write_runs(output, runs, form, data)
-        about = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
-        marker = {**about, **output.notes, "files": output.rows}
+        marker = {
+            **{"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)},
+            **output.notes,
+            "files": output.rows,
+        }
         write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")
     return output.rows

@@ -1,5 +1,6 @@
 """Write the files of an export: JSON lines, TSV files and judgments."""
 
+import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
 
-# Characters that some readers treat as the end of a field or line. str.splitlines() splits at all of them but the tab.
+# Characters that some readers treat as the end of a field or line. str.splitlines() splits at each one except the tab.
 BREAKS = r"[\t\n\v\f\r\x1c\x1d\x1e\x{85}\x{2028}\x{2029}]"
 _ENCODER = msgspec.json.Encoder()
 _SPACES = "texts_with_spaces_for_tabs_and_line_ends"
@@ -27,7 +28,7 @@ class Output:
         negatives: files of hard negatives from `baselines mine`.
         negatives_per_positive: number of negatives dealt to each positive of training data.
         rows: number of rows of each written file, by the file's name in the folder.
-        notes: further content of EXPORT, for example the number of changed lines in each file.
+        notes: further content of the file EXPORT, for example the number of changed lines in each file.
     """
 
     def __init__(self, folder: Path, source: Path, negatives: Sequence[Path], negatives_per_positive: int) -> None:
@@ -49,9 +50,7 @@ class Output:
 
         def blocks() -> Blocks:
             for columns in batches:
-                matches = pa.array([False] * len(columns[0]))
-                for column in columns:
-                    matches = pc.or_(matches, pc.match_substring_regex(column, breaks))
+                matches = functools.reduce(pc.or_, [pc.match_substring_regex(column, breaks) for column in columns])
                 if broken := pc.sum(matches).as_py():
                     self.notes[_SPACES][name] = self.notes[_SPACES].get(name, 0) + broken
                     columns = [pc.replace_substring_regex(column, breaks, " ") for column in columns]
@@ -99,7 +98,7 @@ class Output:
 
 def json_lines(rows: list[dict[str, Any]]) -> bytes:
     block = _ENCODER.encode_lines(rows)
-    # JSON allows these characters in strings, but str.splitlines() splits there. Escapes are safe for all readers.
+    # JSON allows these characters in strings, but str.splitlines() splits at them. Escapes are safe for all readers.
     for mark in ("\x85", "\u2028", "\u2029"):
         block = block.replace(mark.encode(), f"\\u{ord(mark):04x}".encode())
     return block

@@ -50,8 +50,8 @@ def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
 def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSet) -> None:
     """Write runs (TREC runs or official predictions) in the export format ``form``, under the names of their files.
 
-    ``data`` is the set that was searched. Predictions are checked against it. A TREC run with strictly falling scores
-    is copied unchanged.
+    ``data`` is the searched set, whose queries and passages are compared with predictions. An uncompressed TREC run
+    with strictly falling scores is copied unchanged to the format ``trec``.
 
     Raises:
         InputError: a file is not a run, a name is not a safe file name, two runs have the same name, or predictions
@@ -100,7 +100,7 @@ def _results(run: Run, _: str, data: ReleaseSet) -> Blocks:
 
 
 def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
-    """Return the first 50 distinct passages of each query. The split with most of the queries sets their order.
+    """Return the first 50 distinct passages of each query, in the order of the split with most of the run's queries.
 
     Queries that the run lacks are logged. Queries of another split and unknown passages are an :class:`InputError`.
     """

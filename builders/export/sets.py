@@ -20,7 +20,7 @@ from builders.store.layout import DRAWN, JOINED, QRELS, SETS, SPLITS, Set, confi
 from builders.store.reader import Release
 
 ROWS = 1_024  # rows of a batch; a joined row can have 100 kB
-_MEMORY = 512  # MB
+_MEMORY = 512  # MB for DuckDB
 
 # Joined rows: each query with its passages in the order of the judgments. Passages with score 0 or less are negative.
 _JOIN = """
@@ -52,7 +52,7 @@ Batches = Iterator[pa.RecordBatch]
 class ReleaseSet:
     """A set of a release. Batches have the columns of :mod:`builders.store.layout`, in the order of the release.
 
-    ``name`` is an argument of :func:`builders.store.layout.set_of`. Methods that read passages or queries raise
+    ``name`` is a name that :func:`builders.store.layout.set_of` knows. Methods that read passages or queries raise
     :class:`InputError` if the release lacks the set.
     """
 
@@ -62,7 +62,7 @@ class ReleaseSet:
 
     @property
     def configs(self) -> Set:
-        """The configs of the set. Raises :class:`InputError` if the release lacks its corpus or queries."""
+        """The configs of the set. Raises :class:`InputError` if the release lacks the set's corpus or queries."""
         configs = set_of(self.name)
         present = {config for config, _ in self.release.splits()}
         if missing := [config for config in (configs.corpus, configs.queries) if config not in present]:
@@ -125,8 +125,7 @@ class ReleaseSet:
                     yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]
 
     def _splits(self, config: str) -> list[str]:
-        present = self.release.splits()
-        return [split for split in SPLITS if (config, split) in present]
+        return [split for split in SPLITS if (config, split) in self.release.splits()]
 
 
 @contextlib.contextmanager
@@ -141,7 +140,7 @@ def _database(release: Release, pairs: dict[str, tuple[str, str]]) -> Iterator[t
 class DrawnSet(ReleaseSet):
     """The main set, restricted to the questions and judgments of a config ``restrain-*`` or ``resttest-*``.
 
-    Its splits are the splits of the config. If the config has no test split, dev and test of the main set are added.
+    The splits are those of the config. If the config has only a train split, dev and test of the main set are added.
     """
 
     @property
@@ -149,8 +148,8 @@ class DrawnSet(ReleaseSet):
         return ReleaseSet(self.release, "main")
 
     def _own(self) -> list[str]:
-        present = self.release.splits()
-        if not (own := [split for split in config_of(self.name).splits if (self.name, split) in present]):
+        own = [split for split in config_of(self.name).splits if (self.name, split) in self.release.splits()]
+        if not own:
             self.release.shards(self.name, "train")  # raises InputError
         return own
 
@@ -186,7 +185,7 @@ class DrawnSet(ReleaseSet):
 
 
 def set_name(text: str) -> str:
-    """Check the name of a set or of a drawn training set. An argparse type."""
+    """Return the name of a set or of a drawn training set. An argparse type."""
     if text in SETS or (text.startswith(DRAWN) and is_config(text)):
         return text
     known = f"{', '.join(SETS)}, restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
@@ -195,7 +194,7 @@ def set_name(text: str) -> str:
 
 @contextlib.contextmanager
 def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
-    """Yield a function that returns a split's joined rows with mined negatives before the other negatives.
+    """Yield a function that returns a split's joined rows. Mined negatives come before the release's own negatives.
 
     Repeated negatives, and negatives that are also positives, are dropped. ``paths`` are files of ``baselines mine``.
 
@@ -236,9 +235,7 @@ def _mined(data: ReleaseSet, paths: Sequence[Path]) -> pa.Table:
     if all(mined.keys().isdisjoint(batch["_id"].to_pylist()) for batch in batches):
         raise InputError(f"has no query of {data.release.path}; mine negatives for this release", path=paths[0])
     pairs = [(query, docid) for query, ids in mined.items() for docid in ids]
-    columns = {
-        "query": [query for query, _ in pairs],
-        "docid": [docid for _, docid in pairs],
-        "line": range(len(pairs)),
-    }
-    return pa.table(columns, pa.schema({"query": pa.string(), "docid": pa.string(), "line": pa.int64()}))
+    return pa.table(
+        {"query": [query for query, _ in pairs], "docid": [docid for _, docid in pairs], "line": range(len(pairs))},
+        pa.schema({"query": pa.string(), "docid": pa.string(), "line": pa.int64()}),
+    )

@@ -1,25 +1,25 @@
 """Build a release from the official archives, or from a copy.
 
---archive reads the original release, the pre-processed release, or any of their files. The original release has
+--archive reads the original release, the pre-processed release, or some of their files. The original release has
 passage_collection.json, train.json, dev.json, test1.json and test2.json. The pre-processed release has part-00 to
 part-03 with passage2id.map.json, dual.train.tsv, cross.train.tsv, dev.q.format and q2qid.dev.json. The TSVs' negatives
 become `negative_passages`. The top 50 passages of the official dual-encoder become runs/official-dev-top50.trec.
 
 The build compares ids with the MD5s of their texts, parts with the map, and TSVs with train.json. Differences are
 printed, and counted in stats.json with examples. A line in a wrong format stops the build, with file and line.
---skip-bad-lines skips such lines, counts them in stats.json and lists them in official/skipped.tsv. A skipped passage
-keeps its line number, so the map stays valid. Judgments of a skipped passage are counted, but not written to the qrels.
-`export --format official` writes official files from a release.
+--skip-bad-lines skips wrong lines, counts them in stats.json and lists them in official/skipped.tsv. The map counts
+skipped lines, so the ids of other passages do not change. Judgments of a skipped passage are counted, but not written
+to the qrels. `export --format official` writes official files from a release.
 
 --copy reads JSON lines or Parquet from a hub, a folder or a file. HF_ENDPOINT sets another hub. A copy has queries with
 their passages (zyznull/dureader-retrieval-ranking), or corpus, queries and judgments (mteb/DuRetrieval, or
 C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels). ORG/NAME/dev.jsonl.gz reads only this file. The differences from the
 published sizes are printed. Copies lack passages, so do not compare scores on a copy with scores on the collection.
 
---list prints the source, size, checksums and licence of every archive of the paper, and instructions for archives
-without an address. Nothing is fetched. `unknown` means that a value is not published, `-` that it does not apply.
+--list prints the source, size, checksums and licence of the paper's archives, and instructions for archives without an
+address. Nothing is downloaded. `unknown` marks values that are not published, `-` values that do not apply.
 
-An archive is unpacked beside --out and needs disk space there. Memory grows by about 45 bytes for each passage.
+Archives are unpacked into a folder beside --out. Memory grows by about 45 bytes for each passage.
 
 example:
   python -m builders official --list cmedqa2 datafountain-424
@@ -39,13 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     given = parser.add_mutually_exclusive_group(required=True)
     archive = "official files: folders, tar or tar.gz archives, or single files"
     given.add_argument("--archive", nargs="+", type=Path, metavar="DIR_OR_TAR", help=archive)
-    list_help = "print the source and licence of these archives (default: all)"
-    given.add_argument("--list", nargs="*", metavar="NAME", help=list_help)
-    copy = "copies: folders, files, or ORG/NAME of datasets on a hub"
-    given.add_argument("--copy", nargs="+", metavar="DIR_OR_REPO", help=copy)
+    given.add_argument(
+        "--list", nargs="*", metavar="NAME", help="print sources and licences of archives (default: all)"
+    )
+    given.add_argument(
+        "--copy", nargs="+", metavar="DIR_OR_REPO", help="folders, files, or ORG/NAME of a hub's dataset"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="release directory to write")
-    skip = "skip lines in a wrong format (default: stop)"
-    parser.add_argument("--skip-bad-lines", action="store_true", help=skip)
+    parser.add_argument("--skip-bad-lines", action="store_true", help="skip lines in a wrong format (default: stop)")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 

@@ -1,7 +1,7 @@
 """Find the official files: in directories, in tar and tar.gz archives, or as single files.
 
-Archives are unpacked into a work folder in one pass, under new names. Archives are untrusted, so these members are
-refused: links, devices, names that lead out of the archive, and members larger than any official file.
+Archives are unpacked into a work folder in one pass, under new names. Archives are untrusted, so links, devices, names
+that lead out of the archive, and members larger than any official file are refused.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from builders.core.typed import problem_of
 from builders.official.formats import role_of
 
 MEMBER_BYTES = 32 << 30  # the largest official file is passage_collection.json with about 8 GiB
-_HEADER_BYTES = 1 << 20  # extended tar headers (long names) are read into memory
-_COPY = 4 << 20
+_HEADER_BYTES = 1 << 20  # tarfile reads extended headers, for example long names, into memory
+_COPY = 4 << 20  # bytes copied at a time
 
 
 @dataclass
@@ -28,12 +28,12 @@ class OfficialFile:
     """An official file.
 
     Attributes:
-        name: name inside its archive, with forward slashes.
+        name: name in its archive or folder, with forward slashes.
         shown: name in error messages.
         archive: path of the archive or folder, as the user gave it.
         path: path of the file on disk, unpacked if it is from an archive.
         role: a role from :data:`.formats.ROLES`, for example ``map``.
-        rows: number of rows, not counting bad lines; None before the file is read.
+        rows: number of rows without skipped lines; None before the file is read.
     """
 
     name: str

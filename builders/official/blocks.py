@@ -3,8 +3,8 @@
 Files are read in blocks of whole lines, so that memory does not grow with the size of a file.
 
 Disagreements between files are counted in ``stats.json`` with examples. With ``--skip-bad-lines``, a line is skipped if
-it violates its file's format (:mod:`.formats`), or if it gives a question's id a second text. Skipped lines are counted
-and listed in the release. Errors of a whole file (empty, byte order mark, CR LF, damaged JSON) still stop the build.
+it violates its file's format (:mod:`.formats`), or if it gives a second text to the id of a question. Skipped lines are
+counted and listed in the release. Errors of a file (empty, byte order mark, CR LF, damaged JSON) still stop the build.
 """
 
 import contextlib
@@ -32,19 +32,19 @@ from builders.store.layout import CORPUS
 from builders.store.table3 import LengthCounter
 
 BLOCK_BYTES = 8 << 20
-LONGEST_ROW = 256 << 20
-HEAD = 1 << 20
+LONGEST_ROW = 256 << 20  # bytes
+HEAD = 1 << 20  # bytes that are read to detect the format of a file
 SKIPPED = "official/skipped.tsv"
 _EXAMPLES = 3
 
 
 @dataclass
 class Findings:
-    """Counts and examples of each kind of disagreement.
+    """Counts and examples of disagreements between files, by kind.
 
     Attributes:
-        skips: True if bad lines are skipped. False if the first bad line is an error.
-        skipped: file -> (line from 1, error message) of each bad line.
+        skips: True if bad lines are skipped. If False, the first bad line is an error.
+        skipped: file -> line number (from 1) and error message of each skipped line.
     """
 
     skips: bool = False
@@ -68,14 +68,14 @@ class Findings:
         if not self.skips:
             raise file.error(message, line)
         self.skipped.setdefault(file.name, []).append((line, message))
-        self.add(f"bad lines of {file.name} (left out)", 1, f"line {line}: {message}")
+        self.add(f"bad lines of {file.name} (skipped)", 1, f"line {line}: {message}")
 
     def described(self) -> dict[str, Any]:
         """Return the findings for ``stats.json``."""
         return {"findings": self.counts, "examples": self.examples}
 
     def list_skipped(self, draft: Draft) -> int:
-        """Write the list of bad lines to :data:`SKIPPED` in the release. Return their number."""
+        """Write the list of skipped lines to :data:`SKIPPED` in the release. Return the number of lines."""
         rows = [
             f"{name}\t{line}\t{' '.join(what.split())}\n"
             for name, found in self.skipped.items()
@@ -91,7 +91,7 @@ class Passages:
     """The ids of the collection's passages, in the order of the corpus rows.
 
     A passage keeps the archive's id, because judgments and predictions use it. Without an id, a passage gets the
-    MD5 of its text, as in the official data. Ids that are not this MD5 are counted. Each id is written only once.
+    MD5 of its text, as in the official data. Ids that differ from the MD5 are counted. An id is written only once.
     """
 
     def __init__(self) -> None:
@@ -107,22 +107,21 @@ class Passages:
             self._digests.add(ids[other], digests[other])
             self._ids_by_digest.add(digests[other], ids[other])
             findings.add_ids("passages whose id is not the MD5 of their text", ids, other)
-        findings.add("passages that came before", int((~new).sum()))
+        findings.add("passages whose id occurred before (skipped)", int((~new).sum()))
         changed = ~new & self.differ(ids, digests)
-        findings.add_ids("passages that came before with another text (the first is kept)", ids, changed)
+        findings.add_ids("passages whose id occurred before with another text (skipped)", ids, changed)
         return new
 
     def differ(self, ids: Keys, digests: Keys) -> Flags:
         """Return True for each id whose text in the collection has an MD5 other than ``digests``; shape (n,)."""
-        changed: Flags = self.has(ids) & (self._digests.get(ids, ids) != digests).any(axis=1)
-        return changed
+        return np.asarray(self.has(ids) & (self._digests.get(ids, ids) != digests).any(axis=1))
 
     def has(self, ids: Keys) -> Flags:
         """Return True for each id that is a passage of the collection; shape (n,)."""
         return self.ids.find(ids) >= 0
 
     def ids_of(self, digests: Keys) -> Keys:
-        """Return the passage ids of the texts with these MD5s. An MD5 that is an id or unknown stays unchanged."""
+        """Return the passage ids of texts by their MD5s: the MD5 itself if it is an id or unknown; shape (n, 2)."""
         return np.where(self.has(digests)[:, None], digests, self._ids_by_digest.get(digests, digests))
 
 
@@ -143,7 +142,7 @@ def _good_lines(data: bytes, parse: _Parser) -> tuple[bytes, list[BadLine]]:
 
 
 def _blocks(source: OfficialFile, start: int, stop: int, cut: re.Pattern[bytes]) -> Iterator[bytes]:
-    """Yield blocks of about 8 MB that end after a match of ``cut``. The last block ends at ``stop``.
+    """Yield the bytes from ``start`` to ``stop`` in blocks of about 8 MB. Each block ends after a match of ``cut``.
 
     Raises :class:`InputError` if 256 MB have no match.
     """
@@ -170,13 +169,12 @@ class Corpus:
     def write(self, ids: Keys, texts: pa.StringArray) -> None:
         """Append passages."""
         self.lengths.add(pc.utf8_length(texts).to_numpy())
-        titles = pa.repeat(pa.scalar(""), len(texts))
-        self._rows.write(pa.table([pa.array(hex_ids(ids), pa.string()), titles, texts], schema=CORPUS))
+        self._rows.write(pa.table([hex_ids(ids), [""] * len(texts), texts], schema=CORPUS))
 
 
 @dataclass
 class Work:
-    """The release being written, with the texts, findings and passages that were read so far."""
+    """The release being written, with the texts, findings and passages of the files that were read."""
 
     folder: Path
     draft: Draft
@@ -187,10 +185,10 @@ class Work:
     def parsed(
         self, file: OfficialFile, parse: _Parser, span: tuple[int, int] | None = None, cut: re.Pattern[bytes] = LINE_CUT
     ) -> Iterator[tuple[Any, Lines]]:
-        """Yield ``parse(block)`` and the numbers (from 1) of the good lines, for every block of a file.
+        """Yield ``parse(block)`` and the numbers (from 1) of the parsed lines, for every block of a file.
 
-        ``parse`` is a function of :mod:`.formats`. ``span`` is the byte range to read: start and end. A block may end
-        after a match of ``cut``. Raises :class:`InputError` if a line is bad and bad lines are not skipped.
+        ``parse`` is a function of :mod:`.formats`. ``span`` is the byte range to read: start and end. Blocks end after
+        a match of ``cut``. Raises :class:`InputError` for a bad line, unless bad lines are skipped.
         """
         low, high = span or (0, file.size)
         line = 1 + file.read(low).count(b"\n")
@@ -202,14 +200,13 @@ class Work:
                     if not self.findings.skips or cut is not LINE_CUT:
                         raise file.error(error.message, line + error.line) from None
                     good, bad = _good_lines(data, parse)
-                    if not good and line == 1:  # the file is probably misnamed, so skipping would hide this
+                    if not good and line == 1:  # the file probably has a wrong name
                         raise file.error(f"has no line in the right format; first error: {bad[0].message}", 1) from None
                     found = parse(good)
                 for each in bad:
                     self.findings.skip(file, line + each.line, each.message)
-                last = line + data.count(b"\n")
-                yield found, np.delete(np.arange(line, last + 1), [each.line for each in bad])
-                line = last
+                yield found, np.delete(np.arange(line, line + len(lines_of(data))), [each.line for each in bad])
+                line += data.count(b"\n")  # a block of the map may end within a line
                 bar.update(len(data))
 
     def columns(self, file: OfficialFile) -> tuple[dict[str, Numbers], npt.NDArray[np.int8]]:

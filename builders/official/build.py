@@ -71,7 +71,7 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
         read_questions(work, file, splits[file.role])
     for file in [*by_role["ids"], *by_role["queries"]]:  # q2qid.dev.json, dev.q.format
         split = splits[str(split_of(file.name))]
-        if not split.by_id:  # otherwise dev.json or another list has the questions
+        if not split.by_id:  # unless dev.json or an earlier list has the questions
             read_question_list(work, file, split)
     if training := [*by_role["dual"], *by_role["cross"]]:  # dual.train.tsv, cross.train.tsv
         read_training(work, training, splits["train"])
@@ -93,7 +93,7 @@ def check_files(files: list[OfficialFile]) -> None:
     names: set[str] = set()
     for file in files:
         if file.name in names:
-            raise file.error(f"a second file {file.name}; give each file once")
+            raise file.error(f"is a second file with the name {file.name}; give each file once")
         if problem := problem_of(file.name):  # the manifest and stats.json will contain this name
             raise file.error(problem)
         names.add(file.name)
@@ -106,14 +106,14 @@ def check_files(files: list[OfficialFile]) -> None:
 
 
 def read_map(work: Work, files: list[OfficialFile]) -> tuple[npt.NDArray[np.int64], Keys] | None:
-    """Return the map's ascending line numbers, shape (lines,), and passage ids, shape (lines, 2). None without a map.
+    """Return the map's ascending line numbers, shape (n,), and passage ids, shape (n, 2). None if there is no map.
 
     Raises :class:`InputError` for a second map, and for a file that is not a map.
     """
     if not files:
         return None
     if len(files) > 1:
-        raise files[1].error(f"a second passage2id.map.json; the first is {files[0].name}; give one map")
+        raise files[1].error(f"is a second map; the first is {files[0].name}; give one map")
     file = files[0]
     start, end = _MAP.match(file.read(HEAD)), _MAP_END.search(file.read(_TAIL, -_TAIL))
     if start is None or end is None:
@@ -147,16 +147,18 @@ def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
     for file in collections:
         for block, _ in _passages(work, file):
             write(file, as_keys(block.ids), block)
-    if by_line is not None and [part.name[-2:] for part in parts] != [f"{n:02d}" for n in range(len(parts))]:
-        log.warning("a part before %s is missing, so the map cannot be used; ids are MD5s of texts", parts[-1].name)
+    numbers = [part.name[-2:] for part in parts]
+    if by_line is not None and numbers != [f"{n:02d}" for n in range(len(parts))]:
+        found = ", ".join(numbers)
+        log.warning("the map is not used, because it needs parts 00, 01 ... once each; found %s; ids are MD5s", found)
         by_line = None
-    line = 0  # counts the lines of all parts, including skipped lines
+    line = 0  # lines of the earlier parts, with skipped lines
     for file in parts:
         for (columns, _), lines in work.parsed(file, functools.partial(parse_tsv, role="part")):
             block = columns["passage"]
             keys = as_keys(block.digests)
             if by_line is not None:
-                wanted = line + lines[: len(keys)] - 1
+                wanted = line + lines - 1
                 nearest = np.minimum(np.searchsorted(by_line[0], wanted), len(by_line[0]) - 1)
                 named = by_line[0][nearest] == wanted
                 work.findings.add("lines without an entry in passage2id.map.json", int((~named).sum()))
@@ -165,7 +167,7 @@ def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
         line += (file.rows or 0) + len(work.findings.skipped.get(file.name, ()))
     if by_line is not None and line:
         beyond = max(0, int(by_line[0][-1]) + 1 - line)
-        work.findings.add("entries of passage2id.map.json for lines that no part holds", beyond)
+        work.findings.add("entries of passage2id.map.json without a line in the parts", beyond)
     work.draft.stats["collections"]["corpus"] = corpus.lengths.summary()
 
 

@@ -2,8 +2,8 @@
 
 ``zyznull/dureader-retrieval-ranking`` has ``train.jsonl.gz`` and ``dev.jsonl.gz`` in Tevatron's format.
 ``mteb/DuRetrieval`` has corpus, queries and judgments of dev. ``C-MTEB/DuRetrieval`` has corpus and queries, and
-``C-MTEB/DuRetrieval-qrels`` has the judgments. These three use Parquet. The kind of a file is detected from its
-columns, so other copies with these columns also work. A text's id is its MD5. A copy's ids that differ are counted.
+``C-MTEB/DuRetrieval-qrels`` has the judgments. The kind of a file is detected from its columns, so other copies with
+the same columns also work. A text's id is its MD5. Ids of the copy that differ from this MD5 are counted.
 """
 
 import os
@@ -32,10 +32,10 @@ from builders.sources.files import split_of
 from builders.store.draft import describe_files
 from builders.store.layout import SPLITS, text_id
 
-_DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # excludes metadata such as dataset_infos.json
+_DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # does not match metadata such as dataset_infos.json
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")
 _ROWS = 256  # rows of a batch; a row with its passages can have 100 kB
-_PASSAGES = 4_096  # passages that are written at a time
+_PASSAGES = 4_096  # passages of a batch
 _NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's column names -> mteb's column names
 
 
@@ -71,7 +71,7 @@ Pair = tuple[bytes, int]  # a text's MD5 and its number
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (place, row) for every row. The place has the file, and the number of the line or row."""
+    """Yield (place, row) for every row. The place is the file's name, and the number of the line or row."""
     if path.suffix == ".parquet":
         with reading(path, damaged="is damaged, or not a Parquet file"), pq.ParquetFile(path) as file:
             rows = (row for batch in file.iter_batches(batch_size=_ROWS) for row in batch.to_pylist())
@@ -92,8 +92,8 @@ def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
 def kind_of(path: Path, *names: str) -> str:
     """Return ``ranking``, ``corpus``, ``queries`` or ``qrels``, by the columns of the file.
 
-    Corpus and queries have the same columns. The first of ``names`` that contains ``corpus`` or ``quer``, but not both,
-    decides. Raises :class:`InputError` for other columns, and if no name decides.
+    Corpus and queries have the same columns. They are told apart by the first of ``names`` that contains either
+    ``corpus`` or ``quer``. Raises :class:`InputError` for other columns, and if no name contains exactly one of them.
     """
     first = next(_rows(path), None)
     if first is None:
@@ -109,11 +109,11 @@ def kind_of(path: Path, *names: str) -> str:
     for name in map(str.lower, names):
         if ("quer" in name) != ("corpus" in name):
             return "corpus" if "corpus" in name else "queries"
-    raise InputError("has either passages or queries; expected corpus or queries in the name", path=path)
+    raise InputError("has passages or queries; expected corpus or queries in the file's name", path=path)
 
 
 class CopyFile(NamedTuple):
-    """A file of a copy: its path, name in the manifest, kind (:func:`kind_of`), and split (dev by default)."""
+    """A file of a copy. ``shown`` is its name in the manifest, and ``kind`` is from :func:`kind_of`."""
 
     path: Path
     shown: str
@@ -124,8 +124,8 @@ class CopyFile(NamedTuple):
 def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
     """Build the release ``out`` from copies, and return the content of its ``stats.json``.
 
-    ``words`` are folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for some of its files.
-    Raises :class:`InputError` for a wrong file or row, missing files, a hub's refusal, or other content at ``out``.
+    ``words`` are folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for a file or folder.
+    Raises :class:`InputError` for a wrong or missing file, an error of the hub, or if ``out`` is not a release.
     """
     with open_work(out) as work:
         files = [found for word in words for found in _files(word)]
@@ -160,11 +160,11 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
 
 
 def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> list[Pair]:
-    """Number the texts of (id in the copy, text) pairs. Count blank texts, and ids that are not the MD5."""
+    """Return (MD5, number) of each text of (id, text) pairs. Skip and count blank texts. Count ids that differ."""
     texts = []
     for name, text in named:
         if not text.strip():
-            work.findings.add(f"{what} without a text (left out)", 1, str(name))
+            work.findings.add(f"{what} without a text (skipped)", 1, str(name))
             continue
         if name and str(name) != text_id(text):
             work.findings.add(f"{what} whose id in the copy is not the MD5 of the text", 1, str(name))
@@ -174,12 +174,12 @@ def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> li
 
 
 def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Question:
-    """Add positives to a question. The first row of a question sets its position; later rows add positives."""
+    """Add positives to a question. A question is at the position of its first row."""
     question = split.by_id.get(query[0])
     if question is None:
         question = split.add(*query)
     else:
-        what = f"rows of {split.name} whose query came before (their passages are united)"
+        what = f"rows of {split.name} whose query occurred before (passages are merged)"
         work.findings.add(what, 1, query[0].hex())
     question.positives.update(dict.fromkeys(positives))
     return question
@@ -199,7 +199,7 @@ def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
     for question in split.by_id.values():
         own = {text for _, text in question.positives}
         both = sum(text in own for text in question.negatives)
-        work.findings.add("negatives that are a positive of their query (left out)", both)
+        work.findings.add("negatives that are a positive of their query (skipped)", both)
         question.negatives = [text for text in dict.fromkeys(question.negatives) if text not in own]
 
 
@@ -216,18 +216,18 @@ def _read_tables(
         for _, row in rows_of(file.path, Judgment):
             query, passage = str(row.query), str(row.passage)
             if not row.score > 0:
-                work.findings.add(f"judgments of {file.split} with a score of 0 (left out)")
+                work.findings.add(f"judgments of {file.split} with a score of 0 (skipped)")
             elif query not in questions or passage not in passages:
-                what = f"judgments of {file.split} whose query or passage the copy lacks (left out)"
+                what = f"judgments of {file.split} whose query or passage the copy lacks (skipped)"
                 work.findings.add(what, 1, f"{query} {passage}")
             else:
                 judged.setdefault((file.split, query), []).append(passages[passage])
     for (split, query), positives in judged.items():
         judge(work, splits[split], questions[query], positives)
     if unjudged := questions.keys() - {query for _, query in judged}:
-        work.findings.add("queries that nobody judged (left out)", len(unjudged), min(unjudged))
+        work.findings.add("queries without a judgment (skipped)", len(unjudged), min(unjudged))
     numbers = [number for _, number in passages.values()]
-    work.findings.add("passages whose text came before (one passage)", len(numbers) - len({*numbers}))
+    work.findings.add("passages whose text occurred before (merged)", len(numbers) - len({*numbers}))
     return numbers
 
 
@@ -256,7 +256,7 @@ def _files(word: str) -> list[CopyFile]:
         files = {path.name: path}
     elif path.is_dir():
         names = [each.relative_to(path) for each in sorted(path.rglob("*")) if each.is_file()]
-        # The hub's client writes metadata of downloads to hidden folders.
+        # Hidden folders have the hub client's metadata of downloads.
         names = [name for name in names if _DATA.search(name.name) and not any(p.startswith(".") for p in name.parts)]
         if not names:
             raise InputError("has no .jsonl, .jsonl.gz or .parquet file", path=path)
@@ -301,6 +301,9 @@ def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
 
 def differences_text(copy: Mapping[str, Any]) -> str:
     """Return the comparison with the published figures as aligned text."""
-    compared = [(what, mine, theirs) for what, (mine, theirs) in copy["published"].items() if mine is not None]
-    rows = [(what, f"{mine:,}", f"{theirs:,}", f"{mine - theirs:+,}") for what, mine, theirs in compared]
+    rows = [
+        (what, f"{mine:,}", f"{theirs:,}", f"{mine - theirs:+,}")
+        for what, (mine, theirs) in copy["published"].items()
+        if mine is not None
+    ]
     return text_table(("", "this copy", "published", "difference"), rows)

@@ -1,10 +1,10 @@
 """The official files: their names, and parsers of their lines.
 
-``*.q.format`` and ``cross.train.tsv`` were checked on real rows (the samples in PaddlePaddle/RocketQA). The other
-layouts follow the archive's readme and the scripts that read the archive. Line n of
+The formats of ``*.q.format`` and ``cross.train.tsv`` were checked on real rows (samples in PaddlePaddle/RocketQA). The
+other formats follow the archive's readme and the scripts that read the archive. Line n of
 ``dev.retrieval.top50.res.id_map.tsv`` has the ids of the texts in line n of ``dev.retrieval.top50.res.tsv``.
 
-Each ``parse_...`` function parses one block of whole lines, and raises :class:`BadLine` for the first wrong line.
+Each ``parse_...`` function parses one block of whole lines, and raises :class:`BadLine` for a wrong line.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
-# Role of an official file, and the pattern of its name.
+# Role of an official file, and the pattern of the file's name.
 ROLES = (
     ("map", re.compile(r"passage2id\.map\.json")),
     ("passages", re.compile(r"passage_collection\.json")),
@@ -33,20 +33,19 @@ ROLES = (
 
 
 def role_of(name: str) -> str | None:
-    """Return the role of an archive's member by its file name, or None if it is not an official file."""
-    base = name.rsplit("/", 1)[-1]
-    return next((role for role, pattern in ROLES if pattern.fullmatch(base)), None)
+    """Return the role of an archive's member, or None if its file name is not official."""
+    return next((role for role, pattern in ROLES if pattern.fullmatch(name.rsplit("/", 1)[-1])), None)
 
 
 class BadLine(Exception):
-    """A ``message`` about a wrong line, and the line's number in its block, from 0."""
+    """An error in a line. ``line`` is the line's number in its block, from 0."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message, line)
         self.message, self.line = message, line
 
 
-# Columns of the TSVs. _TEXTS lists the columns with texts, and label is 0 or 1. Other columns are not checked.
+# Columns of the TSVs. _TEXTS names the columns with texts, and a label is 0 or 1. Other columns are not checked.
 TSV = {
     "part": ("-", "empty", "passage", "0"),
     "queries": ("query", "-", "-", "0"),
@@ -59,7 +58,7 @@ _TEXTS = {"query": "query", "passage": "passage", "positive": "passage", "negati
 
 @dataclass
 class Texts:
-    """Texts, their MD5s (``digests``) and, if the file has ids, their ids. An MD5 or id takes 16 bytes."""
+    """Texts, with their MD5s (``digests``) and the file's ids, if any. An MD5 or id takes 16 bytes."""
 
     texts: pa.StringArray
     digests: bytes
@@ -67,7 +66,7 @@ class Texts:
 
 
 def texts_of(values: list[bytes], what: str, ids: list[str] | None = None) -> Texts:
-    """Return UTF-8 texts as a column. Raises :class:`BadLine` for an empty text."""
+    """Return UTF-8 texts as a column. ``what`` names a text in the :class:`BadLine` for an empty text."""
     if b"" in values:
         raise BadLine(f"expected the text of a {what}, found nothing", values.index(b""))
     digests = b"".join([hashlib.md5(value, usedforsecurity=False).digest() for value in values])
@@ -172,7 +171,7 @@ def parse_wrapped(data: bytes) -> Texts:
     rows, start = [], 0
     for end in [match.end() for match in ROW_CUT.finditer(data)] + [len(data)]:
         row = data[start:end].strip().removesuffix(b",")
-        # A row may have several lines. The error names its first line.
+        # The error names the first line of a row, because a row may have several lines.
         rows.append(_decode(_passage, row, data.count(b"\n", 0, start), _PASSAGE))
         start = end
     return _texts_of_passages(rows)
@@ -183,11 +182,12 @@ _PAIR = re.compile(rb'\s*"(\d{1,10})"\s*:\s*"([0-9a-f]{32})"\s*')
 
 def parse_map(data: bytes) -> tuple[list[int], bytes]:
     """Parse a block of ``passage2id.map.json`` without its braces. Return line numbers, and passage ids of 16 bytes."""
-    numbers, ids = [], []
-    for pair in data.strip().removesuffix(b",").split(b","):
+    numbers, ids, line = [], [], 0
+    for pair in data.rstrip().removesuffix(b",").split(b","):
+        line += pair.count(b"\n")  # each pair may be on its own line
         if not (found := _PAIR.fullmatch(pair)):
-            shown = pair[:60].decode(errors="replace")
-            raise BadLine(f'expected pairs of a line number and an id, {{"0": id, "1": id}}, found {shown!r}', 0)
+            shown = pair.strip()[:60].decode(errors="replace")
+            raise BadLine(f'expected pairs of a line number and an id, {{"0": id, "1": id}}, found {shown!r}', line)
         numbers.append(int(found[1]))
         ids.append(found[2])
     return numbers, bytes.fromhex(b"".join(ids).decode())

@@ -30,7 +30,7 @@ def hex_ids(keys: Keys) -> list[str]:
 
 @compiled
 def _number(slots, numbers, keys, count, add, found, fresh):  # type: ignore[no-untyped-def]
-    """Look up keys in the hash table. With ``add``, new keys are inserted. At least half of the slots are empty."""
+    """Look up keys in the hash table, and insert new keys if ``add`` is True. Half of the slots or more are empty."""
     mask = np.uint64(numbers.size - 1)
     for i in range(keys.shape[0]):
         slot = keys[i, 0] & mask
@@ -80,7 +80,7 @@ class NumberedIds:
 
 
 class IdMap:
-    """Map from ids of 16 bytes to ids of 16 bytes. The first value of a key counts."""
+    """Map from ids to ids, of 16 bytes each. A key keeps its first value."""
 
     def __init__(self) -> None:
         self._keys, self._values = NumberedIds(), np.zeros((1, 2), np.uint64)  # row 0 is used for unknown keys
@@ -91,13 +91,13 @@ class IdMap:
         self._values = np.concatenate([self._values, values[fresh]])
 
     def get(self, keys: Keys, otherwise: Keys) -> Keys:
-        """Return the value of every key, or the row of ``otherwise`` for an unknown key; all of shape (n, 2)."""
+        """Return the value of every key, or its row of ``otherwise`` if the key is unknown; all of shape (n, 2)."""
         found = self._keys.find(keys)
         return np.where(found[:, None] >= 0, self._values[found + 1], otherwise)
 
 
 class NumberedTexts:
-    """Distinct texts, compared by MD5 and stored in ``file``, which is open for reading and writing."""
+    """Distinct texts, compared by MD5. Their characters are in ``file``, which is open for reading and writing."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

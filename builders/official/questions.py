@@ -7,8 +7,8 @@
   become ``negative_passages``: each negative once, in order, without positives of the question.
 
 The official dual-encoder's top 50 passages for dev become the run ``runs/official-dev-top50.trec``. The archive has
-them as pairs of texts and as pairs of ids. Passages are ordered, best first, but have no scores. The run's scores
-are reversed ranks (50 for the first of 50). Measures such as MRR depend only on the order.
+the passages in order, best first, as pairs of texts and as pairs of ids, but without scores. The run's scores are
+reversed ranks (50 for the first of 50), because measures such as MRR depend only on the order.
 """
 
 import functools
@@ -53,7 +53,7 @@ class Question:
 
 
 class Split:
-    """The questions of one split, by id and by the number of their text. ``labelled`` is True if it has judgments."""
+    """The questions of a split, by id and by number of the text. ``labelled`` is True if the split has judgments."""
 
     def __init__(self, name: str, labelled: bool = False) -> None:
         self.name, self.labelled = name, labelled
@@ -84,11 +84,10 @@ def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
         ids, digests = as_keys(passages.ids), as_keys(passages.digests)
         what = f"judged passages of {split.name} whose id is not the MD5 of their text"
         work.findings.add_ids(what, ids, (ids != digests).any(axis=1))
-        what = f"judged passages of {split.name} whose text is not the collection's under their id"
+        what = f"judged passages of {split.name} whose text differs from the collection's text with the same id"
         work.findings.add_ids(what, ids, work.passages.differ(ids, digests))
         positives = zip(ids_in(passages.ids), work.number(passages).tolist(), strict=True)
-        rows = zip(lines.tolist(), ids_in(questions.ids), texts, counts, strict=False)
-        for line, key, text, count in rows:
+        for line, key, text, count in zip(lines.tolist(), ids_in(questions.ids), texts, counts, strict=True):
             judged = list(islice(positives, count))
             question = split.by_id.get(key) or split.add(key, text)
             if question.text != text:
@@ -101,8 +100,7 @@ def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
 def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
     """Read the questions of ``q2qid.dev.json`` ({question: id}) or ``dev.q.format``."""
     if file.role == "ids":
-        remedy = "expected one JSON object {question: id}"
-        pairs = json_of(file.read(file.size), dict[str, Id], file.shown, remedy=remedy)
+        pairs = json_of(file.read(file.size), dict[str, Id], file.shown, remedy="expected one JSON {question: id}")
         try:
             texts = work.number(texts_of([text.encode() for text in pairs], "question")).tolist()
         except BadLine as error:
@@ -114,13 +112,13 @@ def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
     file.rows = len(texts)
     for text, key in zip(texts, keys, strict=True):
         if key in split.by_id:
-            work.findings.add(f"questions of {split.name} that came before")
+            work.findings.add(f"questions of {split.name} whose id occurred before (skipped)")
         else:
             split.add(key, text)
 
 
 def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
-    """Read the training files into ``split``: whole files before excerpts (``demo``), dual before cross."""
+    """Read the TSVs of train into ``split``: whole files before excerpts (``demo``), dual before cross."""
     pairs: tuple[list[npt.NDArray[np.int32]], ...] = ([], [])  # text numbers of (question, passage)
     for file in sorted(files, key=lambda file: (".demo." in file.name, file.role == "cross")):
         texts, labels = work.columns(file)
@@ -137,18 +135,18 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
         question = split.by_text.get(query) or split.add(digests[query].tobytes(), query)
         question.positives[ids[passage].tobytes(), passage] = None
     known = {(key, text) for key, question in split.by_text.items() for _, text in question.positives}
-    # These pairs are never negatives, even if train.json lacks the judgment.
+    # Pairs that a TSV labels positive are never negatives, even if train.json lacks the judgment.
     positive = {pair for pair in positives if pair[0] in split.by_text}
-    work.findings.add("positives of the TSVs that train.json does not judge (left out)", len(positive - known))
+    work.findings.add("positives of the TSVs that train.json does not judge (skipped)", len(positive - known))
     for pair in negatives:
         if pair in known or pair in positive:
-            what = "negatives of the TSVs that are positives of their question (left out)"
+            what = "negatives of the TSVs that are positives of their question (skipped)"
             work.findings.add(what, 1, hex_ids(ids[pair[1]])[0])
         elif pair[0] in split.by_text:
             split.by_text[pair[0]].negatives.append(pair[1])
     unknown = {query for query, _ in [*positives, *negatives]} - split.by_text.keys()
-    whose = "train.json does not" if judged else "their positives do not"
-    work.findings.add(f"questions of the TSVs that {whose} have (left out)", len(unknown))
+    kind = "that train.json lacks" if judged else "without a positive passage"
+    work.findings.add(f"questions of the TSVs {kind} (skipped)", len(unknown))
 
 
 def _distinct(pairs: list[npt.NDArray[np.int32]]) -> list[tuple[int, int]]:
@@ -158,7 +156,7 @@ def _distinct(pairs: list[npt.NDArray[np.int32]]) -> list[tuple[int, int]]:
 
 
 def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split) -> None:
-    """Write the run from the file of ids or, without it, from the file of texts."""
+    """Write the run from the file of ids or, if it is missing, from the file of texts."""
     if by_role["top50ids"]:
         file = by_role["top50ids"][0]
         blocks = [[as_keys(ids) for ids in found] for found, _ in work.parsed(file, parse_pairs)]
@@ -168,8 +166,8 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
         file = by_role["top50"][0]
         if b"".join(file.read(HEAD).split(b"\t", 2)[1:2]).isdigit():
             raise file.error(
-                "looks like a retriever's output (query, line number, rank, score); expected the archive's file"
-                " (query, -, passage, -)",
+                "is a retriever's output (query, line number, rank, score); expected the archive's file (query, -,"
+                " passage, -)",
                 1,
             )
         columns, digests = work.columns(file)[0], work.texts.digests()
@@ -186,7 +184,7 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
         for query, ranked in found.items()
         for rank, passage in enumerate(ranked, 1)
     ]
-    work.findings.add("passages twice in the top 50 of a question (left out)", len(queries) - len(lines))
+    work.findings.add("repeated passages in the top 50 of a question (skipped)", len(queries) - len(lines))
     missing = ~work.passages.has(passages) & (work.passages.ids.count > 0)
     work.findings.add_ids("passages of the top 50 that the collection lacks", passages, missing)
     (work.draft.folder / "runs").mkdir()
@@ -197,7 +195,8 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
 def write_questions(work: Work, split: Split) -> None:
     """Write a split's ``queries``, ``qrels`` and joined rows, and its column of Table 3.
 
-    If there is a collection, the qrels omit judgments of passages that it lacks. Table 3 counts all judgments.
+    The qrels omit judgments of passages that the collection lacks, if the archives have a collection. Table 3 counts
+    all judgments.
     """
     questions = list(split.by_id.values())
     if not questions:
@@ -210,12 +209,12 @@ def write_questions(work: Work, split: Split) -> None:
     if split.labelled:
         empty = sum(not question.positives for question in questions)
         work.findings.add(f"questions of {split.name} without a positive passage", empty)
-        what = f"judgments of {split.name} whose passage the collection lacks (left out of the qrels)"
+        what = f"judgments of {split.name} whose passage the collection lacks (not in the qrels)"
         work.findings.add_ids(what, keys, ~held)
     if held.any():
         judged = np.repeat(queries, [len(question.positives) for question in questions])[held]
-        scores = np.ones(len(judged), np.int64)
-        work.draft.write("qrels", split.name, [pa.table([judged, hex_ids(keys[held]), scores], schema=QRELS)])
+        table = pa.table([judged, hex_ids(keys[held]), [1] * len(judged)], schema=QRELS)
+        work.draft.write("qrels", split.name, [table])
     lengths = LengthCounter()
     work.draft.write(split.name, split.name, _joined(work, questions, lengths))
     chars = sum(map(len, texts))

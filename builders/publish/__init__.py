@@ -1,15 +1,15 @@
 """Publish a release as a dataset of the Hugging Face hub.
 
 The release must pass `check`. It must not contain .py files, .lock files, or files that its manifest does not list. All
-files are published in one commit, which also deletes files that only an earlier release has. Readers therefore see
-either the old or the new release. After an interruption, run the command again; uploaded files are not sent twice. The
-token comes from `hf auth login` or HF_TOKEN. HF_ENDPOINT selects another hub. Set HF_HUB_DISABLE_XET=1 if that hub has
-no xet storage.
+files are published in one commit, which also deletes the files of an earlier release that the new release lacks.
+Readers therefore see either the old or the new release. After an interruption, run the command again; uploaded files
+are not sent twice. The token comes from `hf auth login` or HF_TOKEN. HF_ENDPOINT selects another hub. Set
+HF_HUB_DISABLE_XET=1 if that hub has no xet storage.
 
 The command also publishes an English and a Chinese card (README.md, README.zh.md) with an example row, histograms,
 limitations, evaluation commands and scores. --scores reads the scores from the output of `python -m baselines
-evaluate --format json`. The file eval.yaml registers the dataset as a benchmark. It has a task for each measure of each
-judged dev and test split. Cards, histograms and eval.yaml are rewritten at each publication.
+evaluate --format json`. The file eval.yaml registers the dataset as a benchmark, with a task for each measure of each
+judged dev and test split. Each publication rewrites cards, histograms and eval.yaml.
 
 examples:
   python -m builders publish --release build/sample --repo ORG/NAME --create --private

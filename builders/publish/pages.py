@@ -1,9 +1,9 @@
 """The published pages of a release: an example row, a table of scores, and ``eval.yaml``.
 
-``eval.yaml`` registers a dataset of the hub as a benchmark with a ranking of models. Its tasks are those of
-:func:`builders.store.layout.parts_of`. The hub shows the ranking only for datasets on its list. The hub's page on
-evaluation results explains how to apply. The valid names of frameworks are in huggingface.js,
-packages/tasks/src/eval.ts. This project is not among them, so ``eval.yaml`` has a framework only on request.
+``eval.yaml`` registers a dataset of the hub as a benchmark with a ranking of models. It has a task for each measure of
+each part (:func:`builders.store.layout.parts_of`). The hub shows the ranking only for datasets that the hub has
+approved; its page on evaluation results explains how to apply. The hub's list of frameworks
+(packages/tasks/src/eval.ts in huggingface.js) lacks this project, so --framework decides if ``eval.yaml`` names one.
 """
 
 import json
@@ -29,7 +29,7 @@ _CUT = 60  # characters of a text in the example
 
 
 def example(release: Release, configs: Configs) -> str:
-    """Return the first joined row with a positive passage, shortened, as JSON in a code block."""
+    """Return the first joined row with a positive passage as JSON in a code block. Texts and lists are shortened."""
     config = shown_config(configs)
     split = next(iter(configs[config]))
     rows = (row for batch in release.batches(config, split, rows=64) for row in batch.to_pylist())
@@ -75,7 +75,7 @@ def scores_table(release: Release, builds: Collection[Build], given: dict[str, P
     """Return a Markdown table of scores. A release from the official archives also gets the paper's scores.
 
     ``given`` maps a part (``dev``, ``cmedqa_test``) to a file for :func:`read_scores`. Raises :class:`InputError` if
-    the release lacks the part, or if the number of scored queries is not that of the part.
+    the release lacks the part, or if a run was measured on another number of queries than the part has.
     """
     rows = [row for part, path in given.items() for row in _measured(release, part, path)]
     if is_official(builds):

@@ -30,26 +30,34 @@ def publish(release: Release, args: argparse.Namespace) -> str:
         raise InputError(f"has {', '.join(found[:3])}; remove all .py and .lock files", path=release.path)
     if unlisted:
         shown = ", ".join(unlisted[:3]) + ", ..." * (len(unlisted) > 3)
-        unknown = "which the manifest does not list; remove these files or build the release again"
-        raise InputError(f"has {shown}, {unknown}", path=release.path)
+        raise InputError(f"has {shown}, which the manifest does not list; remove these files", path=release.path)
     report = check(release, frozenset(args.accept))
     if report.errors:
         first = report.errors[0]
-        summary = f"{len(report.errors)} findings; {first.test} in {first.where}: {first.what}"
-        rest = f"run `python -m builders check --release {release.path}` to see all findings"
-        raise InputError(f"fails `check` ({summary}); {rest}", path=release.path)
+        raise InputError(
+            f"fails `check` ({len(report.errors)} findings; {first.test} in {first.where}: {first.what});"
+            f" run `python -m builders check --release {release.path}` to see all findings",
+            path=release.path,
+        )
     with temporary_folder() as work:
         files = stage(release, report.figures, work, args)
-        message = f"Release {files[MANIFEST][1][:12]}"
-        how = {"create": args.create, "private": args.private}
-        return upload(files, args.repo, kind="dataset", manifest=MANIFEST, name=NAME, message=message, **how)
+        return upload(
+            files,
+            args.repo,
+            kind="dataset",
+            manifest=MANIFEST,
+            name=NAME,
+            message=f"Release {files[MANIFEST][1][:12]}",
+            create=args.create,
+            private=args.private,
+        )
 
 
 def stage(release: Release, figures: Figures, work: Path, args: argparse.Namespace) -> dict[str, tuple[Path, str]]:
     """Prepare the published files. Return {path in the repository: (file, SHA-256)}.
 
-    Data and stats.json are the release's own files. Cards, histograms, eval.yaml and the manifest are written to the
-    folder ``work``. A download of all published files is again a release.
+    Data files are published from the release. Cards, histograms, eval.yaml, the manifest and a copy of stats.json are
+    written to the folder ``work``. A download of all published files is again a release.
     """
     builds, written = release.manifest.builds, read_stats(release.path)
     own = [e for e in release.manifest.files if e.path not in (CARD, STATS) and not is_published(e.path)]

@@ -1,9 +1,10 @@
 """Build a release from raw DuReader 2.0 (the paper's Section 2.2).
 
-The input is JSON lines, plain or gzipped, in files, folders and zip archives. Search and zhidao files are read, raw or
-preprocessed. The output has passages, queries, qrels, joined rows, a card and statistics. Labels follow Algorithm 1
-(span-F1). Passages and ids follow the rules of the official data. File names decide the split; --train, --dev and
---test override them. An existing release in --out is replaced when the new release is complete. A killed build resumes.
+The input is JSON lines, plain or gzipped, in files, folders and zip archives. DuReader's search and zhidao files are
+read, raw or preprocessed. The output has passages, queries, qrels, joined rows, a card and statistics. Labels follow
+Algorithm 1 (span-F1). Passages and ids follow the rules of the official data. The split of a file is read from its
+name, or set by --train, --dev and --test. An earlier release in --out is replaced when the new release is complete. The
+same command resumes a killed build.
 
 example:
   python -m builders release --raw builders/sample --out build/sample
@@ -25,20 +26,31 @@ from builders.store.layout import SPLITS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--raw", nargs="+", default=[], metavar="PATH", help="raw rows; file names decide the split")
+    add("--raw", nargs="+", default=[], metavar="PATH", help="raw files and folders; the split is read from file names")
     for split in SPLITS:
-        add(f"--{split}", nargs="+", default=[], metavar="PATH", help=f"raw rows of {split}")
+        add(f"--{split}", nargs="+", default=[], metavar="PATH", help=f"raw files and folders of {split}")
     add("--out", required=True, metavar="DIR", help="release directory to write")
     add_rule(parser)
     add(
         "--match",
         choices=["threshold", "best"],
         default="threshold",
-        help="positive paragraphs: all that reach the threshold, or the best for each answer (default: threshold)",
+        help="label every paragraph that reaches the threshold, or only the best for each answer (default: threshold)",
     )
-    add("--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)")
-    add("--workers", type=whole_number(1), help="worker processes, or tasks in flight with ray (default: all cores)")
-    add("--engine", choices=["local", "ray"], default="local", help="this machine or a Ray cluster (default: local)")
+    add(
+        "--min-chars",
+        type=whole_number(1),
+        default=MIN_CHARS,
+        metavar="N",
+        help="least characters of a full passage (default: 256)",
+    )
+    add("--workers", type=whole_number(1), help="worker processes, or parallel tasks of ray (default: all cores)")
+    add(
+        "--engine",
+        choices=["local", "ray"],
+        default="local",
+        help="run on this machine or a Ray cluster (default: local)",
+    )
     add(
         "--ray-address",
         metavar="HOST:PORT",

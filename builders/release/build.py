@@ -42,9 +42,9 @@ def build_release(
 ) -> dict[str, Any]:
     """Build the release directory ``out`` from ``sources``, and return the content of its ``stats.json``.
 
-    The release's bytes depend only on the sources and options, not on the number of workers or on a resumed build.
-    ``engine`` runs the tasks. Without an engine, ``workers`` processes of this machine run the tasks. Raises
-    :class:`InputError` for wrong input, or if ``out`` exists and is not a release.
+    The release's bytes depend only on the sources and options, not on the number of workers or on interruptions. The
+    tasks run on ``engine`` (default: ``workers`` processes on this machine). Raises :class:`InputError` for wrong
+    input, or if ``out`` exists and is not a release.
     """
     before = states_of(sources)
     small = sum(size for _, size, _ in before) < _SMALL
@@ -58,8 +58,7 @@ def build_release(
         # A thread computes the manifest's checksums while the blocks are labelled.
         described = thread.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
         _label(sources, options, work, engine)
-        cores = min(engine.workers, usable_cores())
-        selection = select(sources, sorted(_labelled_blocks(work)), work, cores)
+        selection = select(sources, sorted(_labelled_blocks(work)), work, min(engine.workers, usable_cores()))
         with draft_release(out, work=work) as draft:
             _write(selection, work, draft, engine, options)
             draft.stats |= _figures(selection)
@@ -121,7 +120,7 @@ def _figures(selection: Selection) -> dict[str, Any]:
 
 
 def _key(states: list[tuple[str, int, list[int]]], sources: list[Source], options: Options) -> str:
-    """Return a hash of the input, the options and the code. Finished work is reused only if the hash is unchanged."""
+    """Return a hash of the input, the options and the code. Finished work is reused only under the same hash."""
     code = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     names = [(str(source.path), source.member, source.split) for source in sources]
     return key_of([states, names, options.as_json(), code])

@@ -3,9 +3,9 @@
 Paragraphs are labelled by span-F1 with the answers of their question (Algorithm 1, see :mod:`.span_f1`). Paragraphs
 are then joined to passages (see :mod:`.passages`). A passage's id is the MD5 of its text.
 
-The result of a block is a folder ``NNNNNN`` of three Arrow files. The folder appears under its name when it is
-complete, so a killed build resumes from the finished folders. A row of these files is identified by its *place*, the
-number ``(block << 32) + row number in the block's file``. Places are in the order of the input.
+The result of a block is a folder of three Arrow files, named by the number of the block. The folder is renamed to this
+name when it is complete, so a killed build resumes from the finished folders. A row of these files is identified by its
+*place*, the number ``(block << 32) + row number in the block's file``. Places are in the order of the input.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from builders.core.words import words
 from builders.release.answers import RAW, record_of
 from builders.release.options import Options
 from builders.release.passages import cut_passages
-from builders.release.rows import Row, parse_rows
+from builders.release.rows import Row, Words, parse_rows
 from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.sources.lines import Block
 from builders.store.layout import text_id
@@ -44,9 +44,9 @@ SCHEMAS = {
             ("offset", pa.int64()),  # first byte of the line in the source
         ]
     ),
-    # Every passage. A text that occurs twice has two rows.
+    # One row for each passage. Equal passages have several rows.
     "passages": pa.schema([("docid", pa.string()), ("text", pa.string()), ("chars", pa.int64())]),
-    # The positive passages. ``passage`` is the passage's row number in ``passages``.
+    # One row for each positive passage. ``passage`` is its row number in ``passages``.
     "positives": pa.schema(
         [
             ("split", pa.string()),
@@ -102,7 +102,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
 
 
 def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.bool_]:
-    """Label every paragraph of ``rows`` by Algorithm 1, in order: True for a positive paragraph."""
+    """Return one label for each paragraph of ``rows``: True for a positive paragraph (Algorithm 1)."""
     counts = [sum(len(document.paragraphs) for document in row.documents) for row in rows]
     answer_counts = [len(row.answers or ()) for row in rows]
     if options.unit == "char":
@@ -110,27 +110,23 @@ def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.boo
         tokens = char_ids(paragraphs), char_ids([text for row in rows for text in row.answers or ()])
     else:
         tokens = word_ids(
-            [text for row in rows for text in _paragraph_words(row, options.segmenter)],
-            [text for row in rows for text in _answer_words(row, options.segmenter)],
+            [found for row in rows for found in _paragraph_words(row, options.segmenter)],
+            [found for row in rows for found in _words(row.answers, row.segmented_answers, options.segmenter)],
         )
     return label_questions(Questions.of(*tokens, counts, answer_counts), options.threshold, options.match)
 
 
 def _paragraph_words(row: Row[Any], segmenter: str) -> Iterator[list[str]]:
     for document in row.documents:
-        if not row.answers:  # without an answer, words are not needed
+        if row.answers:
+            yield from _words(document.paragraphs, document.segmented_paragraphs, segmenter)
+        else:  # no paragraph is positive, so words are not needed
             yield from ([] for _ in document.paragraphs)
-        elif document.segmented_paragraphs is not None:
-            yield from document.segmented_paragraphs
-        else:
-            yield from (words(paragraph, segmenter) for paragraph in document.paragraphs)
 
 
-def _answer_words(row: Row[Any], segmenter: str) -> Iterator[list[str]]:
-    if row.segmented_answers is not None:
-        yield from row.segmented_answers
-    else:
-        yield from (words(answer, segmenter) for answer in row.answers or ())
+def _words(texts: Sequence[str] | None, word_lists: Words, segmenter: str) -> list[list[str]]:
+    """Return the words of each text: the raw row's word lists or, if they are missing, the segmenter's words."""
+    return [words(text, segmenter) for text in texts or ()] if word_lists is None else word_lists
 
 
 def _folder(work: Path, block: int) -> Path:
@@ -138,7 +134,7 @@ def _folder(work: Path, block: int) -> Path:
 
 
 def write_labelled(folder: Path, name: str, columns: Mapping[str, Any]) -> None:
-    """Write one file of a block, uncompressed so that a reader can map only the rows and columns that it needs."""
+    """Write one file of a block. It is not compressed, so that readers can map single columns into memory."""
     with pa.ipc.new_file(str(folder / f"{name}.arrow"), SCHEMAS[name]) as out:
         out.write_table(pa.table(columns, schema=SCHEMAS[name]))
 

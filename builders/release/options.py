@@ -12,7 +12,7 @@ THRESHOLD = Fraction(1, 2)  # threshold of span-F1 (Section 2.2.2, Algorithm 1)
 
 @dataclass(frozen=True)
 class Options:
-    """All settings that change the bytes of a release."""
+    """The settings that change the bytes of a release."""
 
     unit: str = "word"
     threshold: Fraction = THRESHOLD
@@ -33,12 +33,12 @@ class Options:
 def add_rule(parser: argparse.ArgumentParser) -> None:
     """Add the options of span-F1: ``--unit``, ``--segmenter``, ``--threshold``."""
     add = parser.add_argument
-    add("--unit", choices=["word", "char"], default="word", help="unit of span-F1 (default: word)")
+    add("--unit", choices=["word", "char"], default="word", help="tokens of span-F1 (default: word)")
     add(
         "--segmenter",
         choices=SEGMENTERS,
         default=SEGMENTERS[0],
-        help="segmenter for texts without word lists; rjieba gives the same words as jieba, faster (default: rjieba)",
+        help="segmenter for texts without word lists; rjieba is a faster jieba (default: rjieba)",
     )
     add("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")
 

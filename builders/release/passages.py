@@ -38,12 +38,12 @@ class Passages:
         return Passages(texts, ids, self.chars[which], self.positive[which], self.document[which])
 
     def blank(self) -> Flags:
-        """Return True for each passage of only white space. The official collection has no such passage."""
+        """Return True for each passage of only white space. The official collection has no blank passages."""
         return np.asarray(pc.utf8_is_space(self.texts).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars: int = MIN_CHARS) -> Passages:
-    """Cut documents into passages. ``documents`` has the paragraphs. ``positive`` has one label for each paragraph."""
+    """Cut documents, which are lists of paragraphs, into passages. ``positive`` has a label for each paragraph."""
     paragraphs = list(chain.from_iterable(documents))
     encoded = [paragraph.encode() for paragraph in paragraphs]
     chars, sizes, counts = (np.fromiter(map(len, each), np.int64) for each in (paragraphs, encoded, documents))
@@ -62,7 +62,7 @@ def join_paragraphs(chars, sizes, counts, positive, min_chars):  # type: ignore[
 
     A document's paragraphs are joined without a separator until the text has at least ``min_chars`` characters. Every
     code point counts, not only Chinese characters. The last paragraphs of a document become a passage even if they are
-    shorter. Empty paragraphs by themselves make no passage. A passage is positive if any of its paragraphs is positive.
+    shorter, but not if they are all empty. A passage is positive if any of its paragraphs is positive.
     """
     documents, lengths, ends = np.empty((3, chars.size), np.int64)
     labels = np.empty(chars.size, np.bool_)

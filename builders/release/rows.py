@@ -1,7 +1,7 @@
 """Read raw DuReader 2.0 rows: JSON lines, plain or gzipped, in files, directories and zip archives.
 
-Both published flavours are supported. ``raw`` rows have a question, documents with paragraphs, and human answers.
-``preprocessed`` rows also have ``segmented_*`` word lists. Other fields are ignored. Search and zhidao files are alike.
+DuReader is published in two forms. ``raw`` rows have a question, documents with paragraphs, and human answers.
+``preprocessed`` rows also have ``segmented_*`` word lists. Other fields are ignored.
 """
 
 import re
@@ -23,7 +23,7 @@ _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
 
 
 class Document(msgspec.Struct, Generic[W], gc=False, kw_only=True):
-    """One retrieved document. ``segmented_paragraphs`` has the words of its paragraphs, or is None.
+    """One retrieved document. ``segmented_paragraphs`` has each paragraph's words, or is None.
 
     The title is not read, because the paper drops titles (Section 2.2.2).
     """
@@ -35,7 +35,7 @@ class Document(msgspec.Struct, Generic[W], gc=False, kw_only=True):
 class Row(msgspec.Struct, Generic[W], gc=False, kw_only=True):
     """One question with its documents and human answers. Rows of the test set have no answers.
 
-    Words take most of the bytes of a preprocessed row. They are decoded only if words are the unit of span-F1.
+    Word lists are most of a preprocessed row, so they are decoded only if span-F1 compares words.
     """
 
     question_id: int | str
@@ -55,9 +55,9 @@ _ROW, _SEGMENTED_ROW = msgspec.json.Decoder(Row[msgspec.Raw]), msgspec.json.Deco
 def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:
     """Return every file of raw rows under ``paths``, in the order of ``paths``.
 
-    The files of a folder or archive are sorted by split (train, dev, test), then by name. Every file belongs to
-    ``split``; if ``split`` is None, file names decide. Raises :class:`InputError` for a missing path, a path without
-    raw rows, and a name without a split.
+    The files of a folder or archive are sorted by split (train, dev, test), then by name. ``split`` is the split of
+    every file; if None, it is read from the file's name. Raises :class:`InputError` for a missing path, a path without
+    raw rows, or a name that does not contain exactly one split.
     """
     sources: list[Source] = []
     for path in paths:
@@ -66,7 +66,7 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
             label = split or split_of(found.name) or (None if path.is_dir() else split_of(path.resolve().as_posix()))
             if label is None:
                 raise InputError(
-                    "the name contains no split (train, dev or test); rename the file or use --train, --dev, --test",
+                    "expected one of train, dev and test in the name; rename the file or use --train, --dev, --test",
                     path=found.shown,
                 )
             named.append(replace(found, split=label))
@@ -89,7 +89,7 @@ def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, 
 
 
 def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
-    """Decode one line as a row, including words if ``segmented`` is true. Raises ValueError for a wrong row."""
+    """Decode one line as a row, with word lists if ``segmented`` is True. Raises ValueError for a wrong row."""
     try:
         row: Row[Any] = (_SEGMENTED_ROW if segmented else _ROW).decode(line)
     except msgspec.ValidationError as error:

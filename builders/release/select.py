@@ -1,6 +1,6 @@
 """Select the passages, questions and judgments of the release, in the order of the input.
 
-A selection consists of places (see :mod:`.label`), not of texts. Texts are read later, when the files are written.
+A selection has the places of rows (see :mod:`.label`). Their texts are read later, when the files are written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ _MEMORY = 512  # MB
 _COLUMNS = {
     "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages"],
     "passages": ["docid", "chars"],
-    "positives": ["split", "query_id", "docid", "chars", "passage"],  # passage: a place
+    "positives": ["split", "query_id", "docid", "chars", "passage"],  # passage: the place in "passages"
 }
 
 
@@ -60,15 +60,14 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
         for name, columns in _COLUMNS.items():
             con.register(f"{name}_of_blocks", _rows(work, blocks, name, columns))
             ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query_id", "docid"))
-            con.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({ids}) FROM {name}_of_blocks")  # a UUID has 16 bytes
+            con.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({ids}) FROM {name}_of_blocks")  # UUIDs take 16 bytes
         con.execute("CREATE TABLE rows AS SELECT * FROM questions")
         _refuse_two_texts(con, sources, work)
         keep_firsts(con, "passages", "docid", "corpus", "chars")
         # A question's positive passages come from all its rows.
         keep_firsts(con, "positives", "split, query_id, docid", "judgments", "passage", "chars")
         select_queries(con)
-        read = {split: _read_counts(con, split) for split in SPLITS}
-        read = {split: counts for split, counts in read.items() if counts["questions"]}
+        read = {split: counts for split in SPLITS if (counts := _read_counts(con, split))["questions"]}
         corpus = _column(con, "SELECT place FROM corpus ORDER BY place")
         if not corpus.size:
             raise InputError("the input has no passage, because every document is empty; expected documents with text")
@@ -83,18 +82,18 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
 def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
     """Create the table ``new``. For each value of ``keys``, it has the row of ``table`` with the lowest ``place``.
 
-    Ids are MD5s of texts, so equal texts become one passage (Section 2.2.2). DuckDB does not read the texts. ``others``
-    names further columns to copy from the row.
+    Ids are MD5s of texts, so passages of equal text become one passage (Section 2.2.2). ``others`` names further
+    columns to copy from the row.
     """
     wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
     con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
 
 
 def select_queries(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the queries, with each question once per split. A labelled question without a positive passage is skipped.
+    """Create the table ``queries``, with each question of a split once.
 
-    Such a question is useless for training and evaluation. In the official train set, too, every question has a
-    positive (Section 2.2.2). A split is labelled if any of its rows has an answer. Other splits keep all questions.
+    A split is labelled if any of its rows has an answer. Questions of a labelled split are skipped if they have no
+    positive passage, because every question of the official train set has one (Section 2.2.2).
     """
     keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
     con.execute("""
@@ -107,7 +106,7 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> pa.RecordBatchReader:
-    """Return one table's rows from all blocks: the given columns and the place of each row."""
+    """Return the rows of one table from all blocks: the place and the given columns of each row."""
     place = pa.field("place", pa.int64())
 
     def batches() -> Iterator[pa.RecordBatch]:

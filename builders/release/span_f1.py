@@ -2,7 +2,7 @@
 
 A span has L tokens, an answer has m tokens, and they share a multiset of o tokens. Then F1 = 2o / (L + m). F1 reaches
 a threshold p/q exactly if ``2q*o - p*L >= p*m``. The comparison uses integers, because many pairs of the real data have
-an F1 of exactly 0.5, and floating point rounds some of these wrongly. :mod:`builders.release.span_scan` has the loops.
+an F1 of exactly 0.5, and floating point rounds some of them wrongly. :mod:`builders.release.span_scan` has the loops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Flat = tuple[Tokens, Ends]  # concatenated token ids of many texts, and the end 
 
 
 def f1(span: Sequence[object], answer: Sequence[object]) -> Fraction:
-    """Return F1 of two token lists: twice the number of shared tokens, divided by the number of all tokens."""
+    """Return F1 of two token lists: twice the number of shared tokens, divided by the sum of both lengths."""
     common = Counter(span) & Counter(answer)
     return Fraction(2 * common.total(), len(span) + len(answer)) if common else Fraction(0)
 
@@ -48,7 +48,7 @@ def char_ids(texts: Sequence[str]) -> Flat:
 
 
 def word_ids(paragraphs: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -> tuple[Flat, Flat]:
-    """Number the words. A word has the same number in paragraphs and answers."""
+    """Return the words as tokens. A word has the same number in paragraphs and answers."""
     words = pa.array(chain.from_iterable(chain(paragraphs, answers)), pa.string())
     numbers = words.dictionary_encode().indices.to_numpy()
     ends, answer_ends = _ends(map(len, paragraphs)), _ends(map(len, answers))
@@ -86,7 +86,7 @@ def label_questions(
     """Return one label for each paragraph of all questions: True for a positive paragraph.
 
     With ``match="threshold"`` (Algorithm 1), a span of the paragraph must reach the threshold with an answer. With
-    ``match="best"`` (v2 of the paper), no other paragraph of the question may have a higher F1 with this answer.
+    ``match="best"`` (v2 of the paper), the span must also have the highest F1 of the question's spans with this answer.
     """
     table = np.zeros(1 + max(int(ids.max(initial=0)) for ids in (questions.ids, questions.answers)), np.int32)
     if match == "best":

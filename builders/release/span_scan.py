@@ -1,4 +1,4 @@
-"""Compiled loops of span-F1. :mod:`.span_f1` has the definition, and tests compare the loops with it.
+"""Compiled loops of span-F1, which :mod:`.span_f1` defines. An answer has m tokens, and the threshold is p/q.
 
 ``_may_reach`` rejects most paragraphs by a bound. In the other paragraphs, ``_reached`` finds the runs of tokens that
 may reach the threshold, and ``_run_reaches`` decides on each run.
@@ -14,7 +14,7 @@ _STEP = 8  # tokens
 
 @compiled
 def _enter(answer, table):  # type: ignore[no-untyped-def]
-    """Number an answer's distinct tokens from 1 in ``table``. Return how often each token occurs in the answer."""
+    """Number an answer's distinct tokens from 1 in ``table``. Return the frequency of each token in the answer."""
     counts = np.zeros(answer.size, np.int64)
     kinds = 0
     for token in answer:
@@ -27,7 +27,7 @@ def _enter(answer, table):  # type: ignore[no-untyped-def]
 
 @compiled
 def _matches(paragraph, table):  # type: ignore[no-untyped-def]
-    """Return the positions of the paragraph's tokens that occur in the answer, and each token's number in ``table``."""
+    """Return the positions of the paragraph's tokens that occur in the answer, and their numbers, from 0."""
     positions = np.empty(paragraph.size + 1, np.int64)
     kinds = np.empty(paragraph.size + 1, np.int64)
     k = 0
@@ -63,7 +63,7 @@ def best_f1(paragraph, answer, table):  # type: ignore[no-untyped-def]
 def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
     """True if the F1 of a span of these matches reaches p/q."""
     need, size = p * m, positions.size
-    # reach[k]: overlap of the span from match k to the end. rises[k]: the most that a longer span gains after match k.
+    # reach[k]: overlap of the span from match k to the end. rises[k]: the most that the score can rise after match k.
     reach, rises = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)
     left = counts.copy()
     for k in range(size - 1, -1, -1):
@@ -100,10 +100,10 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
 
 @compiled
 def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
-    """False only if no span reaches p/q. True may be wrong, because only a bound on the spans' scores is computed.
+    """False if a bound on the scores of all spans shows that no span reaches p/q.
 
-    The bound is Kadane's sum over groups of eight tokens. The sum counts every token that occurs in the answer, even if
-    the answer has it less often. In a span's first and last group, the tokens that do not match cost nothing.
+    The bound is Kadane's sum over groups of eight tokens. The sum counts every token that occurs in the answer, even
+    beyond its frequency in the answer. In a span's first and last group, tokens without a match cost nothing.
     """
     need, size = p * m, paragraph.size
     if (2 * q - p) * size < need:  # too short, even if every token matched
@@ -127,9 +127,9 @@ def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
 def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
     """True if a span of the paragraph reaches p/q.
 
-    Kadane's sum bounds the score of every span. It counts every token that occurs in the answer, even if the answer has
-    the token less often. A span never gets worse by starting after the last zero of the sum. So only runs
-    of positive sums are scanned, up to the last sum that reaches p * m. A run without such a sum is skipped.
+    Kadane's sum bounds the score of every span, because it counts every token that occurs in the answer, even beyond
+    the token's frequency in the answer. A span never gets worse by starting after the last zero of the sum. So only
+    runs of positive sums are scanned, up to the last sum that reaches p * m. A run with only lower sums is skipped.
     """
     if not _may_reach(paragraph, m, table, p, q):
         return False

@@ -44,9 +44,6 @@ class NewFile:
     rows: Places
     row_ends: Places
 
-    def folder(self, work: Path) -> Path:
-        return work / "files" / f"{self.config}-{self.split}-{self.number:05d}"
-
 
 def configs_of(split: str, rows: SplitSelection) -> list[str]:
     """Return the configs of a split: joined rows, queries, answers, and, if the split has labels, qrels."""
@@ -97,7 +94,7 @@ def _part(values: Places, ends: Places, own: slice) -> tuple[Places, Places]:
 
 def write_file(file: NewFile, work: Path, options: Options) -> tuple[Path, dict[str, Any]]:
     """Write one file, unless an earlier, killed build finished it. Return its path and its manifest entry."""
-    folder = file.folder(work)
+    folder = work / "files" / f"{file.config}-{file.split}-{file.number:05d}"
     if not folder.exists():
         with task_folder(folder) as half:
             out = ParquetFile(half / _FILE, schema_of(file.config))

@@ -1,4 +1,4 @@
-"""Find development and test questions, and their positive passages, in other training pairs."""
+"""Find the development and test questions and their positive passages in other training pairs."""
 
 import argparse
 import functools
@@ -26,7 +26,7 @@ from builders.store.layout import QUERIES, text_id
 
 _SMALL = 64 << 20  # with fewer bytes of pairs, worker processes cost more time than they save
 _ROWS = 1_024  # rows of a block
-_EXAMPLES = 3  # examples in a file, for each kind of text and way of matching
+_EXAMPLES = 3  # examples from a file, for each kind of text and each way to match
 _SHOWN = 60  # characters of an example
 
 Answers = dict[str, dict[str, set[str]]]  # split -> question's id -> ids of its positive passages
@@ -35,8 +35,8 @@ Answers = dict[str, dict[str, set[str]]]  # split -> question's id -> ids of its
 class Known(msgspec.Struct):
     """The input of a worker: the benchmark's questions and passages, a model's scores, and settings.
 
-    ``texts`` maps a kind (question or positive) to texts by id. ``answers`` maps a question's id to the ids of its
-    positive passages. ``settings`` are arguments of :class:`LikeTexts`.
+    ``texts`` maps a kind (question or positive) to texts (id -> text). ``answers`` maps a question's id to the ids of
+    its positive passages. ``settings`` are arguments of :class:`LikeTexts`.
     """
 
     texts: dict[str, dict[str, str]]
@@ -46,7 +46,7 @@ class Known(msgspec.Struct):
 
 
 class Match(NamedTuple):
-    """A text of a row that matches a text of the benchmark. ``kind`` is question or positive."""
+    """A text of a row, which matches a text of the benchmark. ``kind`` is question or positive."""
 
     kind: str
     line: int
@@ -93,15 +93,14 @@ class Seen:
 
     def figures(self, asked: Mapping[str, Collection[str]], answers: Answers) -> dict[str, Any]:
         """Count matching questions and passages of each split, and questions that share a row with a positive."""
-        splits = {}
-        for split, questions in asked.items():
-            passages = set().union(*answers[split].values())
-            together = {"of": len(answers[split]), "found": len(self.together & answers[split].keys())}
-            splits[split] = {
+        splits = {
+            split: {
                 "questions": _counts(questions, self.ways["question"]),
-                "positives": _counts(passages, self.ways["positive"]),
-                "questions with a positive": together,
+                "positives": _counts(set().union(*own.values()), self.ways["positive"]),
+                "questions with a positive": {"of": len(own), "found": len(self.together & own.keys())},
             }
+            for (split, questions), own in zip(asked.items(), answers.values(), strict=True)
+        }
         return {"rows": self.rows, "texts": self.texts, "splits": splits}
 
 
@@ -111,13 +110,16 @@ def _counts(members: Collection[str], found: Mapping[str, str]) -> dict[str, int
 
 
 def compare(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the report of ``similar --against``: ``options``, ``files`` (a record for each), and ``all`` (totals)."""
+    """Return the report of ``similar --against``: ``options``, ``files`` (a record for each file), ``all`` (totals)."""
     tested, names = read_tested(args), names_of(args.question, args.positive)
-    answers: Answers = {}
-    for split in tested.asked:
-        judged = read_judged(tested.release, "qrels", split)
-        positives = ((query, {p for p, score in own.items() if score > 0}) for query, own in judged.items())
-        answers[split] = {query: own for query, own in positives if own}
+    answers: Answers = {
+        split: {
+            query: own
+            for query, scores in read_judged(tested.release, "qrels", split).items()
+            if (own := {passage for passage, score in scores.items() if score > 0})
+        }
+        for split in tested.asked
+    }
     together = {query: own for split in answers.values() for query, own in split.items()}
     passages = tested.release.texts("corpus", "corpus", set().union(*together.values()))
     texts, by = {"question": tested.questions(), "positive": passages}, tested.options["by"]
@@ -177,8 +179,7 @@ def write_questions(args: argparse.Namespace) -> None:
     sources = describe_files((path.name, path) for path in args.against)
     build = {"verb": "contamination", "options": {"splits": list(tested.asked)}, "sources": sources}
     with draft_release(args.questions, build) as draft:
-        columns = [pa.array(list(values), pa.string()) for values in (found.keys(), found.values())]
-        draft.write("queries", "train", [pa.table(columns, schema=QUERIES)])
+        draft.write("queries", "train", [pa.table([[*found], [*found.values()]], schema=QUERIES)])
         for split in tested.asked:
             draft.write("queries", split, [tested.release.table("queries", split)])
     log.info("%s: %d questions; score them with `python -m baselines match`", args.questions, len(found))

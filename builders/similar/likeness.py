@@ -4,9 +4,9 @@ Two texts can match in four ways, the strongest first:
 
 - ``exact``: the texts are equal.
 - ``normalised``: their letters and digits are equal (:func:`normalised`).
-- ``n-gram``: the Jaccard similarity of their character n-grams is at least a threshold, and neither adds meaning
-  (:func:`adds_meaning`). MinHash finds candidates, with a recall of at least 99.9 %. Similarities are exact.
-- ``model``: a question-matching model scores them as similar (:func:`read_scores`).
+- ``n-gram``: the Jaccard similarity of their character n-grams is at least a threshold, and the longer text adds no
+  meaning (:func:`adds_meaning`). MinHash finds candidates with a recall of at least 99.9 %. Similarities are exact.
+- ``model``: the score of a model is above a threshold (:func:`read_scores`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 HOW = ("exact", "normalised", "n-gram", "model")
 TESTED = ("dev", "test")
-NGRAM, SHARE = 2, 0.8
-THRESHOLD = 0.5  # threshold of a model's score (Section 2.3)
+NGRAM, SHARE = 2, 0.8  # characters of an n-gram, and the threshold of the Jaccard similarity
+THRESHOLD = 0.5  # threshold of the probability that two questions mean the same (Section 2.3)
 _VALUES, _SEED = 128, 42  # number of values of a MinHash, and its seed
 _BLOCK = 1_024  # texts whose n-grams are in memory together
 _SHORT = 64  # letters of the longest text that adds_meaning compares
 _FILLERS = set("的了吗呢啊吧呀嘛么那请问谢您你我好是什怎样有会")  # letters that add no meaning to a question
-_RECALL = 0.999  # lowest recall for pairs whose similarity is exactly the threshold
+_RECALL = 0.999  # least recall for pairs whose similarity is equal to the threshold
 
 
 class Like(NamedTuple):
@@ -51,9 +51,8 @@ class _Folded(dict[int, str]):
     """Cache of normalised characters, by code point."""
 
     def __missing__(self, code: int) -> str:
-        folded = unicodedata.normalize("NFKC", chr(code)).casefold()
-        self[code] = found = "".join(character for character in folded if character.isalnum())
-        return found
+        self[code] = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", chr(code)).casefold()))
+        return self[code]
 
 
 _FOLDED = _Folded()
@@ -65,32 +64,31 @@ def normalised(text: str) -> str:
 
 
 def adds_meaning(one: str, other: str) -> bool:
-    """True if adding letters to one short text gives the other, and one of these letters is new and not a filler.
+    """True if the longer of two short texts has all letters of the shorter text, in order, and a new letter.
 
-    Such questions differ although they share most n-grams: 孕妇不能吃什么 and 孕妇不能吃什么肉.
+    Fillers are not new letters. 孕妇不能吃什么 and 孕妇不能吃什么肉 share most n-grams, but ask different questions.
     """
     short, long = sorted((one, other), key=len)
     rest = iter(long)
-    is_part = len(long) <= _SHORT and all(letter in rest for letter in short)
-    return is_part and not set(long) <= set(short) | _FILLERS
+    return len(long) <= _SHORT and all(letter in rest for letter in short) and not set(long) <= set(short) | _FILLERS
 
 
 def ngrams(text: str, length: int) -> list[str]:
-    """Return the character n-grams of a normalised text, in order. A shorter text is one n-gram."""
+    """Return the character n-grams of a normalised text, in order. A text of fewer characters is one n-gram."""
     return [text[start : start + length] for start in range(max(1, len(text) - length + 1))]
 
 
 def bands(share: float) -> int:
-    """Return the fewest MinHash bands that find pairs of Jaccard similarity ``share`` with recall ``_RECALL``.
+    """Return the least number of MinHash bands that finds pairs of similarity ``share`` with recall ``_RECALL``.
 
-    Two texts are candidates if all values of a band are equal. Fewer bands give fewer candidates to compare.
+    Two texts are candidates if all values of one band are equal. Fewer bands give fewer candidates to compare.
     """
     counts = (1 << power for power in range(_VALUES.bit_length()))
     return next((n for n in counts if 1 - (1 - share ** (_VALUES // n)) ** n >= _RECALL), _VALUES)
 
 
 class LikeTexts:
-    """Index of ``texts`` (by id). :meth:`find` looks up other texts and returns the matching indexed texts.
+    """Index of ``texts`` (by id), which finds the indexed texts that match other texts.
 
     ``by`` has the enabled ways of ``HOW``. ``length`` and ``share`` are the n-gram length and the Jaccard threshold.
     """
@@ -116,9 +114,7 @@ class LikeTexts:
     def find(self, texts: Sequence[str]) -> Iterator[list[Like]]:
         """Yield, for each text, the matching indexed texts: each id once, the strongest way first."""
         folded = [normalised(text) for text in texts]
-        near: Iterable[Sequence[int]] = [()] * len(texts)
-        if "n-gram" in self._by:
-            near = self._lsh.query_all(self._minhashes(folded))
+        near = self._lsh.query_all(self._minhashes(folded)) if "n-gram" in self._by else [()] * len(texts)
         for text, letters, candidates in zip(texts, folded, near, strict=True):
             found: dict[str, Like] = {}
             if "exact" in self._by:
@@ -146,7 +142,7 @@ class LikeTexts:
 
 
 def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
-    """True if a model's score is above the threshold, which is 0.5 in Section 2.3."""
+    """True if a model's score is above the threshold. Section 2.3 removes questions above 0.5."""
     return score > threshold
 
 
@@ -155,7 +151,7 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
 
     ``python -m baselines match`` writes the runs. The query-id is the id of a development or test question. The
     corpus-id is the id of a training question (MD5 of its text). The score is the probability that the two questions
-    mean the same. If several runs score a pair, the highest score counts.
+    mean the same, or their cosine. If several runs score a pair, the highest score counts.
 
     Raises :class:`InputError` for an unreadable run, or a score outside of 0 to 1, for example a logit.
     """
@@ -165,16 +161,15 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
             for trained, score in hits:
                 if not 0 <= score <= 1:
                     found = f"found {score} for {question} and {trained}"
-                    match = "write the run with `python -m baselines match`"
-                    raise InputError(f"expected scores from 0 to 1, {found}; {match}", path=path)
+                    raise InputError(f"expected scores from 0 to 1, {found}; use `baselines match`", path=path)
                 if is_similar(score, threshold):
                     best[trained][question] = max(score, best[trained].get(question, 0.0))
-    ranked = {trained: sorted(found.items(), key=lambda item: (-item[1], item[0])) for trained, found in best.items()}
-    return {trained: [Like(each, "model", score) for each, score in found] for trained, found in ranked.items()}
+    likes = {trained: [Like(each, "model", found[each]) for each in found] for trained, found in best.items()}
+    return {trained: sorted(found, key=lambda like: (-like.score, like.id)) for trained, found in likes.items()}
 
 
 def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
-    """Return the matches of a question: first ``likes``, then the matches that only a model finds."""
+    """Return the matches of a question: ``likes``, then the matches in ``scored`` that ``likes`` lacks."""
     known = {like.id for like in likes}
     return [*likes, *(like for like in scored if like.id not in known)]
 
@@ -182,7 +177,7 @@ def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
 class Tested(NamedTuple):
     """Development and test questions to compare with other questions, and the options of the comparison.
 
-    ``asked`` maps a split to the texts of its questions by id. ``options`` is for the manifest and the report.
+    ``asked`` maps a split to its questions (id -> text). ``options`` are written to the manifest and the report.
     """
 
     release: Release
@@ -198,7 +193,7 @@ class Tested(NamedTuple):
 def read_tested(args: argparse.Namespace) -> Tested:
     """Read the questions and scores that the options of `similar` name.
 
-    Raises :class:`InputError` if the release has none of the splits, or if a score is for a question of another split.
+    Raises :class:`InputError` if the release lacks the splits, or for a score of a question that is not in the splits.
     """
     release = open_release(args.release)
     splits = [split for split in TESTED if split in (args.split or TESTED)]

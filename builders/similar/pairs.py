@@ -1,12 +1,12 @@
 """Read training pairs in common formats: JSON lines (plain or gzipped) and Parquet.
 
 ``QUESTIONS`` and ``PASSAGES`` list the usual keys or columns, for example of FlagEmbedding, Tevatron and DuReader. If a
-row has no such key, keys in ``EITHER`` are read, for example of MTEB's queries and corpus. All other keys (ids,
+row has none of these keys, the keys in ``EITHER`` are read, for example of MTEB's queries and corpus. Other keys (ids,
 negatives, scores) are ignored. A value is a text, an object with a text in ``text`` or ``paragraph_text``, or a
 list of texts and objects. A row may also be a list of texts: a question, a passage, then negatives.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +23,11 @@ PASSAGES = (
 )
 EITHER = ("text", "content", "sentence", "texts", "set")
 _INNER = ("text", "paragraph_text")
-_ROWS = 1_024  # rows of Parquet in memory; a row may have 100 passages
+_ROWS = 1_024  # rows of a Parquet batch; a row may have 100 passages
 
 
 class Pair(NamedTuple):
-    """The texts of a row and its number from 1. A text that may be a question or a passage is in both lists."""
+    """The line or row number (from 1) and the texts of a row. Texts of the keys in ``EITHER`` are in both lists."""
 
     line: int
     questions: list[str]
@@ -41,12 +41,11 @@ class Names(NamedTuple):
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
-    def of(self, have: Iterable[str], path: Path, line: int | None = None) -> list[str]:
-        """Return the names of questions and passages among ``have`` or, if there are none, those in ``either``.
+    def of(self, have: Collection[str], path: Path, line: int | None = None) -> list[str]:
+        """Return the names in ``have`` of questions and passages. If ``have`` lacks them, return those in ``either``.
 
-        Raises :class:`InputError` if ``have`` has no such name.
+        Raises :class:`InputError` if ``have`` has none of the names.
         """
-        have = list(have)
         named = [name for name in have if name in self.questions or name in self.passages]
         if found := named or [name for name in have if name in self.either]:
             return found
@@ -56,7 +55,7 @@ class Names(NamedTuple):
 
 
 def names_of(question: Sequence[str] | None, positive: Sequence[str] | None) -> Names:
-    """Return the names that the user gives or, if there are none, the usual names."""
+    """Return the names of ``--question`` and ``--positive``, or the usual names if both options are missing."""
     return Names(question or (), positive or (), ()) if question or positive else Names()
 
 

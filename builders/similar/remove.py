@@ -23,7 +23,7 @@ from builders.store.rejudge import count_judged
 from builders.store.table3 import round_stat
 
 _BLOCK = 4_096
-# Every config whose train split loses rows, and its column with the question's id.
+# The configs whose train split loses rows, and the column with the question's id.
 _BY_QUERY = {
     **{"queries": "_id", "qrels": "query-id", BEFORE: "query-id", "train": "query_id"},
     **{"crosslingual-queries": "zh_id", "crosslingual": "query_id", "answers": "query_id"},
@@ -33,7 +33,7 @@ _BY_QUERY = {
 def remove(args: argparse.Namespace) -> dict[str, Any]:
     """Write the release ``args.out``. Return the value of ``similar`` in its ``stats.json``.
 
-    Raises :class:`InputError` for a score of an unknown question, and if no training question would be left.
+    Raises :class:`InputError` for a score of an unknown question, and if every training question is similar.
     """
     check_release_output(args.out)
     if args.list:
@@ -47,14 +47,14 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
     if len(found) == len(train):
         problem = f"all {len(train):,} training questions are similar, so no question would be left"
         raise InputError(f"{problem}; use fewer ways (--by) or higher thresholds", path=args.release)
-    sources = describe_files((path.name, path) for path in args.scores)
     like = {each.id for likes in found.values() for each in likes}
     duplicated = {split: like & texts.keys() for split, texts in tested.asked.items()}
     for split, members in duplicated.items():
         if (TOLD_APART[0], split) in release.splits():  # from earlier runs of `similar`
             members.update(release.texts(TOLD_APART[0], split))
-    if args.list:  # written first: if --out replaces --release, a second run cannot find the pairs
+    if args.list:  # written before the release, because --out may replace the release with the pairs
         _write_list(args.list, train, tested, found)
+    sources = describe_files((path.name, path) for path in args.scores)
     build = {"verb": "similar", "options": tested.options, "sources": sources}
     with draft_release(args.out, build, release) as draft:
         write(draft, release, set(found), tested.asked, duplicated)
@@ -94,9 +94,9 @@ def as_table(counts: Mapping[str, Any], out: Path) -> str:
         ("Section 2.3", "here", "the paper"),
         ("training questions removed", f"{counts['removed']:,}", f"{paper['removed']:,}"),
         *((f"  {how}", f"{number:,}", "") for how, number in counts["by"].items()),
-        ("dev and test questions they are like", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"),
+        ("similar dev and test questions", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"),
         *((f"  {name}, of {own['queries']:,}", f"{own['duplicated']:,}", "") for name, own in counts["splits"].items()),
-        ("of all dev and test questions", f"{share:.2%}", f"{paper['share']:.2%}"),
+        ("share of dev and test questions", f"{share:.2%}", f"{paper['share']:.2%}"),
     ]
     return "\n".join([*aligned(rows, widths=(38, 10, 12)), f"release: {out}"])
 
@@ -108,8 +108,8 @@ def _write_list(path: Path, train: Mapping[str, str], tested: Tested, found: Sco
             for like in likes:
                 split, query = asked[like.id]
                 pair = {"query-id": like.id, "corpus-id": trained, "by": like.how, "score": like.score}
-                row = {**pair, "split": split, "query": query, "train": train[trained]}
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                pair |= {"split": split, "query": query, "train": train[trained]}
+                file.write(json.dumps(pair, ensure_ascii=False) + "\n")
     log.info("%s: %d pairs", path, sum(map(len, found.values())))
 
 
@@ -127,10 +127,9 @@ def write(
         duplicated: split -> ids of the questions that are similar to a removed question.
     """
     have, judged = release.splits(), read_judged(release, "qrels", "train")
-    before = release.batches(REMOVED, "train") if (REMOVED, "train") in have else ()
-    joined = [pa.Table.from_batches([batch]) for batch in before]
-    draft.write(REMOVED, "train", [*joined, *_joined(release, removed, judged)])
-    english: set[str] = set()  # ids of the translations of removed questions
+    earlier = [release.table(REMOVED, "train")] if (REMOVED, "train") in have else []
+    draft.write(REMOVED, "train", [*earlier, *_joined(release, removed, judged)])
+    english: set[str] = set()  # ids of the removed questions' translations
     if ("crosslingual-queries", "train") in have:
         for table in release.rows_with("crosslingual-queries", "train", "zh_id", removed):
             english.update(table["_id"].to_pylist())
@@ -143,14 +142,13 @@ def write(
     for split, texts in tested.items():
         for config, wanted in zip(TOLD_APART, (True, False), strict=True):
             own = {each: text for each, text in texts.items() if (each in duplicated[split]) is wanted}
-            columns = [pa.array(values, pa.string()) for values in ([*own], [*own.values()])]
-            draft.write(config, split, [pa.table(columns, schema=QUERIES)])
-    samples = sorted({config for config, _ in have if config.startswith(DRAWN)})
-    for config in samples:
+            draft.write(config, split, [pa.table([[*own], [*own.values()]], schema=QUERIES)])
+    drawn = sorted({config for config, _ in have if config.startswith(DRAWN)})
+    for config in drawn:
         draft.drop(config)
     draft.stats.pop("extrapolation", None)
-    if samples:  # samples may contain questions that are removed now
-        log.warning("dropped %s; draw them again with `python -m builders add`", ", ".join(samples))
+    if drawn:  # because the sets may contain removed questions
+        log.warning("dropped %s; draw them again with `python -m builders add`", ", ".join(drawn))
     if "train" in draft.stats["table3"]:
         rest = {query: own for query, own in judged.items() if query not in removed}
         count_judged(draft, "train", left["queries"], rest, texts_of_judged(release, rest))
@@ -163,8 +161,7 @@ def write(
 def _without(release: Release, config: str, ids: Collection[str]) -> Iterator[pa.Table]:
     out = pa.array(sorted(ids), pa.string())
     for batch in release.batches(config, "train"):
-        table = pa.Table.from_batches([batch])
-        yield table.filter(pc.invert(pc.is_in(table[_BY_QUERY[config]], out)))
+        yield pa.Table.from_batches([batch]).filter(pc.invert(pc.is_in(batch[_BY_QUERY[config]], out)))
 
 
 def _joined(release: Release, removed: Collection[str], judged: Mapping[str, Mapping[str, int]]) -> Iterator[pa.Table]:

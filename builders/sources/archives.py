@@ -14,7 +14,7 @@ _FILE = Path(__file__).parents[1] / "sources.json"
 
 
 class Archive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An archive. A value is None if nobody has published it. An archive without ``url`` is fetched by hand."""
+    """An archive. A field is None if nobody has published its value. An archive without ``url`` is fetched by hand."""
 
     url: Annotated[str, msgspec.Meta(pattern="^https://")] | None
     bytes: Count | None
@@ -29,11 +29,10 @@ Archives = Mapping[str, Archive]
 
 
 def read_archives(names: Sequence[str] = ()) -> Archives:
-    """Return the archives with these ``names``, or all, in file order. Raise :class:`InputError` for unknown names."""
+    """Return the archives ``names`` (default: all) in file order. Raise :class:`InputError` for an unknown name."""
     every = read_json(_FILE, dict[str, Archive])
-    for name in names:
-        if name not in every:
-            raise InputError(f"unknown source {name!r}; expected one of {', '.join(every)}")
+    if unknown := [name for name in names if name not in every]:
+        raise InputError(f"unknown source {unknown[0]!r}; expected one of {', '.join(every)}")
     return {name: archive for name, archive in every.items() if not names or name in names}
 
 

@@ -5,9 +5,9 @@ The first rule that applies decides:
 1. A byte order mark of UTF-8 or GB18030 decides. UTF-16 (a mark, or NUL bytes) is an error.
 2. A file that is completely valid UTF-8 is UTF-8. Text in another encoding is hardly ever valid UTF-8.
 3. A file that is completely valid GB18030 and looks like Chinese is GB18030. It looks like Chinese if at least 3 % of
-   its non-ASCII characters are among the most frequent characters. Real text has 9 to 16 %. Big5, Shift JIS, EUC-KR or
-   damaged UTF-8, decoded as GB18030, has almost none. In files with fewer than 100 non-ASCII characters, it suffices
-   that 90 % of them are in GB 2312 (everyday simplified Chinese).
+   its non-ASCII characters are among the most frequent characters. In real text, 9 to 16 % are. Big5, Shift JIS, EUC-KR
+   or damaged UTF-8, decoded as GB18030, has almost no frequent characters. A file with fewer than 100 non-ASCII
+   characters also looks like Chinese if 90 % of these characters are in GB 2312 (everyday simplified Chinese).
 4. Any other file is an error. ``--encoding`` sets the encoding.
 """
 
@@ -24,6 +24,7 @@ CHOICES = ("auto", "utf-8", "gb18030")
 _BLOCK = 1 << 20
 Open = Callable[[], AbstractContextManager[IO[bytes]]]
 GB_MARK = "\ufeff".encode("gb18030")
+_MARKS = {codecs.BOM_UTF8: "utf-8", GB_MARK: "gb18030"}
 # Frequent simplified and traditional characters. Punctuation is omitted, because EUC encodings share its code points.
 _COMMON = frozenset("的一是不了在有人我他上大来到时中个地为子以你会可出也這個們來時會為")
 _FEW = 100
@@ -32,18 +33,16 @@ _FEW = 100
 def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
     """Return the encoding of the file that ``open_bytes`` opens: ``"utf-8"`` or ``"gb18030"``.
 
-    The file is read once or twice, in blocks. ``name`` is its name in errors. ``asked`` is one of :data:`CHOICES`, and
-    only ``auto`` detects the encoding. Raises :class:`InputError` if the file is not in the encoding ``asked``, or if
-    ``auto`` detects no encoding. The error names the first line with invalid bytes.
+    The file is read once or twice, in blocks. ``name`` is the file's name in errors. ``asked`` is one of
+    :data:`CHOICES`, and only ``auto`` detects the encoding. Raises :class:`InputError` if the file is not in the
+    encoding ``asked``, or if ``auto`` detects no encoding. The error names the first line with invalid bytes.
     """
     with open_bytes() as stream:
         head = stream.read(4)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise InputError("is UTF-16; save the file as UTF-8 or GB18030", path=name, line=1)
-    if asked == "auto" and head.startswith(codecs.BOM_UTF8):
-        asked = "utf-8"
-    if asked == "auto" and head.startswith(GB_MARK):
-        asked = "gb18030"
+    if asked == "auto":
+        asked = next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), "auto")
     if asked != "auto":
         if line := _bad_line(open_bytes, name, asked):
             raise InputError(f"is not valid {asked.upper()} (set by its mark or --encoding)", path=name, line=line)

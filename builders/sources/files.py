@@ -35,7 +35,7 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
     """Return the file ``path``, or all files in the folder ``path`` whose names match ``pattern``, sorted by name.
 
     A zip archive is replaced by its matching members. Raises :class:`InputError` if the path is missing or damaged, or
-    has no matching file. If no file matches, the message is ``has`` and then ``expected``.
+    has no matching file. If no file matches, the message is ``has {expected}``.
     """
     if not path.exists():
         raise InputError("does not exist", path=path)
@@ -84,7 +84,7 @@ def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
 
 
 def split_of(name: str) -> str | None:
-    """Return the file name's split, else that of the nearest folder such as ``devset/``, else None. Two give None."""
+    """Return the split in a file's name, else in the nearest folder's name. None for no split, or for several splits."""
     *folders, file = name.lower().split("/")
     found = {match[1] for match in _SPLIT_WORD.finditer(file)}
     if found:

@@ -30,8 +30,8 @@ def read_blocks(
 ) -> Iterator[Block]:
     """Yield the blocks of all sources, except the numbers in ``done``.
 
-    The reader holds one block, or one line if a line is longer. Raises :class:`InputError` for an unreadable, damaged
-    or blank file.
+    One block is in memory at a time, or one line that is longer than a block. Raises :class:`InputError` for an
+    unreadable, damaged or blank file.
     """
     every = ((source, *found) for source in sources for found in _blocks_of(source, block_bytes))
     return (Block(number, *found) for number, found in enumerate(every) if number not in done)
@@ -50,8 +50,9 @@ def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
             else:
                 rest += data
             if len(rest) > LONGEST_LINE:
-                number = line_number(source, start)
-                raise InputError("has a line of over 1 GiB; expected JSON lines", path=source.shown, line=number)
+                raise InputError(
+                    "has a line of over 1 GiB; expected JSON lines", path=source.shown, line=line_number(source, start)
+                )
     if rest:
         yield start, rest
     if not seen:
@@ -71,7 +72,7 @@ def lines(block: Block) -> Iterator[tuple[int, memoryview]]:
 
 
 def line_number(source: Source, offset: int) -> int:
-    """Return the number (from 1) of the line at ``offset``. Reads the source again, so only errors call it."""
+    """Return the number (from 1) of the line at ``offset``. The source is read again, so only errors call this."""
     number = 1
     with open_bytes(source) as stream:
         while offset > 0 and (data := stream.read(min(offset, BLOCK_BYTES))):

@@ -30,7 +30,7 @@ def find_tables(paths: Iterable[Path]) -> list[Source]:
 
 
 def header_of(source: Source) -> list[str]:
-    """Return the column names in a file's first line. Other characters than ASCII are dropped."""
+    """Return the column names in a file's first line, in lower case. Characters outside ASCII are dropped."""
     with open_bytes(source) as stream:
         line = stream.readline(1 << 12)
     text = line.removeprefix(GB_MARK).decode("ascii", "ignore").strip().lower()
@@ -55,11 +55,11 @@ class Table:
     def rows(
         self, columns: Sequence[str] | None = None, *, rest_in_last: bool = False
     ) -> Iterator[tuple[int, list[str]]]:
-        """Yield (line, fields) of every row after the header, or of every row if ``columns`` is None.
+        """Yield (line, fields) of every row after the header. The fields are in the order of ``columns``.
 
-        The fields are in the order of ``columns``. With ``rest_in_last``, the last column of a TSV file extends to the
-        end of the line and may contain tabs. Raises :class:`InputError` for invalid quotes, and for a wrong number of
-        columns.
+        Without ``columns``, the first row is no header, and all fields are yielded. With ``rest_in_last``, the last
+        column of a TSV file extends to the end of the line and may contain tabs. Raises :class:`InputError` for a
+        missing column, invalid quotes, and a wrong number of columns.
         """
         records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
         if columns and (missing := [name for name in columns if name not in self.columns]):
@@ -97,13 +97,11 @@ def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = Fa
 def _lines(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
     with open_bytes(source) as stream:
         text = io.TextIOWrapper(stream, encoding, newline="\n")
-        number = 1
-        while line := text.readline(LONGEST_LINE):
+        for number, line in enumerate(iter(lambda: text.readline(LONGEST_LINE), ""), 1):
             if len(line) == LONGEST_LINE:
                 problem = f"has over {LONGEST_LINE:,} characters; expected a table"
                 raise InputError(problem, path=source.shown, line=number)
             yield number, line.removeprefix("\ufeff") if number == 1 else line
-            number += 1
 
 
 def _records(source: Source, encoding: str, delimiter: str, spreadsheet: bool) -> Iterator[tuple[int, list[str]]]:
@@ -114,13 +112,11 @@ def _records(source: Source, encoding: str, delimiter: str, spreadsheet: bool) -
         return
     # With strict, a missing closing quote is an error, and so is text after a closing quote.
     reader = csv.reader((line for _, line in _lines(source, encoding)), delimiter=delimiter, strict=True)
-    while True:
-        start = reader.line_num + 1
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise InputError(f"not a row of CSV: {error}", path=source.shown, line=start) from None
-        if fields:
-            yield start, fields
+    start = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield start, fields
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"not a row of CSV: {error}", path=source.shown, line=start) from None

@@ -11,8 +11,7 @@ from typing import Any
 from commands import Done
 from fuzzing import Reader, fuzz_of, loads
 from hub_client import run_at
-from hub_repos import Commit
-from hub_server import Answer, Hub
+from hub_server import Answer, Commit, Hub
 from spoil import BYTES, JSON
 from test_fuzz_models import _checkpoint
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from annotating import ANNA, BEN, CARL, annotate, export_of, fill, judge, make_pool, read_table, truth, wrong_in
-from chat_server import Chat, chat
+from chat_server import Chat
 from fuzzing import CASES
 from killing import Place, Verb, content, same_in_the_end
 from loaded import ANNOTATION, Loaded
@@ -53,7 +53,7 @@ class Judge:
 
 @contextmanager
 def judging(_: Path) -> Iterator[Judge]:
-    with chat(lambda prompt: f"最终得分：{len(prompt) % 4}") as server:
+    with Chat(lambda prompt: f"最终得分：{len(prompt) % 4}") as server:
         yield Judge(server)
 
 

@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from annotating import make_judged_round
 from commands import Done, run
 from conftest import Once
 from fuzzing import CASES, Reader, fuzz_and_count, loads
 from hub_client import run_at
 from hub_server import Hub
-from judged_rounds import make_round
-from publishing import _equal_figures_are_drawn_once  # noqa: F401
 from releases import QUESTIONS, TEXTS, md5
 from spoil import JSON, PARQUET
 from test_fuzz_releases import sign
@@ -98,7 +97,7 @@ def make(folder: Path) -> None:
         write_run(folder / f"{name}.run", [(md5(question), hits) for question in QUESTIONS[split]])
     asked = [question for questions in QUESTIONS.values() for question in questions]
     labels = {(md5(QUESTIONS["dev"][0]), ids[0]): 1, (md5(QUESTIONS["dev"][1]), ids[5]): 0}
-    make_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
+    make_judged_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
     vectors = np.random.default_rng(0).normal(size=(len(asked), 4)).tolist()
     table = pa.table({"_id": [md5(question) for question in asked], "embedding": vectors})
     pq.write_table(table, folder / "v.parquet")
@@ -185,6 +184,7 @@ READERS = [
 ]
 
 
+@pytest.mark.usefixtures("equal_figures_are_drawn_once")
 @pytest.mark.parametrize("verb", READERS)
 def test_a_spoiled_release_gives_the_same_or_one_line(
     verb: tuple[str, bool], once: Once, tmp_path: Path, record_property: Callable[[str, object], None]

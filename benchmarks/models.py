@@ -1,0 +1,127 @@
+"""Random BERT models, texts and training pairs, trainers for these, and their floating-point operations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import synchronize  # this import makes the next imports possible
+from releases import make_release, md5
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizer,
+    PreTrainedModel,
+    TrainerCallback,
+)
+
+from baselines.retrieve.passages import Passages, open_passages
+from baselines.train import models, trainers
+from baselines.train.data import Batches, Pairs
+from baselines.train.recipe import Recipe
+from builders.store.reader import open_release
+
+FIRST, COUNT = 0x4E00, 17_995  # the Chinese characters in the vocabulary of a random BERT
+_NEGATIVES = 4  # negatives per positive
+
+
+def bert(folder: Path, layers: int, width: int, labels: int | None = None) -> Path:
+    """Write a BERT with random weights, a vocabulary of Chinese characters, and a classifier if ``labels`` is given."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(FIRST, FIRST + COUNT))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    BertTokenizer(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": width, "num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
+    config = BertConfig(vocab_size=len(words), num_labels=labels or 2, num_hidden_layers=layers, **sizes)
+    (BertForSequenceClassification if labels else BertModel)(config).save_pretrained(folder)
+    return folder
+
+
+def dual_encoder(folder: Path, layers: int, width: int) -> SentenceTransformer:
+    """Return a random BERT as a dual-encoder with 384 tokens per passage, the first token's vector and dot products."""
+    module = Transformer(str(bert(folder, layers, width)), query_length=32, document_length=384)
+    modules = [module, Pooling(width, "cls")]
+    return SentenceTransformer(modules=modules, similarity_fn_name="dot", device="cpu")
+
+
+def random_texts(lengths: Iterable[int], seed: int = 0) -> list[str]:
+    """Return random texts with the given lengths in characters. Each character is a token of :func:`bert`."""
+    generator = np.random.default_rng(seed)
+    return ["".join(map(chr, generator.integers(FIRST, FIRST + COUNT, length).tolist())) for length in lengths]
+
+
+def random_lengths(count: int, mean: int) -> list[int]:
+    """Return log-normal lengths (sigma 0.6) of at least 5."""
+    lengths = np.random.default_rng(1).lognormal(np.log(mean) - 0.18, 0.6, count)
+    return np.maximum(5, lengths).astype(int).tolist()
+
+
+def training_pairs(folder: Path, texts: list[str]) -> tuple[Pairs, Passages]:
+    """Return training pairs with random queries and 4 negatives each, and their passages in memory-mapped files."""
+    corpus = [{"_id": md5(text), "title": "", "text": text} for text in texts]
+    release = make_release(folder / "release", {("corpus", "corpus"): corpus}, rows_per_shard=50_000)
+    passages = open_passages(open_release(release), keep=folder / "texts")
+    count = len(texts) // (1 + _NEGATIVES)
+    rows = np.random.default_rng(0).permutation(count * (1 + _NEGATIVES)).reshape(count, -1)
+    return Pairs(random_texts([10] * count, 1), np.arange(count), rows[:, 0], rows[:, 1:]), passages
+
+
+def transformer_of(model: torch.nn.Module) -> Any:
+    """Return the model's first transformer."""
+    return next(module for module in model.modules() if isinstance(module, PreTrainedModel))
+
+
+def forward_operations(model: torch.nn.Module, lengths: Iterable[int]) -> float:
+    """Return the floating-point operations of a forward pass over texts with the given ``lengths`` in tokens.
+
+    A token takes 2 operations per weight of a linear layer. Attention takes 4 x layers x width x tokens^2 per text.
+    """
+    transformer = transformer_of(model)
+    layers = [(name, module) for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
+    linear = sum(each.weight.numel() for name, each in layers if "pooler" not in name and "classifier" not in name)
+    attention = 4 * transformer.config.num_hidden_layers * transformer.config.hidden_size
+    return float(sum(2 * linear * length + attention * length**2 for length in lengths))
+
+
+def lengths_of(model: Any, row: dict[str, Any]) -> list[int]:
+    """Return the number of tokens of each text in a training row."""
+    if "label" in row:
+        return [int(model.preprocess([(row["query"], row["passage"])])["attention_mask"].sum())]
+    tasks = {name: "query" if name == "query" else "document" for name in row}
+    return [int(model.preprocess([row[name]], task=task)["attention_mask"].sum()) for name, task in tasks.items()]
+
+
+class Clock(TrainerCallback):
+    """Callback that records the start of a training and the end of each step."""
+
+    def __init__(self, device: str) -> None:
+        self.device, self.times = device, list[float]()
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self.times.append(time.perf_counter())
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        synchronize(self.device)
+        self.times.append(time.perf_counter())
+
+
+def trainer_of(recipe: Recipe, rows: Any, batches: Batches, start: Path, states: Path, device: str) -> Any:
+    """Create the trainer that `train` uses.
+
+    ``rows`` are the training rows, ``start`` is the folder of the starting checkpoint, and ``states`` is the folder for
+    the trainer's states.
+    """
+    cross = recipe.model.kind == "cross"
+    torch.manual_seed(0)
+    model = (models.cross_encoder if cross else models.dual_encoder)(recipe, str(start), device)
+    arguments = trainers.arguments(recipe, states, batches, device)
+    return (trainers.cross_trainer if cross else trainers.dual_trainer)(recipe, model, rows, batches, arguments)

@@ -42,7 +42,7 @@ from builders.store.table3 import round_stat
 _COLUMNS = {
     "key": ("key", "id", "_id", "zh_id", "query_id", "query-id", "question_id", "qid"),
     "zh": ("zh", "query_zh", "chinese", "中文", "text", "query", "question"),
-    "english": ("english", "en", "query_en", "translation", "英文"),
+    "english": ("english", "en", "query_en", "translation", "英文", "machine_translation"),
 }
 _HAN = re.compile("[\u3400-\u9fff]")
 
@@ -101,11 +101,15 @@ def open_translations(
 
 @dataclass(frozen=True)
 class Translation:
-    """One row of a table. ``package`` is empty in a plain table, and ``english`` may be empty."""
+    """One row of a table. ``package`` is empty in a plain table, and ``english`` may be empty.
+
+    ``by_machine`` is True if the English text equals the column machine_translation.
+    """
 
     zh_id: str
     english: str
     package: str
+    by_machine: bool
     source: Source
     line: int
 
@@ -139,7 +143,8 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
                 expected = f"has the id {key!r} for {chinese!r}; expected {text_id(chinese)}"
                 raise InputError(expected, path=source.shown, line=line)
             zh_id = key if key in known else text_id(key)
-            yield Translation(zh_id, english.strip(), fields.get("package", ""), source, line)
+            by_machine = english.strip() == fields.get("machine_translation", "").strip() != ""
+            yield Translation(zh_id, english.strip(), fields.get("package", ""), by_machine, source, line)
 
 
 def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[English, dict[str, int]]:
@@ -160,6 +165,7 @@ def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[Engli
         "same_pair_again": len(pairs) - untranslated - different,
     }
     counts |= {"further_translation": different - len(texts), "same_english_again": 0}
+    counts["machine"] = sum(pair.by_machine for pair in pairs)
     queries: English = {}
     for split in splits:
         taken: set[str] = set()
@@ -174,6 +180,7 @@ def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[Engli
     for key, words in (
         ("untranslated", "rows without English text are skipped"),
         ("with_chinese", "English texts contain Chinese characters"),
+        ("machine", "English texts are a model's translations that nobody changed"),
     ):
         if counts[key]:
             log.warning("%d %s", counts[key], words)

@@ -53,6 +53,7 @@ STEPS = {
     "pool": "builders.annotate.pool",
     **ROUND_STEPS,
     "relabel": "builders.annotate.relabel",
+    "translate": "builders.annotate.translate",
     "translations": "builders.annotate.review:translations",
 }
 

@@ -5,10 +5,13 @@ OPENAI_API_KEY contains the key; a local server may need no key. OpenAI's own li
 """
 
 import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import msgspec
 
 from builders.core.errors import InputError, Unfinished
+from builders.core.progress import progress
 from builders.core.typed import json_of
 
 _SECONDS, _RETRIES = 120, 5  # for one request
@@ -63,5 +66,20 @@ class Endpoint:
             kind = Unfinished if error.status_code == 429 or error.status_code >= 500 else InputError
             raise kind(f"answered {error.status_code} ({text})", path=self.url) from None
         except openai.APIConnectionError as error:
-            raise Unfinished(f"cannot be reached ({error}); earlier judgments are saved", path=self.url) from None
+            raise Unfinished(f"cannot be reached ({error}); earlier answers are saved", path=self.url) from None
         return text_in(bytes(answer.http_response.content), self.url)
+
+    def ask_all(self, prompts: Sequence[str], keep: Callable[[int, str], None], parallel: int, label: str) -> None:
+        """Ask ``parallel`` prompts at a time. Call ``keep(number, answer)`` for each answer as it comes, one at a time.
+
+        ``number`` is the prompt's place in ``prompts``. Raises the errors of :meth:`answer`.
+        """
+        pool = ThreadPoolExecutor(parallel)
+        with progress(total=len(prompts), unit="answer", label=label) as bar:
+            try:
+                asked = {pool.submit(self.answer, prompt): number for number, prompt in enumerate(prompts)}
+                for done in as_completed(asked):  # so that one slow answer does not delay the others
+                    keep(asked[done], done.result())
+                    bar.update(1)
+            finally:
+                pool.shutdown(cancel_futures=True)

@@ -20,7 +20,6 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,6 @@ from builders.annotate.tasks import tasks_of, write_tasks
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import alone
-from builders.core.progress import progress
 from builders.core.tables import print_result, text_table
 from builders.store.runs import Run, read_run
 
@@ -147,23 +145,18 @@ def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package
     told: list[Judgment] = []
     kept = 0
 
-    def ask(package: Package, item: Item) -> None:
-        label = label_in(endpoint.answer(prompt.format(query=item.query, passage=item.passage)), found.question)
-        if label is not None:
-            told.append(_judgment(args.model, package, item, label, question=found.question))
+    def keep(number: int, answer: str) -> None:
+        nonlocal kept
+        if (label := label_in(answer, found.question)) is not None:
+            told.append(_judgment(args.model, *waiting[number], label, question=found.question))
+        if len(told) >= kept + _KEPT:
+            kept += add_judgments(args.round, told[kept:])
 
-    with progress(total=len(waiting), unit="pair", label="prefill") as bar:
-        pool = ThreadPoolExecutor(args.parallel)
-        try:
-            # Answers are saved in the order of completion, so that one slow answer does not delay the others.
-            for answer in as_completed([pool.submit(ask, package, item) for package, item in waiting]):
-                answer.result()
-                bar.update(1)
-                if len(told) >= kept + _KEPT:
-                    kept += add_judgments(args.round, told[kept:])
-        finally:
-            pool.shutdown(cancel_futures=True)
-            add_judgments(args.round, told[kept:])
+    try:
+        prompts = [prompt.format(query=item.query, passage=item.passage) for _, item in waiting]
+        endpoint.ask_all(prompts, keep, args.parallel, "prefill")
+    finally:
+        add_judgments(args.round, told[kept:])
     return len(told)
 
 

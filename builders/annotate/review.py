@@ -348,11 +348,12 @@ def _export_queries(args: argparse.Namespace) -> None:
         for split in chosen
         for number, (zh_id, text) in enumerate(splits[split].items())
     ]
-    _write(args.out, PACKAGE_COLUMNS, rows)
+    write_rows(args.out, PACKAGE_COLUMNS, rows)
     print(f"{len(rows):,} queries in {len({row[0] for row in rows}):,} packages: {args.out}")
 
 
-def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a tab-separated table."""
     with atomic_text(path) as file:
         csv.writer(file, delimiter="\t", lineterminator="\n").writerows([columns, *rows])
 
@@ -366,7 +367,7 @@ def _review_translations(args: argparse.Namespace) -> None:
         for package, content in by_package(pairs).items():
             chosen = draw(content, args.pairs, f"{Rule().seed} {reviewer} {package}")
             rows += [(package, n, texts[n], pair.english, "") for n, pair in content.items() if n in chosen]
-        _write(sheet, SHEET_COLUMNS, rows)
+        write_rows(sheet, SHEET_COLUMNS, rows)
         print(sheet)
 
 

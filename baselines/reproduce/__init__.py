@@ -22,6 +22,9 @@ Figures are also drawn as PNG and SVG under --out.
 --extrapolation [restrain-14K resttest] runs BM25, DE and CE (or another --row) on the sets that `builders add` drew.
 The report has the scores of interpolation and extrapolation, and the gap between them.
 
+--pool trains the nine models of the paper's pool (Section 2.3, A.1): BM25 and four dual-encoders, whose top 50 are the
+candidates, and four re-rankers, whose mean score selects the best 5 of each query for people to judge.
+
 --leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources. A column shows if a model
 declares training on data of DuReader. The whole collection and the sample of 100,001 passages (C-MTEB's DuRetrieval)
 have separate tables. Each RUN is measured on --split of --release, with 95 % intervals. It is listed in the table of
@@ -37,6 +40,7 @@ examples:
   python -m baselines reproduce --table 4 --row bm25
   python -m baselines reproduce --table 7 --release DIR --dry-run
   python -m baselines reproduce --table 6 --figure 2 --release DIR
+  python -m baselines reproduce --pool --release DIR
   python -m baselines reproduce --extrapolation resttest --release DIR
   python -m baselines reproduce --leaderboard --searched sample --top 10 --format markdown
   python -m baselines reproduce --release build/sample --leaderboard build/runs/bm25.dev.run.gz
@@ -45,6 +49,8 @@ examples:
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from baselines.reproduce.costs import plan_table
 from baselines.reproduce.drawings import draw_figures
@@ -60,6 +66,7 @@ from builders.core.tables import print_result
 from builders.store.reader import open_release
 
 SAMPLE = Path("build/sample")
+_POOL = "pool"  # the step of matrix.toml that selects the pool's best passages
 SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
 _SAMPLE_IS = "this is the embedded sample, written for this project: it shows that every step runs"
 _BLIND = "the official labels were never published; %d rows get files of predictions instead of scores"
@@ -93,6 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="NAME",
         help="compare interpolation with extrapolation on these sets (default: all such sets of the release)",
+    )
+    parser.add_argument(
+        "--pool", action="store_true", help="train the nine models of the pool, pool their passages, select the best"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the commands and the estimated costs of their steps; run nothing"
@@ -133,7 +143,7 @@ def run(args: argparse.Namespace) -> None:
         reproduce_extrapolation(args)
         return
     matrix = read_matrix()
-    rows = matrix.select(args.table, args.row, args.figure)
+    rows = matrix.select(args.table, args.row, args.figure, pool=args.pool)
     settings = read_settings(args.settings) if args.settings else Settings()
     if args.dry_run:
         _show(matrix, rows, settings, args)
@@ -147,13 +157,15 @@ def run(args: argparse.Namespace) -> None:
     blind = [row for row in rows if row not in labelled]
     if blind:
         log.warning("%s has no labels of the %s split: %s", release.path, args.split, _BLIND % len(blind))
-    plan = matrix.plan(rows, fill(args), settings)
+    plan = _plan(matrix, rows, settings, args)
     steps = plan | {step.name: step for step in (_predictions(row, plan, args) for row in blind)}
     done = run_plan(steps, release, args)
     measured, own = measure(labelled, plan, release, args.split)
     report = side_by_side(matrix, release, measured, steps, done, settings)
     report["images"] = list(map(str, draw_figures(measured, args.out)))
     report["notes"] = [_SAMPLE_IS] if args.release == SAMPLE else []
+    if args.pool:
+        report["notes"].append(f"the pool's best passages, for `builders annotate export`: {plan[_POOL].output}")
     report["predictions"] = [
         {"table": row.table, "row": row.name, "split": row.split or args.split, "file": str(file)}
         for row in blind
@@ -173,7 +185,7 @@ def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argpars
     else:
         rows = [row for row in rows if not (args.scratch and row.official_negatives)]
         labelled = [row for row in rows if row.split or args.split != "test"]
-    plan = matrix.plan(rows, fill(args), settings)
+    plan = _plan(matrix, rows, settings, args)
     if len(labelled) < len(rows):
         log.warning(_BLIND, len(rows) - len(labelled))
     before = [sample_command(args.release)] if args.release == SAMPLE and not release else []
@@ -183,6 +195,12 @@ def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argpars
         of = release.path if release else "the paper's collection"
         print("\n".join(f"# {line}" for line in [f"{of}, by formula:", *plan_table(plan, release).splitlines()]))
     print(printed(commands, args))
+
+
+def _plan(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argparse.Namespace) -> dict[str, Step]:
+    """Return the steps behind the rows, and with --pool the step that selects the pool's best passages."""
+    steps = [*rows, *([replace(rows[0], step=_POOL)] if args.pool else ())]
+    return matrix.plan(steps, fill(args), settings)
 
 
 def _last_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespace, labelled: bool) -> list[str]:

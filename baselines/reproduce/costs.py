@@ -48,6 +48,10 @@ class Architecture(NamedTuple):
 
 KNOWN = {
     "nghuyong/ernie-1.0-base-zh": Architecture(18_000, 513, 12, 768, 3072),
+    **{
+        f"hfl/chinese-{name}": Architecture(21_128, 512, 12, 768, 3072)
+        for name in ("bert-wwm-ext", "roberta-wwm-ext", "macbert-base")
+    },
     "google-bert/bert-base-multilingual-cased": Architecture(119_547, 512, 12, 768, 3072),
     "intfloat/multilingual-e5-small": Architecture(250_037, 512, 12, 384, 1536),
 }

@@ -24,7 +24,7 @@ SCRATCH = "-scratch"  # {variant} of the recipes without pretrained weights
 _AS_THEY_ARE = Settings()
 _WORD = re.compile(r"\{([^{}]*)\}")
 _NEGATIVES = "hard negatives that came with the data (`python -m builders official` brings them)"
-_Place = tuple[str, int]  # ("table", 4) or ("figure", 2)
+_Place = tuple[str, int]  # ("table", 4), ("figure", 2) or ("pool", 1)
 
 
 class Reference(NamedTuple):
@@ -55,6 +55,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     table: Annotated[int, Meta(ge=1)] | None = None
     figure: Annotated[int, Meta(ge=1)] | None = None
+    pool: bool = False
     name: str
     title: str  # as in the paper; "A > B" means that B re-ranks the top passages of A
     step: str
@@ -70,12 +71,14 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     series: str = ""
 
     def __post_init__(self) -> None:
-        if (self.table is None) == (self.figure is None) or bool(self.series) != (self.figure is not None):
-            raise ValueError("expected a table, or a figure and a series")
+        if [self.table, self.figure, self.pool or None].count(None) != 2 or bool(self.series) != bool(self.figure):
+            raise ValueError("expected a table, a figure and a series, or pool = true")
 
     @property
     def place(self) -> _Place:
-        """The table or figure of the row."""
+        """The table or figure of the row, or the pool."""
+        if self.pool:
+            return "pool", 1
         return ("figure", self.figure) if self.figure is not None else ("table", self.table or 0)
 
     @property
@@ -119,16 +122,26 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         """Return the data that a row's published scores were measured on."""
         return self.published_on[row.published_on or row.set]
 
-    def select(self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None) -> list[Row]:
+    def select(
+        self,
+        tables: Sequence[int] | None,
+        name: str | None,
+        figures: Sequence[int] | None = None,
+        *,
+        pool: bool = False,
+    ) -> list[Row]:
         """Select rows by tables, figures and name. Without any of the three, select all rows.
+
+        With ``pool``, only the rows of the pool's models are selected, otherwise the others.
 
         Raises :class:`InputError` with the known rows if no row matches, or if a table or figure has no row.
         """
         asked = asked_places(tables, figures)
-        found = [row for row in self.rows if row.place in (asked or [row.place]) and name in (None, row.name)]
+        rows = [row for row in self.rows if row.pool is pool]
+        found = [row for row in rows if row.place in (asked or [row.place]) and name in (None, row.name)]
         if not found or {*asked} - {row.place for row in found}:
             wanted = " ".join([*(f"--{kind} {number}" for kind, number in asked), *[f"--row {name}"] * bool(name)])
-            known = "; ".join("--{} {} --row {}".format(*row.place, row.name) for row in self.rows)
+            known = "; ".join("--{} {} --row {}".format(*row.place, row.name) for row in rows)
             raise InputError(f"no row matches {wanted}; known rows: {known}", path=MATRIX.name)
         return found
 

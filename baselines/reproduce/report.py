@@ -122,6 +122,7 @@ def _figures(
     for name in row.measures:
         yield {
             "table": row.table,
+            **({"pool": True} if row.pool else {}),
             **({"figure": row.figure, "series": row.series} if row.figure else {}),
             "row": row.name,
             "title": f"{row.title}, {row.series}" if row.series else row.title,

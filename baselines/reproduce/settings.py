@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import msgspec
 
-from baselines.train.recipe import read_recipe
+from baselines.train.recipe import like_of, read_recipe
 from builders.core.errors import InputError
 from builders.core.files import read_toml
 
@@ -47,8 +47,13 @@ class Settings:
     path: Path | None = None
 
     def of_recipe(self, name: str) -> list[str]:
-        """Return the values for a recipe. The recipe's own values come last, so they override the values of ``*``."""
-        return [*self.recipes.get(EVERY, ()), *self.recipes.get(name, ())]
+        """Return the values for a recipe: those of ``*``, of the recipe that it is like, then its own, which override.
+
+        Values of the other recipe for a key that the recipe's own file sets are left out.
+        """
+        like, own = like_of(name)
+        before = self.of_recipe(like) if like else self.recipes.get(EVERY, ())
+        return [*(each for each in before if each.partition("=")[0] not in own), *self.recipes.get(name, ())]
 
     def with_options(self, words: Sequence[str]) -> list[str]:
         """Return the words of a step from ``matrix.toml`` with the options that are set for its verb.

@@ -14,6 +14,7 @@ TITLES = {
     ("table", 7): "cMedQA, out of domain",
     ("table", 8): "cCOVID-News, out of domain",
     ("table", 9): "cross-lingual",
+    ("pool", 1): "the nine models (Section 2.3, A.1); the re-rankers order the pool's candidates",
     ("figure", 2): "by the judgments before and after people corrected them; the paper draws bars and prints no number",
 }
 LEGEND = "percent; Recall@k as the paper and the official script count it: a hit rate; 95 % over queries"
@@ -84,13 +85,12 @@ def sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
     """Yield the tables of a report, then its figures, in order. ``reasons`` collects the footnotes."""
     places: dict[tuple[bool, str, int], dict[str, dict[str, Figure]]] = {}
     for each in report["rows"]:
-        kind = "figure" if "figure" in each else "table"
+        kind = next((kind for kind in ("figure", "pool") if kind in each), "table")
         rows = places.setdefault((kind == "figure", kind, each[kind]), {})
         rows.setdefault(each["title"], {})[each["metric"]] = each
     for (_, kind, number), rows in sorted(places.items(), key=lambda item: item[0]):
-        yield Section(
-            f"{kind}{number}", f"{kind.capitalize()} {number}: {TITLES[kind, number]}", *_table(rows, reasons)
-        )
+        name = f"{kind.capitalize()} {number}" if kind != "pool" else "Pool"
+        yield Section(f"{kind}{number}", f"{name}: {TITLES[kind, number]}", *_table(rows, reasons))
 
 
 def _table(rows: Mapping[str, Mapping[str, Figure]], reasons: Reasons) -> tuple[list[str], list[list[str]]]:

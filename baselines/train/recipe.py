@@ -1,7 +1,8 @@
 """Recipes: commented TOML files with the settings of one training, and overrides by ``--set``.
 
 ``baselines/recipes/NAME.toml`` has the paper's values (Appendix A.2). ``NAME-scratch.toml`` has values for training
-without pretrained weights. A recipe is given by its name, or by a path, which contains a dot or a slash.
+without pretrained weights. ``like = "NAME"`` takes over the values of another recipe. A recipe is given by its name, or
+by a path, which contains a dot or a slash.
 """
 
 from collections.abc import Iterable
@@ -289,11 +290,32 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
         path = Path(name)
     elif name not in names():
         raise InputError(f"no recipe {name!r}; expected a path to a .toml file, or one of {', '.join(names())}")
-    content = read_toml(path)
+    content = _content(path)
     for override in overrides:
         _override(content, override)
     sections = typed(content, Sections, path)
     return Recipe(name=path.stem, **{field: getattr(sections, field) for field in sections.__struct_fields__})
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Return the content of a recipe file. Its values replace those of the recipe that ``like`` names."""
+    content = read_toml(path)
+    if (base := content.pop("like", None)) is None:
+        return content
+    if base not in names():
+        raise InputError(f"like: expected one of {', '.join(names())}; found {base!r}", path=path)
+    found = _content(RECIPES / f"{base}.toml")
+    for section, values in content.items():
+        own = found.get(section)
+        found[section] = own | values if isinstance(own, dict) and isinstance(values, dict) else values
+    return found
+
+
+def like_of(name: str) -> tuple[str, set[str]]:
+    """Return the project's recipe that a project's recipe is like (or ""), and the keys (``train.seed``) of its own."""
+    content = read_toml(RECIPES / f"{name}.toml") if name in names() else {}
+    own = {f"{section}.{key}" for section, values in content.items() if section != "like" for key in values}
+    return content.get("like", ""), own
 
 
 def _override(content: dict[str, Any], override: str) -> None:

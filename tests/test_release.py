@@ -38,7 +38,7 @@ def build(*words: object, code: int = 0) -> Done:
 
 
 def rows_of(release: Path, config: str, split: str) -> list[dict[str, Any]]:
-    return open_release(release).table(config, split).to_pylist()  # type: ignore[no-any-return]
+    return open_release(release).table(config, split).to_pylist()
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def bare(here: Path) -> Path:
     [
         (("--table", 99), "matrix.toml: no row matches --table 99; known rows: --table 4 --row bm25"),
         (("--table", 7), "RELEASE: bm25, de-zero-shot, de-fine-tuned: has no cmedqa-queries/test to measure on; `pyth"),
-        (("--row", "official-de"), "RELEASE: official-de: has no hard negatives that came with the data (`python -m "),
+        (("--row", "official-de"), "RELEASE: official-de: has no official hard negatives, which `python -m builders"),
         (("--row", "official-ce", "--scratch"), "RELEASE: official-ce: has no recipe without pretrained weights"),
         (("--table", 6), "RELEASE: with-similar-duplicated, without-similar-duplicated: has no duplicated/dev, train-"),
         (("--figure", 2, "--split", "test"), "RELEASE: bm25-before, de-bm25-neg-before, ce-bm25-neg-before: has no qr"),

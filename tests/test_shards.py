@@ -106,7 +106,9 @@ def test_a_release_that_another_replaces_while_it_is_read_is_said_so(release: Pa
     other.rename(release)
     assert found == TEXTS[:2]
     for read in (lambda: next(batches), lambda: opened.rows("corpus", "corpus")):
-        with pytest.raises(InputError, match="release: another release replaced it while it was read; run the same"):
+        with pytest.raises(
+            InputError, match="release: was replaced by another release during the reading; run the same"
+        ):
             read()
     with pytest.raises(InputError, match="another release replaced it"), opened.files("corpus", "corpus"):
         pass

@@ -216,4 +216,4 @@ READERS = [
         _as_negatives,
     ),
 ]  # fmt: skip
-test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)
+test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

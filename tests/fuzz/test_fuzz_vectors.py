@@ -84,4 +84,4 @@ READERS = [
     Reader((f"{_INDEX}resumed",), _embeddings, _NOTES, _read_notes, _true_notes),
     Reader(_WINDOW, _window, {"*.json": JSON}, _read_window, _scores),
 ]
-test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)
+test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

@@ -31,10 +31,9 @@ _guarded = False  # True inside exit_code in the main thread
 def exit_code(work: Callable[[], int]) -> int:
     """Run ``work`` and return its exit code, or the code of the error or signal that stops it.
 
-    Errors are reported on stderr as one line. The code is 1 for wrong input or data, a full disk, no memory, a missing
-    library, or an OSError. It is 130 after Ctrl-C, 143 after SIGTERM, and 141 if the reader of stdout has closed the
-    pipe. After the first signal, the command cleans up. A second signal ends the command at once. Other exceptions are
-    raised.
+    Errors are reported on stderr as one line. The code is 1 for wrong input or data, a full disk or another OSError, no
+    memory, or a missing library. It is 130 after Ctrl-C, 143 after SIGTERM, and 141 if the reader of stdout has closed
+    the pipe. After a signal, the command cleans up. A second signal ends it at once. Other exceptions are raised.
     """
     _open_streams()
     say_once()

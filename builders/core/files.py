@@ -339,12 +339,10 @@ def expect_id(text: str, path: Path, line: int | None = None) -> str:
 
 def integer(field: bytes, what: str, path: Path, line: int) -> int:
     """Parse a column as a whole number. Raise :class:`InputError` with the line and the column's name ``what``."""
-    try:
-        if len(field) > _DIGITS:
-            raise ValueError
-        return int(field)
-    except ValueError:
-        raise InputError(f"expected a whole number as the {what}, found {shown(field)}", path=path, line=line) from None
+    with contextlib.suppress(ValueError):
+        if len(field) <= _DIGITS:
+            return int(field)
+    raise InputError(f"expected a whole number as the {what}, found {shown(field)}", path=path, line=line)
 
 
 def shown(field: bytes) -> str:

@@ -95,7 +95,6 @@ class RayEngine(Engine):
         self._stdout.__exit__(*error)
 
     def submit(self, function: Callable[[Task], Result], task: Task) -> _Running:
-        """Start one task."""
         return _Running(self._ray, self._run.remote(function, task, _versions()))
 
 

@@ -27,8 +27,7 @@ def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int
     known = list(widths) or [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        every = known + known[-1:] * (len(row) - len(known))
-        cells = [f"{cell:{'<' if n < left else '>'}{every[n]}}" for n, cell in enumerate(row)]
+        cells = [f"{cell:{'<' if n < left else '>'}{known[min(n, len(known) - 1)]}}" for n, cell in enumerate(row)]
         lines.append(gap.join(cells).rstrip())
     return lines
 

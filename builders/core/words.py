@@ -58,10 +58,9 @@ def segmenter_version(segmenter: str = SEGMENTERS[0]) -> str:
     Raises :class:`InputError` if the segmenter is not installed.
     """
     try:
-        installed = version(segmenter)
+        return f"{segmenter} {version(segmenter)}" + (f" rule {_RULE}" if segmenter == "rjieba" else "")
     except ImportError as error:  # PackageNotFoundError is an ImportError
         raise _missing(segmenter) from error
-    return f"{segmenter} {installed}" + (f" rule {_RULE}" if segmenter == "rjieba" else "")
 
 
 def _missing(segmenter: str) -> InputError:

@@ -47,8 +47,7 @@ def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
         if line := _bad_line(open_bytes, name, asked):
             raise InputError(f"is not valid {asked.upper()} (set by its mark or --encoding)", path=name, line=line)
         return asked
-    line = _bad_line(open_bytes, name, "utf-8")
-    if not line:
+    if not (line := _bad_line(open_bytes, name, "utf-8")):
         return "utf-8"
     counts = Counter[str]()
     if _bad_line(open_bytes, name, "gb18030", counts) or not _is_chinese(counts):
@@ -74,8 +73,8 @@ def _bad_line(open_bytes: Open, name: str, encoding: str, counts: Counter[str] |
         # The empty block at the end makes the decoder report an incomplete character.
         for block in itertools.chain(iter(lambda: stream.read(_BLOCK), b""), [b""]):
             if (at := block.find(b"\0")) >= 0:
-                line += block.count(b"\n", 0, at)
-                raise InputError("has a NUL byte (UTF-16 or binary); expected UTF-8 or GB18030", path=name, line=line)
+                problem = "has a NUL byte (UTF-16 or binary); expected UTF-8 or GB18030"
+                raise InputError(problem, path=name, line=line + block.count(b"\n", 0, at))
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-FORMAT = 1
 MANIFEST = "manifest.json"
 NAME = "dureader_retrieval"  # the ``name`` of every manifest
 
@@ -26,10 +25,10 @@ def text_id(text: str | bytes | memoryview) -> str:
 
 
 def is_for_tuning(query: str) -> bool:
-    """True for the id of a tuning question: the MD5 begins with 0, as for one in 16 training questions.
+    """True for the id of a tuning question: an MD5 that begins with 0. About one in 16 training questions is one.
 
-    If the id is not an MD5, the MD5 of the id decides. `fuse --tune train` uses only these questions, and `train --set
-    data.leave_out=tuning` skips them.
+    If the id is not an MD5, the MD5 of the id is used. `fuse --tune train` uses only tuning questions, and `train --set
+    data.leave_out=tuning` skips tuning questions.
     """
     return (query if re.fullmatch("[0-9a-f]{32}", query) else text_id(query))[0] == "0"
 
@@ -61,7 +60,7 @@ class Set:
         joined: the config of the joined rows by split; empty if the set has no joined rows.
         table3: column of the paper's Table 3 (its name in ``stats.json``) -> split that the column describes.
         translated: True if the queries are translations. ``qrels`` then refers to a query by its ``zh_id``.
-        terms: the origin and the licence terms of the texts, for the card; empty for the benchmark's own texts.
+        terms: the origin of the texts, and licence terms if they differ, for the card; empty for the benchmark's texts.
         own_terms: True if the licence differs from the benchmark's.
     """
 
@@ -133,19 +132,18 @@ class Config:
     set: str = "main"
 
 
-# SIZE and NUMBER in a config's name match any size or number. The matched text replaces {} in ``about``.
-_ANY = {"SIZE": r"([1-9]\d*[KM]?)", "NUMBER": r"([1-9]\d*)"}
-
-# Configs for the quality strategies of Section 2.3 (Table 6, Figure 2). REMOVED has the removed training questions
-# with their passages. The two configs TOLD_APART have the development and test questions that a removed question
-# resembles, and those that no removed question resembles. BEFORE has the judgments before people corrected them.
+# Configs for the quality strategies of Section 2.3 (Table 6, Figure 2).
+# REMOVED: the training questions that resemble a development or test question, with their passages.
+# TOLD_APART: the development and test questions that resemble a removed question, and the remaining questions.
+# BEFORE: the judgments before people corrected the judgments.
 REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
 
-# Name prefixes of the drawn training sets (Zhan et al., 2022). ``restrain-`` has SIZE training questions, either
-# near the test questions or far from them. ``resttest-`` trains on all buckets of questions except one. Test queries of
-# that bucket are the split ``extrapolation``, and the other test queries are the split ``interpolation``.
+# Name prefixes of the drawn training sets (Zhan et al., 2022). A config ``restrain-`` has SIZE training questions,
+# either near the test questions or far from the test questions. A config ``resttest-`` has the training questions of
+# all buckets except one. The split ``extrapolation`` has the test questions of the excluded bucket, and the split
+# ``interpolation`` has the remaining test questions.
 DRAWN = ("restrain-", "resttest-")
-SAMPLE = "sample-"  # ids of test questions' positives, with random passages (in -hard, top-ranked ones)
+SAMPLE = "sample-"  # prefix of configs that list a part of the passages
 
 _PARTS = (
     ("corpus", CORPUS, ("corpus",), "Every passage"),
@@ -153,7 +151,9 @@ _PARTS = (
     ("qrels", QRELS, SPLITS, "Relevance judgments"),
 )
 _OUT_OF_DOMAIN = {"cmedqa": "cMedQA (medical answers)", "ccovid": "cCOVID-News (news articles)"}
-CONFIGS = (  # in the order of the card; a release may lack some of them
+# The configs in the order of the card. A release may lack configs. SIZE and NUMBER in a name match any size or number,
+# and the matched text replaces {} in the description.
+CONFIGS = (
     *(Config(part, columns, splits, f"{about} of the collection") for part, columns, splits, about in _PARTS),
     Config("train", JOINED, ("train",), "Training queries with their positive and negative passages"),
     Config("dev", JOINED, ("dev",), "Development queries with their positive passages"),
@@ -183,7 +183,7 @@ CONFIGS = (  # in the order of the card; a release may lack some of them
 @functools.cache
 def _find(name: str) -> tuple[int, Config]:
     for position, config in enumerate(CONFIGS):
-        pattern = config.name.replace("SIZE", _ANY["SIZE"]).replace("NUMBER", _ANY["NUMBER"])
+        pattern = config.name.replace("SIZE", r"([1-9]\d*[KM]?)").replace("NUMBER", r"([1-9]\d*)")
         if found := re.fullmatch(pattern, name):
             return position, replace(config, name=name, about=config.about.format(*found.groups()))
     raise ValueError(f"{name!r} is no config of a release")
@@ -232,7 +232,7 @@ def set_of(name: str) -> Set:
 
 
 def base_set(name: str) -> str:
-    """Return the set that owns the questions and passages: ``main`` for a drawn training set, else ``name``."""
+    """Return the set with the questions and passages of ``name``: ``main`` for a drawn training set, else ``name``."""
     return "main" if name.startswith(DRAWN) else name
 
 
@@ -256,7 +256,7 @@ MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "reca
 
 
 def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each (set, dev or test split) with queries and judgments. ``splits`` are the (config, split) pairs."""
+    """Yield each (set, split) with queries and judgments, for dev and test. ``splits`` has (config, split) pairs."""
     for name, found in SETS.items():
         for split in ("dev", "test"):
             if (found.queries, split) in splits and (found.qrels, split) in splits:

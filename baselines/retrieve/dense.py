@@ -348,18 +348,19 @@ def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, d
     call = next(filter(callable, [*(getattr(model, each, None) for each in names), model]), None)
     if call is None:
         raise TypeError(f"{name}: expected a function, or an object with {names[-1]}(list)")
-    found = [torch.empty(0, *[0] * (dims - 1))]
+    found: list[torch.Tensor] = []
     for start in range(0, len(inputs), size):
         some = list(inputs[start : start + size])
-        rows = call(some)
-        found.append(torch.as_tensor(rows if torch.is_tensor(rows) else np.asarray(rows)).detach().float().cpu())
-        wide = [each.shape[1:] for each in found[1:]]
-        if found[-1].ndim != dims or len(found[-1]) != len(some) or wide[0] != wide[-1]:
-            shape = tuple(found[-1].shape)
-            raise InputError(f"{name}: expected {len(some)} rows of one width, found an array of shape {shape}")
-        if not found[-1].isfinite().all():
+        given = call(some)
+        rows = torch.as_tensor(given if torch.is_tensor(given) else np.asarray(given)).detach().float().cpu()
+        if rows.ndim != dims or len(rows) != len(some) or (found and rows.shape[1:] != found[0].shape[1:]):
+            raise InputError(
+                f"{name}: expected {len(some)} rows of one width, found an array of shape {tuple(rows.shape)}"
+            )
+        if not rows.isfinite().all():
             raise InputError(f"{name}: expected finite numbers, found NaN or infinity")
-    return torch.cat(found[1:] or found)
+        found.append(rows)
+    return torch.cat(found) if found else torch.empty(0, *[0] * (dims - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,9 +382,13 @@ class Own(Dense):
         query, passage = (self._vectors(task, [SENTENCE, "水"]).astype(np.float32) for task in ("query", "document"))
         if query.shape != passage.shape:
             raise InputError(f"queries have {query.shape[1]} dimensions, but passages have {passage.shape[1]}")
-        same = f"{abs(query[0] - query[1]).argmax()} {abs(passage[0] - passage[1]).argmax()}"
-        about = {"name": self.settings.name, "fingerprint": same, "settings": self.settings.overrides()}
-        return {**about, "similarity": self.settings.similarity, "dim": query.shape[1]}
+        return {
+            "name": self.settings.name,
+            "fingerprint": f"{abs(query[0] - query[1]).argmax()} {abs(passage[0] - passage[1]).argmax()}",
+            "settings": self.settings.overrides(),
+            "similarity": self.settings.similarity,
+            "dim": query.shape[1],
+        }
 
     def open_model(self) -> SentenceTransformer:
         model = copy.copy(self.model)  # the user's object keeps its prompts
@@ -400,7 +405,7 @@ class Own(Dense):
         prompt = (self.settings.query_prompt if task == "query" else self.settings.passage_prompt) or ""
         rows = called(self.model, (f"encode_{task}", "encode"), [prompt + each for each in texts], self.texts_a_call, 2)
         rows = rows if self.settings.similarity == "dot" else torch.nn.functional.normalize(rows, dim=1)
-        halves: Halves = rows.half().numpy()
+        halves = rows.half().numpy()
         if not np.isfinite(halves).all():
             raise InputError(f"{self.settings.name}: the vectors have numbers that are too large for 16 bits")
         return halves

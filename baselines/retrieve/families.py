@@ -61,7 +61,6 @@ class Declared(Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def declared() -> Declared:
-    """Read ``models.toml``."""
     return typed(read_toml(FAMILIES), Declared, FAMILIES)
 
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -50,6 +50,7 @@ _REMEDY = "encode it again"
 _HEADERS = threading.Lock()  # NumPy parses file headers with ast, which is not thread-safe in Python 3.11
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
+Made = TypeVar("Made")
 
 
 class File(FileEntry, frozen=True):
@@ -163,9 +164,9 @@ class Index:
             path = self.path / file.path
             return wrong_file(path, file, lambda: _wrong_array(path, file))
 
-        faults = in_threads(look, self.files, usable_cores())
-        bar = progress(faults, total=len(self.files), unit="file", label="verify")
-        return next((f"{file.path} {fault}" for file, fault in zip(self.files, bar, strict=True) if fault), "")
+        found = in_threads(look, self.files, usable_cores())
+        faults = progress(found, total=len(self.files), unit="file", label="verify")
+        return next((f"{file.path} {fault}" for file, fault in zip(self.files, faults, strict=True) if fault), "")
 
     def check(self, of: str, release: Release, config: str, split: str) -> None:
         """Raise :class:`InputError` if the index has another source. ``of`` is passages or queries."""
@@ -308,7 +309,6 @@ class Retriever(abc.ABC):
         rows, total = chunk_rows or self.chunk_rows, len(every)
         whole = {**self._origin(release, config, split), "shard_rows": rows}
         whole |= {} if chosen is None else {"rows": chosen}
-        of = whole["of"]
         with work_beside(out, key_of(whole)) as work:
             if (out / MANIFEST).exists() and _is_of(earlier := Index.read(out), {"rows": None, **whole}):
                 if not (fault := earlier.fault()):
@@ -316,7 +316,7 @@ class Retriever(abc.ABC):
                     return earlier
                 log.warning("%s: damaged (%s); encoded again", out, fault)
             spans = [every[start : start + rows] for start in range(0, total, rows)]
-            places = [work / chunk_name(of, number, len(spans)) for number in range(len(spans))]
+            places = [work / chunk_name(whole["of"], number, len(spans)) for number in range(len(spans))]
             tasks = [(self, release.path, config, split, *each) for each in zip(spans, places, strict=True)]
             files: list[File] = []
             with progress(total=total, unit="row", label="encode") as bar:
@@ -427,9 +427,8 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
     module, name = RETRIEVERS[kind]
-    at_commit = structs.replace(settings, revision=commit_of(settings.name, settings.revision))
-    found: Retriever = getattr(importlib.import_module(f"baselines.retrieve.{module}"), name)(at_commit, work)
-    return found
+    retriever: type[Retriever] = getattr(importlib.import_module(f"baselines.retrieve.{module}"), name)
+    return retriever(structs.replace(settings, revision=commit_of(settings.name, settings.revision)), work)
 
 
 def _is_of(index: Index, about: dict[str, Any]) -> bool:
@@ -471,8 +470,7 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, Sequence[int], Path], dev
         return found
 
     note = place.with_name(f"{place.name}.npy.json")
-    files: list[File] = resumed(note, list[File], lambda files: bool(files) and not first_fault(work, files), make)
-    return files
+    return resumed(note, list[File], lambda files: bool(files) and not first_fault(work, files), make)
 
 
 @functools.lru_cache(maxsize=1)
@@ -487,7 +485,7 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
     return File(**structs.asdict(describe(work, name, len(array))), longest=1.0001 * _longest(array))  # rounded up
 
 
-def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
+def resumed(note: Path, kind: type[Made], is_right: Callable[[Made], bool], make: Callable[[], Made]) -> Made:
     """Return a task's result from the JSON file ``note`` of an interrupted job. Otherwise call ``make`` and write it.
 
     ``kind`` is the type of the result. ``make`` writes all other files of the task, so ``note`` is written last.

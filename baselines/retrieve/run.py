@@ -73,8 +73,10 @@ def run(args: argparse.Namespace) -> None:
     start, stages = time.perf_counter(), []
     if args.over:
         manifest, cost = rescored(argparse.Namespace(**vars(args) | {"run": args.over, "out": out}), release)
-        second = "second stage", f"top {args.top_k}", f"{cost}, {time.perf_counter() - start:.1f} s"
-        stages = [("first stage", args.over.name, "0 passages encoded"), second]
+        stages = [
+            ("first stage", args.over.name, "0 passages encoded"),
+            ("second stage", f"top {args.top_k}", f"{cost}, {time.perf_counter() - start:.1f} s"),
+        ]
     else:
         found, queries, hits = search(args, release)
         lines = write_run(out, hits, tag=tag_of(found))

@@ -98,8 +98,7 @@ def add_model_settings(parser: argparse.ArgumentParser, *names: str) -> None:
     group.add_argument("--query-prompt", *names, metavar="TEXT", help="prompt before every query; '' for no prompt")
     group.add_argument("--passage-prompt", metavar="TEXT", help="prompt before every passage; '' for no prompt")
     group.add_argument("--prompt-name", metavar="NAME", help="name of a query prompt of the family or the model")
-    poolings = ("cls", "mean", "lasttoken")
-    group.add_argument("--pooling", choices=poolings, help="pooling of token vectors into one vector per text")
+    group.add_argument("--pooling", choices=["cls", "mean", "lasttoken"], help="pooling of the tokens' vectors")
     group.add_argument("--truncate-dim", type=whole_number(1), metavar="N", help="use only the first N dimensions")
     group.add_argument(
         "--normalize",

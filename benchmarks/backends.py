@@ -59,7 +59,7 @@ def main() -> None:
         precision = dtype_of(dtype, "cpu", backend)
         model = open_encoder(ModelSettings(args.model, max_length=args.max_length), "cpu", precision)
         sides[way] = [Encoder(model, task) for task in ("query", "document")]
-        sides[way][1].encode(texts[:8].tolist())  # warm up
+        sides[way][1].encode(texts[:8].tolist())  # warm-up
     seconds = {way: np.zeros(2) for way in args.ways}
     rows: dict[str, list[Any]] = {way: [] for way in args.ways}
     for start in range(0, len(chosen), args.block):
@@ -82,7 +82,8 @@ def main() -> None:
         rankings = {query: ids[chosen[own]].tolist() for (query, _), own in zip(queries, best, strict=True)}
         values[way] = np.array(measure(rankings, qrels)[1]["RR@10"])
         about["MRR@10"] = round(100 * float(values[way].mean()), 2)
-        about["change_interval"] = paired(values[way], values[args.ways[0]], level=0.95)["interval"]
+        interval = paired(values[way], values[args.ways[0]], level=0.95)["interval"]
+        about["change_of_MRR@10"] = [round(100 * end, 2) for end in interval]  # 95 % interval, in percent
         table.append(about)
     write_json(args.json, {**figures, "passages": len(chosen), "ways": table}, show=True)
 

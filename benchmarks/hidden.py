@@ -99,6 +99,8 @@ def relabelling(base: Release, runs: list[Path], work: Path) -> list[dict[str, A
         if positive and len(others) == NEGATIVES:
             hidden.add((query, positive[0]))
             lines.append(json.dumps({"query-id": query, "negative-ids": drawn(query, [*others, *positive])}))
+    if not hidden:
+        raise SystemExit(f"--scores: no dev question has a positive and {NEGATIVES} negatives that every run scores")
     negatives, out = work / "negatives.jsonl", work / "relabelled"
     negatives.write_text("\n".join([*lines, ""]), encoding="utf-8")
     write(base, {query for query, _ in hidden}, set(), work / "release")
@@ -155,6 +157,8 @@ def mining(args: argparse.Namespace, base: Release, work: Path) -> list[dict[str
         known |= {(query, each) for each in judged[query]}
         others = drawn(query, set(given.get(query, ())) - set(judged[query]))[:OTHERS]
         passages |= {text_id(text): text} | {each: corpus[each] for each in (*judged[query], *others)}
+    if not hidden:
+        raise SystemExit(f"--raw: no dev question has a new passage of {LEAST} characters around its answer")
     release, vectors, run, all_file = (work / name for name in ("release2", "vectors", "dense.run", "all.jsonl"))
     write(base, {query for query, _ in hidden}, known, release, passages)
     model = ("--release", release, "--model", args.dual)

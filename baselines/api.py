@@ -66,8 +66,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Evaluate a model or a run by the judgments of a split. Return the measures of `baselines evaluate` as fractions.
 
-    ``model``: a run (query id -> passage id -> score, or a file) or a model. See :func:`search` for models, options and
-    errors.
+    ``model``: a run (query id -> passage id -> score, or a file), or a model. Options and errors: :func:`search`.
     """
     release = release if isinstance(release, Release) else open_release(release)
     qrels = release_qrels(release, split, release.set)

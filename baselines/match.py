@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibrate", nargs="+", metavar="FILE", help="only write a threshold from pairs (format of `train --pairs`)"
     )
     parser.add_argument(
-        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="goal of --calibrate (default: 0.8)"
+        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="target precision (default: 0.8)"
     )
     add_options(parser, *PAIRS, "--trust-remote-code", *DEVICE)
     add_format(parser)
@@ -260,7 +260,7 @@ def _match(args: argparse.Namespace) -> None:
         lines = write_run(args.out, ((question, own.items()) for question, own in scores.items()), tag="match")
         log.info("%s: %d pairs of %d questions", args.out, lines, len(asked))
         if not job and args.threshold == THRESHOLD:
-            log.warning("the threshold %g is for probabilities; use --calibrate to set one for cosines", THRESHOLD)
+            log.warning("the threshold %g is for probabilities; --calibrate finds a threshold for cosines", THRESHOLD)
         similar = _similar(scores, args.threshold)
         result: dict[str, Any] = {
             "splits": splits,
@@ -284,7 +284,7 @@ def _match(args: argparse.Namespace) -> None:
 
 
 def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str]:
-    """Return the splits to compare with train. The default: dev and test, if they have questions.
+    """Return the splits to compare with train. The default: dev and test, as far as they have questions.
 
     Raises :class:`InputError` for train and for splits without questions.
     """

@@ -5,8 +5,8 @@ invert chunks of passages, outside the interpreter's lock. Then each range of te
 64-bit hash identifies a term. The probability of a collision among ten million terms is 3 in a million.
 
 The search is MaxScore (Turtle and Flood 1995), chunk by chunk, as in Lucene since version 9. The largest contribution
-of a term in a chunk bounds the term's contribution to each passage. The terms with the smallest bounds, whose sum
-cannot lift a passage into the top k, are looked up only for passages with other terms of the query. Contributions are
+of a term in a chunk bounds the term's contribution to each passage. Terms with small weights, whose bounds together
+cannot lift a passage into the top k, are looked up only for passages with another term of the query. Contributions are
 integers, because the weights of a query are scaled to a sum of 2 ** 30. Sums therefore do not depend on the order of
 addition, and ties are exact.
 """
@@ -266,7 +266,7 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
 
     Returns the number of written passages, which are unsorted. ``weights`` ascend. ``lists`` has the first list of each
     term and the end of the term's lists. ``sums`` and ``touched`` have an element for each row of a chunk. ``sums`` has
-    only zeros before and after the call. ``size`` is no constant, because cached machine code ignores a new value.
+    only zeros before and after the call. ``size`` is an argument, because cached code would ignore a changed constant.
     """
     terms = len(weights)
     at, head, tail = lists[:, 0].copy(), np.empty(terms, np.int64), np.empty(terms, np.int64)

@@ -23,8 +23,8 @@ _CHINESE = "\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN = re.compile(f"[{_CHINESE}]+|[^\\W_{_CHINESE}]+")
 _IS_CHINESE = re.compile(f"[{_CHINESE}]")
 
-# This project's list of Chinese stop words, simplified and traditional. Numerals and nouns are omitted, because a
-# question may be about a number or a thing. Negations such as 不 and 没 are omitted, because they reverse the meaning.
+# This project's list of Chinese stop words, simplified and traditional. Most numerals and nouns are omitted, because a
+# question may be about a number or a thing. Negations (不, 没) are omitted, because a negation reverses the meaning.
 _STOP_WORDS = """
 particles: 的 地 得 之 了 着 过 吗 呢 吧 啊 呀 哦 嘛 啦 哇 么 所 者 也 而 其 于 以 及 与 或 且 则 乃 焉 矣 兮 等
   等等

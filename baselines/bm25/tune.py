@@ -1,7 +1,7 @@
 """Select k1 and b by MRR@10 on judged questions.
 
 b and k1 are tuned in turn until both stay the same: the best of nine values of b with k1 fixed, then the best of nine
-values of k1 with b fixed. Tuning takes about 30 searches (a grid: 81). Of equally good values, the nearest is selected.
+values of k1 with b fixed. Tuning takes about 30 searches (a grid: 81). Ties go to the value nearest the current one.
 """
 
 import argparse

@@ -70,7 +70,7 @@ def devices_of(wanted: str | None) -> list[str]:
 
 
 def dtype_of(wanted: str, device: str, backend: str = "torch") -> str:
-    """Return the precision that ``--dtype`` selects on a device: a key of ``DTYPES``, or "openvino-" and a precision.
+    """Return the precision that ``--dtype`` selects on a device: a key of ``DTYPES``, or openvino-fp32, -bf16 or -int8.
 
     ``auto`` is fp32 even on CPUs with bf16 units, so that scores do not depend on the CPU.
     """

@@ -32,7 +32,7 @@ Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
 Result = TypeVar("Result")
 MANY = 100_000  # smallest number of texts that processes tokenise
-_LONG = "的 " * 5_000  # longer than the limit of any model
+_LONG = "的 " * 5_000  # 5,000 tokens or more
 _ROWS = 1 << 14  # rows converted per step: 50 MB in 32 bits at 768 dimensions
 
 
@@ -51,7 +51,7 @@ class Prefetcher:
         self._model, self._given, self._processes, self._pin = model, given, processes, pin
         self._pool: ProcessPoolExecutor | None = None
         if processes and can_start_processes():
-            # This process has threads and may use a GPU, so a fork of it would be unsafe.
+            # Forking is unsafe, because this process has threads and may use a GPU.
             context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
             self._pool = ProcessPoolExecutor(processes, context, _start, initargs=(without_weights(model), given))
 
@@ -134,7 +134,7 @@ class Side:
         self._tokens = tokens or batch_tokens(self.device.type)
         given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
         self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
-        # The longest input in tokens. This call also initialises the tokenizer before threads use it.
+        # The model's limit in tokens, but at most the length of _LONG. The call also sets up the tokenizer for threads.
         self._longest = int(self._prefetcher.tokens([_LONG if task else ("的", _LONG)])["input_ids"].shape[-1])
 
     def batches(

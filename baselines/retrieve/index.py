@@ -214,7 +214,7 @@ def _longest(array: npt.NDArray[Any]) -> float:
 
 
 def open_vectors(path: Path) -> Index:
-    """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged files or another content."""
+    """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged or other files."""
     vectors = Index.read(path)
     if "dim" not in vectors.manifest:  # `run` writes such indexes for sparse and late-interaction models
         raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=path)
@@ -247,8 +247,8 @@ class Retriever(abc.ABC):
     def pair_scores(self, index: Index, queries: Any, rows: Rows) -> npt.NDArray[Any]:
         """Return the same scores as :meth:`found` for the given rows of an index, shape (queries, n).
 
-        ``queries`` is the result of ``side.encode``. The score of row -1 is -inf. So is the score of a passage that a
-        search never returns, for example a passage without tokens.
+        ``queries`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for example
+        passages without tokens, have the score -inf.
         """
 
     @abc.abstractmethod
@@ -261,7 +261,7 @@ class Retriever(abc.ABC):
         """
 
     def size(self, model: Any) -> dict[str, Any]:
-        """Return sizes of the model for the manifest."""
+        """Return the number of dimensions as ``dim``, if the model has one vector per text."""
         return {}
 
     @functools.cached_property
@@ -354,8 +354,8 @@ class Retriever(abc.ABC):
         """Return (scores of each group's passages, number of passages that this call encoded).
 
         A group is the text of a query and ids of passages. The scores are the same as those of :meth:`search`, or -inf
-        for a passage that a search never returns. A passage is encoded once. Its encoding is reused from the index
-        ``folder``, or from indexes in the directory ``folder.parts``, into which new encodings are written.
+        for a passage that a search never returns. A passage is encoded once. Encodings are reused from the index
+        ``folder`` and from the indexes in the directory ``folder.parts``. New encodings are written to this directory.
         """
         passages, sizes = open_passages(release, config), np.array([len(ids) for _, ids in groups], np.int64)
         inside = np.arange(sizes.max(initial=0)) < sizes[:, None]
@@ -366,10 +366,7 @@ class Retriever(abc.ABC):
         asked = np.unique(wanted[inside])
         if len(missing := np.setdiff1d(asked, np.concatenate([[-1], *(rows for _, rows in parts)]))):
             beside.mkdir(exist_ok=True)
-            chosen, size = (
-                missing.tolist(),
-                max(1, self.chunk_rows // 8),
-            )  # an interruption loses a chunk
+            chosen, size = missing.tolist(), max(1, self.chunk_rows // 8)  # an interruption loses a chunk
             index = self.index(release, config, beside / key_of(chosen), chunk_rows=size, chosen=chosen)
             parts.append((index, missing))
         queries = self.encoder(self.work.devices[0], "query").encode([text for text, _ in groups]) if parts else None
@@ -486,7 +483,7 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
 
 
 def resumed(note: Path, kind: type[Made], is_right: Callable[[Made], bool], make: Callable[[], Made]) -> Made:
-    """Return a task's result from the JSON file ``note`` of an interrupted job. Otherwise call ``make`` and write it.
+    """Return a task's result from the JSON file ``note`` of an interrupted job. Otherwise make and write the result.
 
     ``kind`` is the type of the result. ``make`` writes all other files of the task, so ``note`` is written last.
     ``is_right`` returns False for the result of another task, or if a file of the task is missing or damaged.

@@ -49,12 +49,12 @@ _BY_TYPE = {
 }
 
 
-class _Config(Struct):  # of config.json, and of SETTINGS, the settings file of sentence-transformers
+class _Config(Struct):  # fields of config.json, and of SETTINGS, the settings file of sentence-transformers
     model_type: str | None = None
     architectures: list[str] | None = None
 
 
-class _Module(Struct):  # an entry of modules.json
+class _Module(Struct):  # a field of each entry of modules.json
     type: str
 
 
@@ -119,7 +119,7 @@ def opening(
     missing: set[str] = set()
 
     def loaded(cls: type[PreTrainedModel], *args: Any, **given: Any) -> Any:
-        model, info = plain.__func__(cls, *args, **given, output_loading_info=True)  # to learn of missing weights
+        model, info = plain.__func__(cls, *args, **given, output_loading_info=True)  # info has the missing weights
         missing.update(key for key in info["missing_keys"] if not may_lack(model, key))
         return model
 
@@ -157,7 +157,7 @@ def new_head(model: PreTrainedModel, key: str) -> bool:
 
 
 def classes(config: Any) -> list[str]:
-    """Return the class names in a model's config. Raises :class:`InputError` if they are no list of names."""
+    """Return the class names in a model's config. Raises :class:`InputError` for a damaged config."""
     return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
 
 
@@ -306,7 +306,7 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
         model.max_seq_length = limit
     if settings.query_prompt is not None:
         model.prompts, model.default_prompt_name = {**model.prompts, "asked": settings.query_prompt}, "asked"
-    if not any(isinstance(module, LogitScore) for module in model):  # LanguageModel checks later
+    if not any(isinstance(module, LogitScore) for module in model):  # the class LanguageModel checks such models
         check_reading(model, settings)
     return moved(model, device, dtype)
 

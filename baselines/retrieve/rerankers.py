@@ -1,8 +1,8 @@
 """Re-rankers: cross-encoders, language models, and models behind an endpoint. All devices share the work.
 
 A language model is asked if a passage answers a query. The score is the logit of yes minus the logit of no. A chat
-template with the roles query and document is used unchanged (for example of Qwen3-Reranker, saved by
-sentence-transformers). Any other chat template gets the prompt of Qwen3-Reranker's model card: an instruction, the
+template with the roles query and document is used unchanged, for example if sentence-transformers saved Qwen3-Reranker
+with such a template. Any other chat template gets the prompt of Qwen3-Reranker's model card: an instruction, the
 query and the passage. The prompt asks for yes or no without thinking.
 
 A model behind an endpoint sorts several passages at once, as in RankGPT (Sun et al., 2023, arXiv 2304.09542). A window
@@ -215,7 +215,7 @@ def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Rerank
 
 @dataclass(frozen=True)
 class PairJob:
-    """A re-ranker, and the config ``corpus`` and the split of the passages to score. The job is sent to processes."""
+    """A re-ranker, and the config ``corpus`` and the split of the passages to score. Worker processes get the job."""
 
     release: Path
     corpus: str
@@ -281,7 +281,7 @@ def score_windows(
 
 
 def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
-    """Return the scores of each query's passages in a window. Scores that the window's file has are reused."""
+    """Return the scores of each query's passages in a window. Scores in the window's file are reused."""
     job, path, groups = task
     return resumed(
         path,
@@ -294,7 +294,7 @@ def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> l
 
 @functools.lru_cache(maxsize=1)
 def _encoders(reranker: Reranker, device: str) -> list[Encoder]:
-    """Return the query encoder and the passage encoder of a dual-encoder. The cache lets a process open it once."""
+    """Return the query encoder and the passage encoder of a dual-encoder. A process opens the model once."""
     model, work = open_encoder(reranker.settings, device, reranker.work.dtype), reranker.work
     return [Encoder(model, task, work.batch_tokens, work.tokenizers) for task in ("query", "document")]
 

@@ -58,7 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind", metavar="KIND", help="dense, static, sparse or multi-vector (default: by the model's files)"
     )
-    parser.add_argument("--index", type=Path, metavar="DIR", help="index; --over writes DIR.parts (default: cached)")
+    parser.add_argument(
+        "--index",
+        type=Path,
+        metavar="DIR",
+        help="directory of the index, or DIR.parts with --over (default: cached)",
+    )
     add_options(parser, "--batch-tokens", "--tokenizers", "--backend", *DEVICE)
     add_format(parser)
 

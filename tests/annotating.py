@@ -105,7 +105,7 @@ def judgment(pair: tuple[str, str], label: int, package: str, kind: rounds.Kind 
 
 
 def make_judged_round(
-    path: Path, release: Path, packages: Mapping[str, tuple[rounds.State, Labels]], split: str = "dev"
+    path: Path, release: Path, packages: Mapping[str, tuple[Any, Labels]], split: str = "dev"
 ) -> Path:
     """Write a round with these packages and states, and Anna's labels of the pairs."""
     (path / "packages").mkdir(parents=True)

@@ -88,9 +88,7 @@ def build(folder: Path) -> None:
     (folder / "content").write_text("worked out")
 
 
-def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_named_by_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Cache("texts")
     with small_disk(tmp_path / "disk", mode="ro") as disk:
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
@@ -99,9 +97,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
                 cache.folder(keep, {}, build)
 
 
-def test_loops_are_compiled_where_nothing_can_be_kept(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_loops_are_compiled_without_a_cache(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     from numba.core.caching import CompileResultCacheImpl
 
     monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])

@@ -265,9 +265,7 @@ def test_a_histogram_holds_every_value_once(values: list[int], edges: tuple[int,
     assert all(first["to"] + 1 == second["from"] for first, second in itertools.pairwise(bars))
 
 
-def test_a_disk_without_room_for_the_tables_is_named(
-    whole_release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_for_tables_is_named(whole_release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp = tmp_path / "tmp"
     tmp.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp))

@@ -97,9 +97,7 @@ def test_segments_may_have_their_other_name_and_a_vocabulary_no_ids(parameters: 
         ("[PAD]\n[CLS]\n[SEP]\n高\n", "vocab.txt: lacks [MASK], [UNK]"),
     ],
 )
-def test_a_configuration_or_vocabulary_that_is_not_the_models_is_one_error(
-    parameters: Path, change: dict[str, Any] | str, message: str
-) -> None:
+def test_a_file_of_another_model_is_one_error(parameters: Path, change: dict[str, Any] | str, message: str) -> None:
     if isinstance(change, str):
         (parameters / "vocab.txt").write_text(change, encoding="utf-8")
     else:

@@ -86,9 +86,7 @@ def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: S
 
 
 @pytest.mark.parametrize("engine", ["faiss", "torch"])
-def test_search_is_brute_force_on_numbers_that_round(
-    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_is_brute_force_on_rounded_numbers(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real numbers, with passages that are there up to 400 times: only these queries take a second pass."""
     rng = np.random.default_rng(3)
     values = rng.standard_normal((5_000, 48)).astype(np.float16)

@@ -8,17 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import run
+from commands import Done, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, put_stats, tables
 
 from baselines.measure.significance import of_means
 from baselines.reproduce.extrapolation import gap_interval
-from builders.__main__ import VERBS
 from builders.add.extrapolation import restrained
 from builders.add.vectors import clusters, directions, fixed_point, scale
-from builders.core.command import main
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release
@@ -53,33 +51,32 @@ def make(folder: Path) -> tuple[Path, Path]:
     return release, path
 
 
-def call(*words: Any) -> int:
-    return main("builders", "", VERBS, ["add", *map(str, words)])
+def add(*words: object) -> Done:
+    return run("builders", "add", *words)
 
 
 def queries_of(release: Path, config: str, split: str = "train") -> set[str]:
     return set(open_release(release).table(config, split)["query-id"].to_pylist())
 
 
-def test_sets_are_added_and_overlap_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sets_are_added_and_overlap_is_counted(tmp_path: Path) -> None:
     release, path = make(tmp_path)
     out, again = tmp_path / "out", tmp_path / "again"
     given = ("--embeddings", path, "--release")
     for place in (out, again):  # the same command gives the same bytes
         words = ("restrain", *given, release, "--size", "15", "5", "--exclude", "2", "--format", "json", "--out", place)
-        assert call(*words) == 0
+        done = add(*words)
     assert (again / "manifest.json").read_text() == (out / "manifest.json").read_text()
-    printed = capsys.readouterr()
-    figures = {row["config"]: row for row in json.loads(printed.out.split("\n]")[0] + "]")}
-    assert "12 test queries are many for 60 training queries. ReSTrain is for small test sets" in printed.err
+    figures = {row["config"]: row for row in json.loads(done.stdout)}
+    assert "12 test queries are many for 60 training queries. ReSTrain is for small test sets" in done.stderr
     for name in ("restrain-5", "restrain-15"):
         near, far = (figures[f"{name}-{kind}"]["nearest_cosine"] for kind in ("interpolation", "extrapolation"))
         assert near > far
     assert md5("训练 0") in queries_of(out, "restrain-15-interpolation")  # this query is also a dev query
     # In place, other sizes of restrain stay, but earlier buckets of resttest are removed.
-    assert call("restrain", *given, out, "--size", "10", "--split", "dev", "test", "--out", out) == 0
+    add("restrain", *given, out, "--size", "10", "--split", "dev", "test", "--out", out)
     for buckets in (4, 3):
-        assert call("resttest", *given, out, "--out", out, "--buckets", buckets) == 0
+        add("resttest", *given, out, "--out", out, "--buckets", buckets)
     configs = sorted({config for config, _ in open_release(out).splits() if config.startswith("rest")})
     sets = [f"restrain-{size}-{kind}" for size in (5, 10, 15) for kind in ("extrapolation", "interpolation")]
     assert configs == sorted([*sets, *(f"resttest-bucket{number}" for number in (1, 2, 3))])

@@ -107,9 +107,7 @@ def test_an_inverted_index_finds_what_the_whole_embeddings_say(
         np.testing.assert_allclose([score for _, score in hits], [score for _, score in again], rtol=1e-5)
 
 
-def test_an_interrupted_index_goes_on(
-    models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_is_resumed(models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
     encode, encoded = sparse.SparseSide.encode, []
 
@@ -130,9 +128,7 @@ def test_an_interrupted_index_goes_on(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "cache", "index"]
 
 
-def test_a_masked_language_model_is_sparse_where_the_user_says_so(
-    release: Release, tmp_path: Path, models: Path
-) -> None:
+def test_a_masked_language_model_is_sparse_if_the_user_says_so(release: Release, tmp_path: Path, models: Path) -> None:
     plain = ModelSettings(str(write_masked(tmp_path / "masked")))
     assert kind_of_model(plain) == "dense"
     retriever = open_retriever(plain, WORK, "sparse")
@@ -142,9 +138,7 @@ def test_a_masked_language_model_is_sparse_where_the_user_says_so(
         open_retriever(ModelSettings(str(write_bert(tmp_path / "bert"))), WORK, "sparse").open_model()
 
 
-def test_late_interaction_is_the_sum_of_the_best_tokens(
-    models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_interaction_sums(models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ModelSettings(str(models / "multi-vector"))
     found = found_by(settings, release, tmp_path / "index")
     model = MultiVectorEncoder(str(models / "multi-vector"), device="cpu")
@@ -194,8 +188,6 @@ def test_a_models_own_files_say_its_kind(models: Path, tmp_path: Path) -> None:
         ({"normalize": False, "similarity": "cosine"}, "expected --similarity dot"),
     ],
 )
-def test_what_a_model_cannot_do_is_one_error(
-    models: Path, release: Release, tmp_path: Path, said: dict[str, object], message: str
-) -> None:
+def test_refused_options(models: Path, release: Release, tmp_path: Path, said: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         found_by(ModelSettings(str(models / "dual"), **said), release, tmp_path / "index")

@@ -131,9 +131,7 @@ def model(place: Place, made: tuple[Path, Values]) -> Values:
     return made[1]
 
 
-def reciprocal_rank(
-    scores: Mapping[str, Mapping[str, float]], qrels: Iterable[dict[str, Any]] = ROWS["qrels", "dev"]
-) -> float:
+def reciprocal_rank(scores: Mapping[str, Any], qrels: Iterable[dict[str, Any]] = ROWS["qrels", "dev"]) -> float:
     """Return MRR@10 by definition, from the scores of all passages for each judged query."""
     relevant = {(row["query-id"], row["corpus-id"]) for row in qrels}
     total, judged = 0.0, {query for query, _ in relevant}

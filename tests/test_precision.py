@@ -156,9 +156,7 @@ def test_openvino_gives_pytorchs_scores_of_pairs(openvino: None, tmp_path: Path)
         (["--backend", "openvino"], '[openvino]"'),
     ],
 )
-def test_a_precision_that_the_backend_lacks_is_one_error(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_dtype_is_refused(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)  # not installed
     given = ["--release", make_release(tmp_path / "release"), "--out", tmp_path / "out", *words]
     done = run("baselines", "run", write_dual(tmp_path / "model"), *given, code=None)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT, Done, command, run, run_python
-from hub_client import error_of, run_at
+from commands import ROOT, Done, command, error_of, run, run_python
+from hub_client import run_at
 from hub_server import READ, WRITE, Blob, Hub
 from huggingface_hub import DatasetCard, HfApi
 from releases import rows_by_split

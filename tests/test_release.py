@@ -223,9 +223,7 @@ def cut(*documents: list[tuple[str, bool]], least: int) -> list[tuple[int, str, 
 
 @given(documents, lengths)
 @settings(deadline=None)
-def test_nothing_is_lost_or_reordered_and_no_passage_is_too_short_or_too_long(
-    paragraphs: list[tuple[str, bool]], least: int
-) -> None:
+def test_passages_have_all_text_and_the_right_length(paragraphs: list[tuple[str, bool]], least: int) -> None:
     texts = [text for _, text, _ in cut(paragraphs, least=least)]
     assert "".join(texts) == "".join(text for text, _ in paragraphs)
     assert all(len(text) >= least for text in texts[:-1]) and all(texts)
@@ -307,9 +305,7 @@ tokens = st.lists(st.integers(0, 5), max_size=14)
     paragraph=st.lists(st.integers(0, 9), max_size=40) | tokens, answer=tokens, threshold=st.sampled_from(THRESHOLDS)
 )
 @settings(max_examples=150, deadline=None)
-def test_the_largest_f1_and_the_decision_equal_brute_force(
-    paragraph: list[int], answer: list[int], threshold: Fraction
-) -> None:
+def test_f1_and_decision_equal_brute_force(paragraph: list[int], answer: list[int], threshold: Fraction) -> None:
     expected = brute_best(paragraph, answer)
     assert best(paragraph, answer) == expected
     assert label([paragraph], [answer], threshold) == [expected >= threshold]
@@ -336,9 +332,7 @@ rows = st.lists(st.tuples(st.lists(tokens, max_size=3), st.lists(tokens, max_siz
 
 @given(rows=rows, match=st.sampled_from(["threshold", "best"]))
 @settings(max_examples=100, deadline=None)
-def test_questions_labelled_together_are_labelled_as_alone(
-    rows: list[tuple[list[list[int]], list[list[int]]]], match: str
-) -> None:
+def test_questions_are_labelled_independently(rows: list[tuple[list[list[int]], list[list[int]]]], match: str) -> None:
     together = label_questions(questions(*rows), match=match).tolist() if rows else []
     assert together == [mark for paragraphs, answers in rows for mark in label(paragraphs, answers, match=match)]
 

@@ -12,7 +12,7 @@ from reproduce_world import planned, reproduce
 
 from baselines.reproduce import steps as reproduce_steps
 from baselines.reproduce.matrix import read_matrix
-from baselines.reproduce.settings import read_settings, verbs
+from baselines.reproduce.settings import Settings, read_settings, verbs
 from baselines.reproduce.steps import code_of
 from baselines.train.recipe import names
 
@@ -204,6 +204,12 @@ def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path:
         if verb == "bm25":
             assert command[command.index("--top-k") + 1] == "50"
         assert ("--no-resume" in command) == (verb == "train")
+
+
+def test_a_setting_replaces_a_flag_or_an_option_of_a_step_with_its_value() -> None:
+    given = Settings(options={"bm25": {"quiet": True, "top-k": 5}})
+    words = given.with_options(["baselines", "bm25", "--quiet", "--top-k", "50", "--out", "O"])
+    assert words == ["baselines", "bm25", "--out", "O", "--quiet", "--top-k", "5"]
 
 
 def test_the_settings_that_come_with_the_project_are_good() -> None:

@@ -168,9 +168,7 @@ def several(trained: World, loaded: Loaded) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_several_processes_see_the_losses_and_learn_the_weights_of_one(
-    trained: World, several: Path, kind: str
-) -> None:
+def test_several_processes_have_the_losses_and_weights_of_one(trained: World, several: Path, kind: str) -> None:
     count = KINDS[kind][1]
     folders = several / f"{kind}-1", several / f"{kind}-{count}"
     ours, theirs = map(training_of, folders)

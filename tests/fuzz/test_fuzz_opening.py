@@ -87,4 +87,4 @@ READERS = [
     _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_LOADING}:open_cross"),
     _reader("start", lambda f: write_bert(f / "model"), _started, f"{_TRAIN}:cross_encoder", f"{_LOADING}:classes"),
 ]
-test_a_spoiled_model_is_used_or_refused_in_one_line = fuzz_of(READERS)
+test_a_damaged_model_is_used_or_refused_by_one_error = fuzz_of(READERS)

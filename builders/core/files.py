@@ -115,7 +115,7 @@ def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
 
     The lock is a file beside ``place``. The parent folder is created if necessary. A killed process leaves the lock
     file behind, unlocked, and the next process locks and removes this file. Messages name the path ``shown``. With
-    ``wait``, the call waits for the lock. Without ``wait``, it raises :class:`InputError` if the path is locked.
+    ``wait``, the call waits for the lock. Otherwise, a locked path raises :class:`InputError`.
     """
     from filelock import FileLock, Timeout
 

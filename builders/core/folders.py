@@ -86,7 +86,7 @@ def _old(out: Path) -> Path:
 
 
 def _discard(work: Path) -> None:
-    """Remove a work folder. It is renamed first, so that a kill leaves nothing that looks like finished work."""
+    """Rename and then remove a work folder, so that a kill leaves nothing that looks like finished work."""
     if work.exists():
         work = work.rename(work.with_name("discarded"))
     remove_tree(work)

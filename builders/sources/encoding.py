@@ -4,9 +4,9 @@ The first rule that applies decides:
 
 1. A byte order mark of UTF-8 or GB18030 decides. UTF-16 (a mark, or NUL bytes) is an error.
 2. A file that is completely valid UTF-8 is UTF-8. Text in another encoding is hardly ever valid UTF-8.
-3. A file that is completely valid GB18030 and looks like Chinese is GB18030. It looks like Chinese if at least 3 % of
-   its non-ASCII characters are among the most frequent characters. In real text, 9 to 16 % are. Big5, Shift JIS, EUC-KR
-   or damaged UTF-8, decoded as GB18030, has almost no frequent characters. A file with fewer than 100 non-ASCII
+3. A file that is completely valid GB18030 and looks like Chinese is GB18030. Text looks like Chinese if at least 3 % of
+   the non-ASCII characters are among the most frequent characters. In real text, the share is 9 to 16 %. In Big5, Shift
+   JIS, EUC-KR or damaged UTF-8, decoded as GB18030, the share is almost 0. A file with fewer than 100 non-ASCII
    characters also looks like Chinese if 90 % of these characters are in GB 2312 (everyday simplified Chinese).
 4. Any other file is an error. ``--encoding`` sets the encoding.
 """

@@ -53,7 +53,7 @@ def card(
     scores: str = "",
     split: str = "",
 ) -> str:
-    """Return the card as Markdown. Only the English card has the YAML head, because the hub reads it from README.md.
+    """Return the card as Markdown. Only the English card, which the hub reads, has the YAML head.
 
     The keyword arguments are for cards on the hub.
 
@@ -62,8 +62,7 @@ def card(
         template: ``ENGLISH`` or ``CHINESE``.
         repo: ORG/NAME on the hub; empty for a local card.
         images: relative paths of the histograms.
-        example: a row of the release, as Markdown.
-        scores: a table of systems' scores, as Markdown.
+        example, scores: a row of the release and a table of systems' scores, as Markdown.
         split: the split in the commands of `How to evaluate`; empty if the release has no judgments.
     """
     configs = configs_of(entries)

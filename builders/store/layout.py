@@ -1,8 +1,8 @@
 """The layout of a release directory: declarations of the sets, configs, splits, columns and ids.
 
 A release has ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.json`` and ``manifest.json``. The manifest
-lists the builds, and every file with its size, rows and SHA-256. The manifest is written last. It has no times and no
-local paths, so the same input and options give the same bytes.
+lists the builds, and every file with its size, rows and SHA-256. The manifest is written last. It contains no times and
+no local paths, so the same input and options give the same bytes.
 
 ``dureader_retrieval.py`` imports nothing from this package and repeats the configs. A test compares the two lists.
 """
@@ -79,7 +79,7 @@ SPLITS = ("train", "dev", "test")
 
 
 def _out_of_domain(name: str, terms: str) -> Set:
-    """Return an out-of-domain set (Section 2.4). Its test split is a column of Table 3."""
+    """Return an out-of-domain set (Section 2.4). The set's test split is a column of Table 3."""
     return Set(
         corpus=f"{name}-corpus",
         queries=f"{name}-queries",
@@ -138,10 +138,9 @@ class Config:
 # BEFORE: the judgments before people corrected the judgments.
 REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
 
-# Name prefixes of the drawn training sets (Zhan et al., 2022). A config ``restrain-`` has SIZE training questions,
-# either near the test questions or far from the test questions. A config ``resttest-`` has the training questions of
-# all buckets except one. The split ``extrapolation`` has the test questions of the excluded bucket, and the split
-# ``interpolation`` has the remaining test questions.
+# Name prefixes of the drawn training sets (Zhan et al., 2022). ``restrain-*`` has training questions that are near the
+# test questions or far from the test questions. ``resttest-*`` has the training questions of all buckets except one.
+# The split ``extrapolation`` tests on the excluded bucket, and ``interpolation`` tests on the other buckets.
 DRAWN = ("restrain-", "resttest-")
 SAMPLE = "sample-"  # prefix of configs that list a part of the passages
 
@@ -172,7 +171,9 @@ CONFIGS = (
     Config("restrain-SIZE-interpolation", QRELS, ("train",), "Judgments of {} training queries near the test queries"),
     Config("restrain-SIZE-extrapolation", QRELS, ("train",), "Judgments of {} training queries far from test queries"),
     Config(
-        *("resttest-bucketNUMBER", QRELS, ("train", "interpolation", "extrapolation")),
+        "resttest-bucketNUMBER",
+        QRELS,
+        ("train", "interpolation", "extrapolation"),
         "Judgments to train without bucket {0} of the queries, and to test on the other buckets and on bucket {0}",
     ),
     Config("sample-SIZE", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and random passages"),
@@ -195,7 +196,7 @@ def config_of(name: str) -> Config:
 
 
 def is_config(name: str) -> bool:
-    """True if a release can have a config of that name."""
+    """True if a release can have a config called ``name``."""
     try:
         return bool(_find(name))
     except ValueError:
@@ -243,11 +244,11 @@ BYTES_PER_GROUP = 64 << 20  # larger groups are halved, because a reader keeps a
 
 
 def rows_per_shard(schema: pa.Schema) -> int:
-    """Return the number of rows of a split's shards. The last shard may have fewer."""
+    """Return the number of rows of a split's shards. The last shard may have fewer rows."""
     return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if PASSAGES in schema.types else ROWS_PER_SHARD
 
 
-# Benchmark tasks on the hub. A release lists its tasks in ``eval.yaml``, and a model names them in ``.eval_results/``.
+# Benchmark tasks on the hub. ``eval.yaml`` of a release and ``.eval_results/`` of a model list tasks.
 # The hub's leaderboard shows one value for each model and task. Each measure of each split is therefore its own task.
 # The format is described in github.com/huggingface/hub-docs, docs/hub/eval-results.md.
 

@@ -59,7 +59,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
-    """Write ``release/manifest.json``. It lists the shards' ``entries``, the card and ``stats.json``."""
+    """Write ``release/manifest.json``. The manifest lists the shards' ``entries``, the card and ``stats.json``."""
     files = sorted(entries, key=lambda entry: entry.path)
     files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
     content = msgspec.to_builtins(Manifest("dureader_retrieval", 1, list(builds), files))

@@ -61,11 +61,11 @@ class Release:
         raise IndexError(row)
 
     def fingerprint(self, config: str, split: str) -> str:
-        """Return a hash of the shards' SHA-256. It changes if, and only if, the split's bytes change."""
+        """Return a hash of the shards' SHA-256. The hash changes if, and only if, the split's bytes change."""
         return hashlib.sha256("".join(entry.sha256 for entry in self.shards(config, split)).encode()).hexdigest()
 
     def file(self, entry: FileEntry) -> Path:
-        """Verify a file and return its path. Raise :class:`InputError` if it differs from its manifest entry."""
+        """Verify a file and return its path. Raise :class:`InputError` if the file differs from its manifest entry."""
         path = self.path / entry.path
         if fault := wrong_file(path, entry):
             if open_release(self.path).manifest != self.manifest:
@@ -76,7 +76,7 @@ class Release:
         return path
 
     def named(self, name: str) -> Path:
-        """Verify the file ``name`` and return its path. Raise :class:`InputError` if it is unlisted or differs."""
+        """Verify the file ``name`` and return its path. Raise :class:`InputError` for an unlisted or changed file."""
         for entry in self.manifest.files:
             if entry.path == name:
                 return self.file(entry)
@@ -123,7 +123,7 @@ class Release:
                     raise pa.ArrowInvalid(fault or f"{count:,} rows, but the manifest lists {entry.rows or 0:,}")
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:
-        """Read a whole split into memory. Use it for queries and qrels, not for a corpus of millions of passages."""
+        """Read a whole split into memory. Use this method for queries and qrels, not for a large corpus."""
         if batches := list(self.batches(config, split, columns)):
             return pa.Table.from_batches(batches)
         return schema_of(config).empty_table().select(_top(config, columns))
@@ -133,7 +133,7 @@ class Release:
     ) -> Iterator[pa.Table]:
         """Yield the rows of a split whose ``column`` has one of ``values``, in order.
 
-        ``columns`` must include ``column``. Its default is the columns of the config. Memory use and errors are those
+        ``columns`` must include ``column``. The default is the columns of the config. Memory use and errors are those
         of :meth:`batches`.
         """
         wanted = frozenset(values)  # pyarrow's is_in would hash all values again for every batch

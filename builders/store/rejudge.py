@@ -47,7 +47,7 @@ def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapp
 
 
 def count_judged(draft: Draft, split: str, queries: Sequence[str], judged: Judged, texts: Mapping[str, str]) -> None:
-    """Write a split's column of Table 3 and its histogram of positives per query into the draft's statistics.
+    """Write a split's column of Table 3 and histogram of positives per query into the draft's statistics.
 
     ``queries`` are the texts of all queries of the split. ``texts`` maps the ids of judged passages to their texts.
     """

@@ -1,8 +1,8 @@
 """Read and write TREC run files, and read the official JSON of predictions.
 
 A TREC run has one line per hit: ``query-id Q0 corpus-id rank score tag``. Ranks begin at 1, scores never increase, and
-ties are broken by corpus id. A name that ends in ``.gz`` means gzip. The official predictions are one JSON object,
-``{query id: [passage ids, best first]}``.
+ties are broken by corpus id. If the name ends in ``.gz``, the file is gzipped. The official predictions are one JSON
+object, ``{query id: [passage ids, best first]}``.
 """
 
 import contextlib

@@ -113,7 +113,7 @@ def test_rows_that_were_not_asked_for_are_left_out_and_logged(here: Path) -> Non
     done = reproduce(bare(here), "--dry-run")
     assert "--queries" not in done.stdout and "qrels-before" not in done.stdout and "train ce-de-neg" in done.stdout
     assert "has no qrels-before; `python -m builders similar` and `annotate merge` make them; skipped" in done.stderr
-    assert "official-de" not in done.stdout and "official-de, official-ce: has no hard negatives" in done.stderr
+    assert "official-de" not in done.stdout and "official-de, official-ce: has no official hard" in done.stderr
 
 
 def test_a_step_is_run_again_only_where_it_must_be(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

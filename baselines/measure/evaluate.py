@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from baselines.measure import measures
+from baselines.measure import holes, measures
 from baselines.measure.qrels import Qrels, add_reference, reference_qrels
 from builders.core.command import add_format
 from builders.core.errors import InputError, log
@@ -67,9 +67,7 @@ def run(args: argparse.Namespace) -> None:
         retrieved = read_run(path)
         result, table = evaluate(retrieved, qrels)
         if args.holes:
-            from baselines.measure.holes import holes
-
-            result["holes"], by_query = holes(retrieved.rankings, qrels, result)
+            result["holes"], by_query = holes.holes(retrieved.rankings, qrels, result)
             table = with_columns(table, by_query)
         if args.duplicates:
             from baselines.measure import duplicates
@@ -138,8 +136,6 @@ def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
         + text_table(["run", *measures.IR_MEASURES], others),
     ]
     if "holes" in results[0]:
-        from baselines.measure import holes
-
         parts.append(holes.text(results, qrels))
     if "duplicates" in results[0]:
         from baselines.measure import duplicates

@@ -55,7 +55,7 @@ def _distinct(scores: dict[str, float]) -> int:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     query=st.lists(st.sampled_from([*WORDS, "unknown"]), min_size=1, max_size=6),

@@ -55,15 +55,6 @@ def test_hits_are_those_of_the_engine_in_this_process(release: Release, tmp_path
         assert [corpus_id for corpus_id, _ in found[query]] == [corpus_id for corpus_id, _ in expected]
 
 
-def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
-    ids = [f"{n:03d}" for n in range(300)]
-    random.Random(1).shuffle(ids)
-    release = release_of(tmp_path / "release", {**{i: ["same", "words"] for i in ids}, "best": ["same", "same"]})
-    with Elasticsearch() as server:
-        found = open_remote(Texts(release), server.url, 1).search(["same"], 20)
-    assert [corpus_id for corpus_id, _ in found] == ["best", *(f"{n:03d}" for n in range(19))]
-
-
 def test_an_unchanged_index_is_reused(release: Release, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Elasticsearch() as server:
         first = open_remote(Texts(release), server.url, 1)

@@ -4,16 +4,14 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, Done, error_of, run
+from commands import Done, error_of, run
 from hypothesis import given
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
@@ -139,31 +137,6 @@ def test_batches_hold_every_text_once_within_their_tokens(sizes: list[int], long
     assert all(len(each) == 1 or len(each) * max(each) <= tokens for each in expected)
     flat = [sizes[place] for places in found for place in places]
     assert flat == sorted(sizes, reverse=True)
-
-
-BARE = """
-import sys
-import pandas, pyarrow, sentence_transformers, torch, transformers
-for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba".split():
-    sys.modules[name] = None
-import baselines.retrieve.index, baselines.retrieve.rerankers, baselines.retrieve.dense, baselines.train.train
-from builders.store import runs
-from baselines.measure import qrels
-from baselines.retrieve import passages as texts
-from baselines.retrieve import dense
-import argparse
-from baselines.train import mine
-from baselines.retrieve import encode, rerank, search
-from baselines.measure import fuse
-for module in (encode, fuse, mine, rerank, search):
-    module.add_arguments(argparse.ArgumentParser())
-print("works")
-"""
-
-
-def test_the_verbs_are_imported_on_a_machine_that_has_little() -> None:
-    found: Any = subprocess.run([sys.executable, "-c", BARE], cwd=ROOT, capture_output=True, text=True)
-    assert found.stdout == "works\n", found.stderr
 
 
 def passage_texts() -> list[str]:

@@ -162,7 +162,6 @@ def brute_ranks(tests: np.ndarray, trains: np.ndarray) -> tuple[list[int], list[
     return [rank for rank, _ in best], [-product for _, product in best]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1))
 def test_products_stay_where_float32_is_exact(dimensions: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).standard_cauchy((20, dimensions))
@@ -172,7 +171,6 @@ def test_products_stay_where_float32_is_exact(dimensions: int, seed: int) -> Non
     assert np.abs(rows @ rows.T / scale(dimensions) ** 2 - exact @ exact.T).max() < 2e-3
 
 
-@settings(deadline=None)
 @given(
     vector_sets(),
     st.lists(st.integers(1, 20), min_size=1, max_size=3),
@@ -211,7 +209,7 @@ def test_training_sets_are_those_of_brute_force(
         assert [each.rows.tolist() for each in alone] == [inter.rows.tolist(), extra.rows.tolist()]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(vector_sets(), st.data())
 def test_a_cluster_holds_what_is_nearest_to_its_centre(sets: tuple[np.ndarray, np.ndarray], data: Any) -> None:
     vectors = sets[0]

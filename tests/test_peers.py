@@ -11,7 +11,6 @@ import random
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import ROOT
+from commands import ROOT, output
 from environments import clean_environ, environment
 from pages import blocks
 from releases import all_tables, make_release, md5, passage
@@ -92,12 +91,7 @@ class Place:
         return printed
 
     def _run(self, argv: list[Any], extra: dict[str, str] | None = None) -> str:
-        environment = {**self.environment, **(extra or {})}
-        result = subprocess.run(
-            argv, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, encoding="utf-8"
-        )
-        assert result.returncode == 0, result.stderr
-        return result.stdout
+        return output(argv, self.folder, {**self.environment, **(extra or {})})
 
 
 @pytest.fixture

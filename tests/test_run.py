@@ -14,7 +14,6 @@ from msgspec import structs
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_families import END, as_text, with_modules, write_encoder
 from tiny_hub import publish
-from tiny_kinds import write_multi_vector, write_sparse, write_static
 from tiny_models import write_cross
 from transformers import AutoModel, AutoTokenizer
 
@@ -179,15 +178,6 @@ def test_a_models_pooling_takes_precedence_over_its_family(release: Path, tmp_pa
     done = run_it(model, release, tmp_path / "run", "--quiet")
     assert "have pooling mean, but models.toml (bge-zh) has cls" in done.stderr
     assert used(tmp_path / "run")["pooling"] == "mean"
-
-
-@pytest.mark.parametrize("kind", ["static", "sparse", "multi-vector"])
-def test_a_model_of_another_kind_is_told_by_its_files(kind: str, release: Path, tmp_path: Path) -> None:
-    write = {"static": write_static, "sparse": write_sparse, "multi-vector": write_multi_vector}[kind]
-    model = write(tmp_path / "model")
-    run_it(model, release, tmp_path / "run", "--query-prompt", "水")
-    assert (manifest(tmp_path / "run")["kind"], used(tmp_path / "run")["query_prompt"]) == (kind, "水")
-    assert len(read_run(tmp_path / "run").hits) == len(QUESTIONS["dev"])
 
 
 def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, release: Path, tmp_path: Path) -> None:

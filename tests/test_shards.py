@@ -1,6 +1,7 @@
 """Shards, manifests and the table of configs: damaged or foreign content is refused."""
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import datasets
 import pyarrow as pa
 import pytest
 from commands import run
-from releases import BUILD, TEXTS, make_release, release_of, tables
+from releases import BUILD, TEXTS, make_release, md5, release_of, tables
 
 import dureader_retrieval
+from baselines.retrieve.passages import open_passages
 from builders.core import cache
 from builders.core.errors import InputError
 from builders.store.draft import draft_release
@@ -67,6 +69,14 @@ def test_verbs_read_an_empty_split(tmp_path: Path) -> None:
     run("builders", "check", "--release", release)
     words = ("annotate", "pool", "candidates", "--runs", tmp_path / "run", "--out", tmp_path / "out")
     assert "queries/dev lacks" in run("builders", *words, "--release", release, code=1).error
+
+
+def test_passages_are_read_by_row_and_by_id(release: Path, tmp_path: Path) -> None:
+    passages = pickle.loads(pickle.dumps(open_passages(open_release(release), keep=tmp_path / "keep")))
+    assert passages.texts([4, 0, 4]) == [TEXTS[4], TEXTS[0], TEXTS[4]]
+    assert passages.rows([md5(TEXTS[3]), "none", md5(TEXTS[1])]).tolist() == [3, -1, 1]
+    with pytest.raises(IndexError):
+        passages.texts([-1])
 
 
 def entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:

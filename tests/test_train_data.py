@@ -36,7 +36,7 @@ class Apart:
         return (row // self.group,)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(*(st.integers(*limits) for limits in ((1, 80), (1, 24), (1, 5), (1, 3), (1, 3), (0, 5))))
 def test_processes_share_the_batches(count: int, batch: int, group: int, epochs: int, world: int, seed: int) -> None:
     rows = Apart(count, group)

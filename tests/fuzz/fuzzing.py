@@ -200,7 +200,6 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
 
         @settings(
             max_examples=number,
-            deadline=None,
             derandomize=CASES <= _SAME,
             database=None,
             print_blob=True,

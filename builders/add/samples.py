@@ -6,9 +6,8 @@ first for any query, then second, and so on. Passages of the last rank are drawn
 passages, random passages follow. Smaller samples are parts of larger samples of their kind (with or without -hard).
 Earlier samples are replaced. The same seed and runs give the same samples for any order of the passages.
 
---extract CONFIG writes a small release with the sample's passages, and the queries of the splits in --split. Other
-queries are omitted, because a sample lacks their positives. `bm25` and `search` of baselines do not need an extract:
-their option --sample selects a sample.
+--extract CONFIG writes a small release with the sample's passages, and the queries whose positives every sample has.
+`bm25` and `search` of baselines do not need an extract: their option --sample selects a sample.
 
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples
@@ -115,10 +114,7 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
         for config in {config for config, _ in release.splits() if config.startswith(SAMPLE)}:
             draft.drop(config)
         for kind, level in kinds.items():
-            order, rest = (
-                np.lexsort((lot, level)),
-                int(level.max()),
-            )  # the last level has the passages that are in no run
+            order, rest = np.lexsort((lot, level)), int(level.max())  # passages of the last level are in no run
             for each in sizes:
                 chosen, name = np.sort(order[:each]), f"{SAMPLE}{size_name(each)}{kind}"
                 draft.write(name, _CORPUS, [pa.table([ids.take(pa.array(chosen))], schema=IDS)])

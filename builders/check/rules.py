@@ -90,11 +90,7 @@ RULES = (
     Rule("text", "one-id-two-texts", "ids", "id", _TWO_TEXTS),
     Rule("text", "duplicate-texts", "repeated texts", "ids", _AGAIN),
     Rule(
-        "listed",
-        "samples",
-        "passages that {corpus} lacks",
-        "coalesce(id, 'null')",
-        f"{_LISTED} AND id NOT IN (FROM corpus_ids)",
+        "listed", "samples", "ids not in {corpus}", "coalesce(id, 'null')", f"{_LISTED} AND id NOT IN (FROM corpus_ids)"
     ),
     Rule("listed", "samples", "ids listed more than once", "id", f"{_LISTED} GROUP BY id HAVING count(*) > 1"),
     Rule("judged", "dangling-ids", "judgments of a query that {queries} lacks", "query_id", f"judgments {_NO_QUERY}"),
@@ -114,23 +110,11 @@ RULES = (
         *("corrected", "no-positives-left", "queries", "DISTINCT before"),
         f"known_before WHERE before NOT IN (SELECT query_id FROM {_POSITIVE})",
     ),
-    Rule(
-        "translated",
-        "dangling-ids",
-        "queries with a zh_id that the split lacks",
-        "id || ' (' || zh_id || ')'",
-        _TRANSLATED,
-    ),
+    Rule("translated", "dangling-ids", "zh_ids that {queries} lacks", "id || ' (' || zh_id || ')'", _TRANSLATED),
     Rule("joined", "ids-not-md5", "query ids", "query_id", "joined_rows WHERE NOT coalesce(id_ok, false)"),
     Rule("joined", "ids-not-md5", "passage ids", "coalesce(docid, 'null')", "passages WHERE NOT id_ok"),
     Rule("joined", "dangling-ids", "passages that {corpus} lacks", _PAIR, f"passages {_NO_PASSAGE}"),
-    Rule(
-        "joined",
-        "joined-rows",
-        "passages that are positive and negative",
-        _PAIR,
-        f"passages {_BY_PAIR}(DISTINCT positive) > 1",
-    ),
+    Rule("joined", "joined-rows", "passages with both labels", _PAIR, f"passages {_BY_PAIR}(DISTINCT positive) > 1"),
     # Section 2.3: similar questions are removed from the training questions.
     Rule(
         *("removed", "similar-queries", "removed queries that are still in {queries}/{split}", "query_id"),
@@ -142,13 +126,7 @@ RULES = (
         *("benchmark", "joined-rows", "queries of {queries}/{split} without a row, or with more than one row", "id"),
         "query_ids LEFT JOIN joined_rows ON query_id = id GROUP BY id HAVING count(query_id) <> 1",
     ),
-    Rule(
-        "benchmark-judged",
-        "joined-rows",
-        "judgments in only one of {config}/{split} and {qrels}/{split}",
-        _PAIR,
-        _OTHERWISE,
-    ),
+    Rule("benchmark-judged", "joined-rows", "pairs that differ from {qrels}/{split}", _PAIR, _OTHERWISE),
     # Section 3.4: every query of a split is either in duplicated or in others.
     Rule("told apart", "similar-queries", "queries that are not in exactly one of duplicated and others", "id", _TOLD),
     Rule("two splits", "shared-queries", "queries that are in {second} and in {split}", "id", _SHARED),

@@ -1,9 +1,9 @@
-# make demo: install; build, search, train and evaluate on the embedded sample (RAW=path: on raw DuReader files)
+# make demo: install; build, search, train and evaluate on the embedded sample (with RAW=path: on raw DuReader files)
 # make test: install; check style and types; run the quick tests
-# make test-slow: run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000)
+# make test-slow: run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000: 20,000 files)
 # make test-space: serve the search page to a browser and to 50 clients, in a separate environment (300 MB)
 # make test-tools: let other tools read releases and exports, and train on them (200 MB)
-# make gpu: check and measure the GPU code with the machine's own Python (PARTS=train: run trainings)
+# make gpu: check and measure the GPU code with $(PYTHON), not with .venv (with PARTS=train: run trainings)
 PYTHON ?= python3
 PARTS ?= checks speed
 CASES ?= 1000
@@ -16,7 +16,7 @@ REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 --scratch --one-proc
 # Use one thread: with more threads than free cores, the training of these small models takes many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
 .DELETE_ON_ERROR:
-# Compile on all cores. The tests of some packages have files for other Python versions, which do not compile.
+# Compile on all cores. Some packages have test files for other Python versions, so errors are ignored.
 define install
 $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt $(1)
 $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
@@ -52,7 +52,7 @@ test: setup-test
 	$(BIN)/ruff format --check .
 	+@$(MAKE) --no-print-directory -j 2 types pytest
 
-# Runs in parallel with pytest, which often waits.
+# Runs in parallel with pytest, because pytest often waits for other processes.
 types:
 	$(BIN)/mypy
 

@@ -1,6 +1,6 @@
 """Load DuReader-retrieval with the ``datasets`` library, from a release directory or from the published archive.
 
-``python -m builders release --raw PATH --out DIR`` writes a release directory. It has Parquet shards, and a
+``python -m builders release --raw PATH --out DIR`` writes a release directory: Parquet shards, and a
 ``manifest.json`` with the size, the rows and the SHA-256 of each shard. Three ways load the same rows: the functions of
 this module, the name of the dataset on datasets 5.x, or this file as a script on datasets 3.x::
 
@@ -9,12 +9,12 @@ this module, the name of the dataset on datasets 5.x, or this file as a script o
     datasets.load_dataset("dureader_retrieval", "dev", data_dir="DIR")
     datasets.load_dataset("path/to/dureader_retrieval.py", "dev", data_dir="DIR", trust_remote_code=True)
 
-A shard is verified right before it is read, also when it is streamed. A prepared copy in the cache is used only while
+A shard is verified immediately before it is read, also with streaming. A prepared copy in the cache is used only while
 the release is unchanged.
 
 Without ``data_dir``, the original release's archive (``ARCHIVE``) is downloaded once into the downloads folder of
-``datasets``, and verified. It has the configs corpus, queries, qrels, train and dev. Streaming also downloads the whole
-archive first. The environment variable ``DUREADER_RETRIEVAL_BASE_URL`` names a mirror.
+``datasets``, and verified. The archive has the configs corpus, queries, qrels, train and dev. Streaming also downloads
+the whole archive first. The environment variable ``DUREADER_RETRIEVAL_BASE_URL`` names a mirror.
 
 The parts of this file are the configs, the builder, the public functions, reading a release, downloading and reading
 the archive, and the registration by name.
@@ -53,7 +53,7 @@ HOMEPAGE = "https://github.com/baidu/DuReader/tree/master/DuReader-Retrieval"
 LICENSE = "Apache-2.0"
 DESCRIPTION = (
     "DuReader-retrieval is a Chinese passage retrieval dataset: questions asked to a web search engine, passages cut "
-    "from the web pages that it found, and the passages that answer each question."
+    "from the web pages in the search results, and the passages that answer each question."
 )
 CITATION = """\
 @inproceedings{qiu-etal-2022-dureader,
@@ -70,7 +70,7 @@ CITATION = """\
 """
 
 _TEXT = datasets.Value("string")
-_PASSAGES = [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}]  # Sequence would make a record of lists instead
+_PASSAGES = [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}]  # a Sequence would be a record of lists
 
 # The original release. Values that nobody has published are None. The SHA-256 of the first download is printed and
 # recorded, and later downloads must have the same SHA-256.
@@ -82,7 +82,7 @@ ARCHIVE: dict[str, Any] = {
     "sha256": None,
 }
 
-# The columns of each kind of config. Further columns of a newer release are not read.
+# The columns of each kind of config. Additional columns of a newer release are not read.
 COLUMNS: dict[str, dict[str, Any]] = {
     "corpus": {"_id": _TEXT, "title": _TEXT, "text": _TEXT},
     "ids": {"_id": _TEXT},
@@ -122,8 +122,8 @@ def _sampled(name: str) -> Declaration | None:
     return None
 
 
-# Config -> (its columns, its possible splits in order, its description). A release may lack configs. A release may
-# have samples (restrain, resttest, sample) of other sizes, which load by their names.
+# Config -> (key in COLUMNS, possible splits in order, description). A release may lack configs. Samples of other sizes
+# (restrain, resttest, sample) also load by their names.
 CONFIGS: dict[str, Declaration] = {
     "corpus": ("corpus", ("corpus",), "every passage of the collection"),
     "queries": ("queries", _ALL, "every question"),
@@ -140,18 +140,9 @@ CONFIGS: dict[str, Declaration] = {
     "ccovid-qrels": ("qrels", _ALL, "judgments of (question, passage) pairs of cCOVID-News"),
     "crosslingual-queries": ("crosslingual-queries", _ALL, "English translations of the questions"),
     "crosslingual": ("crosslingual", _ALL, "the questions in English and Chinese with their Chinese passages"),
-    "train-similar": (
-        *("joined", ("train",)),
-        "training questions removed because they are similar to a development or test question, with their passages",
-    ),
-    "duplicated": (
-        *("queries", ("dev", "test")),
-        "development and test questions that resemble a removed training question",
-    ),
-    "others": (
-        *("queries", ("dev", "test")),
-        "development and test questions that resemble no training question",
-    ),
+    "train-similar": ("joined", ("train",), "removed training questions that resemble a development or test question"),
+    "duplicated": ("queries", ("dev", "test"), "development and test questions that resemble a removed question"),
+    "others": ("queries", ("dev", "test"), "development and test questions that resemble no training question"),
     "qrels-before": ("qrels", _ALL, "the judgments before people corrected them"),
     **{
         name: declaration
@@ -208,16 +199,16 @@ _ORIGINS = {
 
 _SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
 _HOW = f"`python -m builders release --raw PATH --out DIR`{_HERE} makes a release"
-_LARGEST_MANIFEST = 64 << 20  # bytes
+_LARGEST_MANIFEST = 64 << 20  # maximum bytes
 _BLOCK = 1 << 20
-_open = io.open  # datasets replaces open() in this module, and its open() treats "::" in a path as an address
+_open = io.open  # datasets replaces open() in this module by a function that treats "::" in a path as an address
 _BATCH_ROWS = 1024  # a joined row can have 100 kB
 
 _TRIES = 5  # maximum number of successive requests without a byte
 _PAUSE = 1.0  # seconds before the second request; each further pause is twice as long
-_TIMEOUT = 60.0  # seconds without a byte; the download itself may take any time
-_LONGEST_RECORD = 64 << 20  # bytes of a line of JSON
-_LARGEST_CONTENT = 64 << 30  # bytes after decompression; the collection has about 8 GB
+_TIMEOUT = 60.0  # seconds without a byte; the whole download may take longer
+_LONGEST_RECORD = 64 << 20  # maximum bytes of a line of JSON
+_LARGEST_CONTENT = 64 << 30  # maximum bytes after decompression; the collection has about 8 GB
 _MOST_MEMBERS = 1000
 # Errors while reading a damaged tar.gz. OverflowError: an impossible number. RecursionError: too many nested headers.
 _BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError)
@@ -237,7 +228,7 @@ def _with_whole(config: str, splits: dict[str, list[Any]]) -> dict[str, list[Any
     """Return the splits with their sources. In ``queries``, a split with all queries is added at the beginning."""
     if config != _WHOLE or len(splits) == 1:
         return splits
-    # Sorted by name, because the file pattern in the card has this order.
+    # Sorted by name, because the file pattern in the card lists the files in this order.
     return {_WHOLE: [source for split in sorted(splits) for source in splits[split]], **splits}
 
 
@@ -274,9 +265,9 @@ class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
         """Return a content-dependent name for the cache folder, so that a changed release is prepared again.
 
-        ``datasets`` calls this method first, so a wrong ``data_dir`` fails before any work. The name also depends
-        on the sizes and times of the shards. An edit in place leaves the manifest unchanged, but the shard must be
-        verified again. If the archive's SHA-256 is unknown, this method downloads the archive.
+        ``datasets`` calls this method first, so a wrong ``data_dir`` fails before any work. The name depends on the
+        manifest, and on the times of the shards: after an edit in place, a shard must be verified again. If the
+        archive's SHA-256 is unknown, this method downloads the archive.
         """
         _declaration(self.name)  # datasets invents a config "default" if the user names no config
         if self.data_files:
@@ -306,7 +297,7 @@ def _config(name: str) -> ReleaseConfig:
 
 
 class _Configs(dict[str, ReleaseConfig]):
-    """The listed configs. ``get`` also returns samples of other sizes."""
+    """The configs of :data:`CONFIGS`. ``get`` also returns samples of other sizes."""
 
     def get(self, name: str, default: Any = None) -> Any:
         # A new object for each builder, because a builder stores its own data_dir and sources in the config.
@@ -326,7 +317,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         if self.config.data_dir:
             splits = datasets.SplitDict(dataset_name=self.dataset_name)
             for split, shards in self.config.sources.items():
-                # The library compares the number of prepared rows with num_examples.
+                # datasets compares the number of prepared rows with num_examples.
                 splits.add(datasets.SplitInfo(name=split, num_examples=sum(shard.rows for shard in shards)))
         return datasets.DatasetInfo(
             description=f"{DESCRIPTION} Config {self.config.name}: {self.config.description}.",
@@ -382,7 +373,7 @@ def load_dataset(
     """Load a config. This function uses only the public API of ``datasets``.
 
     Args:
-        name: one of ``CONFIGS``.
+        name: one of ``CONFIGS``, or a sample of another size.
         split: "dev", "train[:10%]", ...; None for a dict of all splits.
         data_dir: the release directory; None for the published archive, which is downloaded once.
         streaming: read the shards while iterating, without a copy in the cache.
@@ -614,7 +605,7 @@ def _accept(url: str, places: _Places, path: str) -> str:
             for what, found, expected, where in (
                 ("SHA-256", sha256, ARCHIVE["sha256"], "the published one"),
                 ("MD5", md5, ARCHIVE["md5"], "the published one"),
-                ("SHA-256", sha256, pinned, f"that of an earlier download (delete {places.note} to accept the new)"),
+                ("SHA-256", sha256, pinned, f"that of an earlier download (to accept the new, delete {places.note})"),
             ):
                 if expected and found != expected:
                     reason = f"has the {what} {found}, expected {expected}, {where}"
@@ -855,7 +846,7 @@ def _wrapped_records(file: io.BufferedReader, where: str, opening: int) -> Itera
         try:
             value, end = parse(text, start.end() if start else len(text))
         except (ValueError, RecursionError) as error:
-            # The text is incomplete, finished or invalid. Reading more text shows which.
+            # The text is incomplete, finished or invalid. More text shows which case applies.
             try:
                 block = stream.read(_BLOCK) if len(text) - at < _LONGEST_RECORD else ""
             except UnicodeDecodeError as wrong:
@@ -885,8 +876,8 @@ def _register() -> None:
     """Let ``datasets.load_dataset("dureader_retrieval", ...)`` find this module on datasets 5.x.
 
     datasets 5.x runs no scripts and has no public function to register a builder. This function therefore adds the
-    module to the private table of packaged modules. It also replaces the factory of packaged modules for this name.
-    The original factory lists every file below the working directory for the cache key, and fails in an empty folder.
+    module to the private table of packaged modules. The function also replaces the factory of packaged modules for this
+    name, because the original factory lists every file below the working directory, and fails in an empty folder.
     """
     major = int(datasets.__version__.split(".")[0])
     if major < 4 or __name__ != NAME:

@@ -10,11 +10,11 @@
 
 The ids are ``dureader-retrieval`` (only passages), ``dureader-retrieval/train``, ``/dev`` and ``/test``. The same ids
 exist below ``/cmedqa``, ``/ccovid`` and ``/crosslingual`` (English queries, Chinese passages). Data are read and
-downloaded on first use. Their source is the argument of :func:`register`, else the environment variable
+downloaded on first use. The source is the argument of :func:`register`, else the environment variable
 ``DUREADER_RETRIEVAL_RELEASE``, else the original release's archive, which is downloaded once. All files are verified by
 ``dureader_retrieval``.
 
-``python -m dureader_retrieval_ir`` is the library's command line for these ids. Its commands are ``list``, ``export``
+``python -m dureader_retrieval_ir`` is the library's command line for these ids. The commands are ``list``, ``export``
 and ``lookup``.
 """
 
@@ -86,7 +86,7 @@ class Source:
         return str(path)
 
     def rows(self, config: str, split: str, streaming: bool = False) -> Any:
-        """Return the verified rows of a split. They are prepared in the cache of ``datasets`` unless streamed."""
+        """Return the verified rows of a split. Without ``streaming``, ``datasets`` caches the rows."""
         folder = self._folder(config)
         return dureader_retrieval.load_dataset(config, split, data_dir=folder, streaming=streaming)
 
@@ -98,7 +98,7 @@ class Source:
         return dureader_retrieval.splits_of(config, data_dir=self._folder())
 
     def version(self, config: str) -> str:
-        """Return a version of a config's rows. The version changes with the rows."""
+        """Return a name for the rows of a config. Changed rows have another name."""
         builder_config = dureader_retrieval.DureaderRetrieval.builder_configs[config]
         builder_config.data_dir = self._folder(config)
         return str(builder_config.create_config_id({}))
@@ -122,7 +122,7 @@ class Source:
         corpus, queries, qrels = SETS[set_name]
         self.splits(corpus)
         if corpus not in self._docs:
-            self._docs[corpus] = _Docs(self, corpus)  # ids share this object, so that the library sees equal passages
+            self._docs[corpus] = _Docs(self, corpus)  # shared by ids, so that the library recognizes equal passages
         handlers: list[Any] = [self._docs[corpus]]
         if split:
             translated = set_name == "crosslingual"
@@ -143,7 +143,7 @@ class Source:
 
 
 class _Counts:
-    """Return counts for this project's datasets. The library lists only the counts of its own datasets."""
+    """The counts of a dataset of this project. The library has only the counts of the library's datasets."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -213,7 +213,7 @@ class _Queries(BaseQueries):  # type: ignore[misc]
 
 
 class _Qrels(BaseQrels):  # type: ignore[misc]
-    """Judgments of Chinese queries. With ``translations``, the ids are those of the English queries."""
+    """Judgments of Chinese queries. With ``translations``, the query ids are the ids of the English queries."""
 
     def __init__(self, source: Source, config: str, split: str, translations: _Queries | None) -> None:
         self._source, self._place, self._translations = source, (config, split), translations
@@ -248,7 +248,7 @@ class _Declared(Dataset):  # type: ignore[misc]
         self.forget()
 
     def forget(self) -> None:
-        """Drop the rows that `dataset.docs` and similar attributes have cached."""
+        """Drop the rows in the cache of `dataset.docs` and similar attributes."""
         self._beta_apis: dict[str, Any] = {}
 
     @property

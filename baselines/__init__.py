@@ -1,4 +1,4 @@
-"""Search a release and evaluate models from Python. :mod:`baselines.api` is imported when it is first used."""
+"""Search a release and evaluate models from Python. :mod:`baselines.api` is imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Program ``python -m baselines VERB``: search a release, train models on it, and evaluate both.
+"""Program ``python -m baselines VERB``: search a release, train models on a release, and evaluate runs and models.
 
 :func:`console` is the console script ``dureader-retrieval``, which also has the verbs of ``builders``."""
 
@@ -35,7 +35,7 @@ VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.ite
 
 def console() -> int:
     """Run a verb of ``baselines`` or ``builders`` and return its exit code."""
-    from builders.__main__ import GROUPS as BUILDERS  # late, because the verbs of `baselines` do not need it
+    from builders.__main__ import GROUPS as BUILDERS  # only the console script needs this import
 
     groups = BUILDERS | GROUPS
     verbs = {verb: module for group in groups.values() for verb, module in group.items()}

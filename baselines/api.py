@@ -22,26 +22,26 @@ from builders.store.runs import Hit, Run, read_run, write_run
 
 @dataclass(frozen=True)
 class Release(reader.Release):
-    """An open release. ``set``: the evaluation set that is read; main, cmedqa, ccovid or crosslingual."""
+    """An open release. ``set`` is the evaluation set to read: main, cmedqa, ccovid or crosslingual."""
 
     set: str = "main"
 
     def passages(self) -> Iterator[tuple[str, str]]:
-        """Yield (id, text) of every passage, in the release's order. Memory stays at one row group."""
+        """Yield (id, text) of every passage, in the release's order. Memory holds one row group."""
         for batch in self.batches(SETS[self.set].corpus, "corpus", ["_id", "text"]):
             yield from zip(batch["_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
 
     def queries(self, split: str) -> dict[str, str]:
-        """Return the texts of the queries of a split, by id. Raises :class:`InputError` for an unknown split."""
+        """Return query id -> text for a split. Raises :class:`InputError` for an unknown split."""
         return dict(read_queries(self, split, SETS[self.set].queries))
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
-        """Return query id -> passage id -> relevance. Raises :class:`InputError` for a split without judgments."""
+        """Return query id -> passage id -> relevance for a split. Raises :class:`InputError` without judgments."""
         return read_judgments(self, SETS[self.set], split)
 
 
 def open_release(path: str | Path, set: str = "main", revision: str | None = None) -> Release:
-    """Open a release directory, or download the dataset ORG/NAME from HF_ENDPOINT into the hub's cache.
+    """Open a release directory, or download the dataset ORG/NAME from HF_ENDPOINT into the cache of huggingface_hub.
 
     ``set``: the evaluation set. ``revision``: a commit, tag or branch of the dataset. Raises :class:`InputError`.
     """
@@ -64,10 +64,9 @@ def open_release(path: str | Path, set: str = "main", revision: str | None = Non
 def evaluate(
     model: object, release: Release | str | Path, split: str = "dev", *, top_k: int = 50, **options: Any
 ) -> dict[str, float]:
-    """Measure a model or a run by the judgments of a split. Return the measures of `baselines evaluate` as fractions.
+    """Evaluate a model or a run by the judgments of a split. Return the measures of `baselines evaluate` as fractions.
 
-    ``model``: a run (query id -> passage id -> score, or a file), or a model of :func:`search`. See :func:`search` for
-    models, options and errors.
+    ``model``: a run (query id -> passage id -> score, or a file), or a model. Options and errors: :func:`search`.
     """
     release = release if isinstance(release, Release) else open_release(release)
     qrels = release_qrels(release, split, release.set)
@@ -91,25 +90,26 @@ def search(
     index: str | Path | None = None,
     **options: Any,
 ) -> dict[str, dict[str, float]]:
-    """Search the passages by the queries of a split: return query id -> passage id -> score, best first.
+    """Search the passages by the queries of a split. Return query id -> passage id -> score, best first.
 
     Args:
-        model: a name or folder, "bm25", or your own encoder. An encoder is a function from a list of texts to an array
-            of shape (texts, dimensions), or an object with ``encode``, or with ``encode_query`` and
-            ``encode_document``. With ``run``, your own re-ranker is possible, too: a function from a list of (query,
-            passage) to an array of shape (pairs,), or an object with ``predict``.
-        release: an open release, or the argument of :func:`open_release`.
-        top_k: passages per query. With ``run``, only these are re-scored. The other passages follow in their order.
-        run: re-rank the passages of this run, a dictionary or a file.
-        query_prompt, passage_prompt: put before every query or passage.
-        similarity: "cosine" or "dot" (default: the model's; cosine for a function).
-        batch_size: texts or pairs in a call of an own model (default: 256).
-        index: the folder of the index (default: in the user's cache; for an own encoder it is temporary).
-        options: options of `baselines run`, `bm25` or `rerank`, if ``model`` is a name or folder: ``pooling="cls"``.
+        model: the name or folder of a model, "bm25", your own encoder, or (with ``run``) your own re-ranker.
+            An encoder is a function from a list of texts to an array of shape (texts, dimensions), or an object with
+            ``encode``, or an object with ``encode_query`` and ``encode_document``.
+            A re-ranker is a function from a list of (query, passage) to an array of shape (pairs,), or an object with
+            ``predict``.
+        release: an open release, or the argument ``path`` of :func:`open_release`.
+        top_k: passages per query. With ``run``, further passages follow in their old order.
+        run: the run to re-rank, a dictionary or a file.
+        query_prompt, passage_prompt: text put before every query or passage.
+        similarity: "cosine" or "dot" (default: the model's similarity, or cosine for your own function).
+        batch_size: texts or pairs per call of your own model (default: 256).
+        index: folder of the index (default: in the user's cache, or temporary for your own encoder).
+        options: for a named model, options of `baselines run`, `bm25` or `rerank`, for example ``pooling="cls"``.
 
     Raises:
-        InputError: the release, the model or its output is wrong, or a library is not installed.
-        TypeError: an unknown option, or an object that is no model.
+        InputError: the release, the model or the model's output is wrong, or a library is not installed.
+        TypeError: an option is unknown, or the object is no model.
     """
     if similarity not in (None, "cosine", "dot"):
         raise InputError(f"similarity {similarity!r}; expected cosine or dot")
@@ -134,7 +134,7 @@ def search(
 def _by_name(
     model: Any, release: Release, split: str, top_k: int, run: Run | None, folder: Path, **options: Any
 ) -> Iterable[tuple[str, Iterable[Hit]]]:
-    """Search with a named model by the verb `rerank`, `bm25` or `run`. The verb's options have their defaults."""
+    """Search with a named model by the verb `rerank`, `bm25` or `run`. Other options have the verb's defaults."""
     from baselines import bm25
     from baselines.retrieve import rerank
     from baselines.retrieve import run as any_model
@@ -166,7 +166,7 @@ def _by_object(
     batch_size: int = 256,
     **settings: Any,
 ) -> Iterable[tuple[str, Iterable[Hit]]]:
-    """Search by an own encoder, or re-rank ``run`` by an own encoder or re-ranker."""
+    """Search by a user's encoder, or re-rank ``run`` by a user's encoder or re-ranker."""
     from baselines.retrieve.dense import Own, called
     from baselines.retrieve.devices import Work, batch_tokens, devices_of
     from baselines.retrieve.passages import open_passages

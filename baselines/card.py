@@ -1,8 +1,8 @@
 """The card of a checkpoint: the template ``model_card.md`` with facts from the checkpoint's files.
 
-`train` and `convert` replace the library's card with this card. `push` writes the card again with the measures of given
-runs. The card's YAML head lists these measures as a model-index, so the hub displays them. A test runs the card's code
-block.
+`train` and `convert` replace the card of sentence-transformers with this card. `push` writes the card again with the
+measures of given runs. The card's YAML head lists these measures as a model-index, so the hub displays them. A test
+runs the card's code block.
 """
 
 import json
@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[str, str, str, list[str]]] = {
     "mlm": ("masked language model", "fill-mask", "transformers", []),
     "encoder": ("encoder", "feature-extraction", "transformers", []),
 }
-# Verbs of `builders` whose output has only DuReader's data. DuReader's licence then applies.
+# Verbs of `builders` whose output has only DuReader's data. A model that is trained on it may have DuReader's licence.
 _OF_DUREADER = {"release", "official", "similar", "pool", "crosslingual"}
 _FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision")
 _QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
@@ -40,7 +40,7 @@ _LOSS, _DEV = "#1f61a0", "#b9541c"
 
 @dataclass(frozen=True)
 class Measured:
-    """The measures of a run, and facts about its queries and passages. ``values`` has fractions by official key."""
+    """The measures of a run, and facts about its queries and passages. ``values`` has fractions by PAPER's values."""
 
     run: str
     set: str
@@ -62,7 +62,7 @@ def draw_curve(
 ) -> None:
     """Draw a training into a panel of matplotlib: loss on the left axis from 0, ``measure`` in percent on the right.
 
-    ``losses`` has (step, loss), and ``dev`` (step, fraction). ``size`` is the size of the labels in points.
+    ``losses`` has (step, loss) pairs, and ``dev`` has (step, fraction) pairs. ``size`` is a font size in points.
     """
     shown = losses[:: max(1, len(losses) // 400)]  # at most 800 points
     panel.set_xlabel("step", fontsize=size)

@@ -1,7 +1,7 @@
 """A checkpoint directory: a model that sentence-transformers loads, its recipe and the record of its training.
 
-``recipe.json`` is the resolved recipe. ``training.json`` is the record of the training, with the SHA-256 of every other
-file. :func:`belongs` selects the files of a checkpoint that are pushed to the hub and pulled from it.
+``recipe.json`` has every setting of the training. ``training.json`` is the record of the training, with the SHA-256 of
+every other file except the card. :func:`belongs` selects the files that are pushed to the hub and pulled from it.
 """
 
 import hashlib
@@ -103,7 +103,7 @@ class Checkpoint:
         is_static: True for a static model, which has one vector per token and never truncates texts.
         needs: the lowest version of sentence-transformers that reproduces a dual-encoder's results, and the reason.
         prompts: the non-empty prompts, by their names in the library.
-        plain_length: tokens at which a plain ``encode()`` truncates texts. None if passages have the same limit.
+        plain_length: tokens at which a plain ``encode()`` truncates texts. None if passages are truncated there, too.
         outputs: number of outputs of a cross-encoder. ``config.json`` omits transformers' default of two.
         transformers: the lowest tested version of transformers that reads the tokenizer.
         reads_officially: True if the tokenizers produce the official code's inputs.
@@ -126,7 +126,7 @@ class Checkpoint:
     reads_officially: bool
 
     def files(self) -> tuple[list[str], list[str]]:
-        """Return (files to push, other files) as sorted relative paths. The card is omitted, because push writes it.
+        """Return (files to push, other files) as sorted relative paths. The card is omitted, because push replaces it.
 
         Raises :class:`InputError` for a link, because its target may be outside the checkpoint.
         """
@@ -134,8 +134,7 @@ class Checkpoint:
         pushed = [name for name in names if belongs(name)]
         for name in pushed:
             if (file := self.path / name).resolve() != self.path.resolve() / name:
-                problem = f"is a link to {file.resolve()}; expected a file inside the checkpoint (copy it by `cp -rL`)"
-                raise InputError(problem, path=file)
+                raise InputError(f"is a link to {file.resolve()}; copy the checkpoint with `cp -rL`", path=file)
         return pushed, sorted({*names} - {*pushed} - {CARD})
 
 
@@ -146,7 +145,7 @@ def files_sha256(folder: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
 
 
 def weights_sha256(folder: Path) -> str | None:
-    """Return the SHA-256 of a model's weights. Several files have one hash over their paths and SHA-256s."""
+    """Return the SHA-256 of a model's weights, or a hash over paths and SHA-256s if the weights are several files."""
     found = files_sha256(
         folder, lambda name: name.endswith((".safetensors", ".bin")) and not name.endswith("training_args.bin")
     )
@@ -156,9 +155,9 @@ def weights_sha256(folder: Path) -> str | None:
 
 
 def left_out(folder: Path, need: bool = False) -> str:
-    """Return ``data.leave_out`` of a checkpoint's recipe, or "" for other models.
+    """Return the value of ``data.leave_out`` in a checkpoint's recipe, or "" for a model without such a recipe.
 
-    ``need``: raise :class:`InputError` for a checkpoint that was trained on all questions of a release.
+    With ``need``, raise :class:`InputError` for a checkpoint that was trained on all questions of a release.
     """
     if not (folder / RECIPE).is_file():
         return ""
@@ -185,14 +184,15 @@ def write_needs(folder: Path) -> None:
     """Write the required version of sentence-transformers into a dual-encoder's configuration.
 
     From 6.0.0 on, the library checks this entry before it opens a model. A version that is too low raises an error
-    instead of computing other numbers. A model without a transformer has no lengths and needs no entry.
+    instead of computing other vectors. A static model has no transformer and no lengths, and needs no entry.
     """
     checkpoint, path = open_checkpoint(folder), folder / SETTINGS
     if checkpoint.kind == "dual" and (checkpoint.towers == 2 or (folder / "sentence_bert_config.json").is_file()):
         version, reason = checkpoint.needs
         needed = {"sentence-transformers": {"specifier": f">={version}", "reason": f"({reason})"}}
-        settings = read_object(path, _Settings) | {"requirements": needed}
-        write_text(path, json.dumps(settings, ensure_ascii=False, indent=2))
+        write_text(
+            path, json.dumps(read_object(path, _Settings) | {"requirements": needed}, ensure_ascii=False, indent=2)
+        )
 
 
 def write_hashes(folder: Path) -> None:

@@ -1,12 +1,12 @@
 """Analyse the errors of a run as the paper does (Table 10).
 
-The verb draws 100 failed queries, which have no positive passage in their top 5. All five passages of a failed query
-are errors. People assign each error to a category of Section 3.5: entity, numeral, modifier or syntactic mismatch,
-typos, mere overlap of terms, false negative, or other.
+A query fails if no positive passage is in its top 5. The verb draws 100 failed queries. All five passages of a failed
+query are errors. People assign each error to a category of Section 3.5: entity, numeral, modifier or syntactic
+mismatch, typos, mere overlap of terms, false negative, or other.
 
-With RUN, the verb counts all failed queries. --round writes the errors as a round for `annotate` (Label Studio or
-sheets, prefill, review, quality control). With --tally ROUND, it prints people's answers next to Table 10. --model NAME
-counts the answers of a model instead (`annotate prefill`).
+With RUN, the verb prints the number of failed queries. --round also writes the errors as a round for `annotate` (Label
+Studio or sheets, prefill, review, quality control). --tally ROUND prints the share of each category in people's answers
+next to Table 10. With --model NAME, the answers of this model are counted instead (`annotate prefill`).
 
 example:
   python -m baselines errors --release build/sample --split dev --round build/errors build/runs/bm25.dev.run.gz
@@ -75,10 +75,14 @@ def _draw(args: argparse.Namespace) -> None:
         expect_new(args.round)
     release = open_release(args.release)
     pairs, measured, failed = draw_errors(release, args.split, read_run(args.run), args.sample, args.top_k, args.seed)
-    counts: dict[str, Any] = {"run": str(args.run), "top_k": args.top_k, "measured": measured, "failed": failed}
-    counts |= {"queries": len({query for query, _ in pairs}), "pairs": len(pairs)}
-    first = f"{failed:,} of {measured:,} queries have no positive in their top {args.top_k}"
-    text = f"{args.run}: {first}; {counts['queries']:,} of them, {len(pairs):,} pairs"
+    counts = {
+        **{"run": str(args.run), "top_k": args.top_k, "measured": measured, "failed": failed},
+        **{"queries": len({query for query, _ in pairs}), "pairs": len(pairs)},
+    }
+    text = (
+        f"{args.run}: {failed:,} of {measured:,} queries have no positive in their top {args.top_k};"
+        f" drawn: {counts['queries']:,} queries, {len(pairs):,} pairs"
+    )
     if args.round:
         packages = make_round(args.round, release, args.split, pairs, args.run, Rule(seed=args.seed), question=ERRORS)
         log.info("%d packages; import them into Label Studio, or fill in %s", packages, args.round / "packages")
@@ -93,7 +97,7 @@ def draw_errors(
 
     Returns:
         (errors, number of the run's queries that have judged positives, number of failed queries). The errors are
-        (query, passage) pairs of the drawn queries, in the queries' order, then by id.
+        (query, passage) pairs of the drawn queries, in the order of the release's queries, then by passage id.
 
     Raises:
         InputError: the split has no judgments, no query failed, or the release lacks a passage of the run.
@@ -106,24 +110,23 @@ def draw_errors(
     measured = {query: list(dict.fromkeys(rankings[query]))[:top_k] for query in answered}
     failed = {query: passages for query, passages in measured.items() if not positives[query].keys() & set(passages)}
     if not failed:
-        problem = f"every query of {release.path} {split} has a positive in its top {top_k}; expected some errors"
-        raise InputError(problem, path=run.path)
+        raise InputError(f"every query of {release.path} {split} has a positive in its top {top_k}", path=run.path)
     chosen = draw(failed, queries, seed)
     if len(chosen) < queries:
         log.warning("only %d queries have no positive in their top %d; all are used", len(chosen), top_k)
     pairs = [(query, passage) for query in failed if query in chosen for passage in sorted(failed[query])]
     known = release.texts(SETS["main"].corpus, "corpus", {passage for _, passage in pairs})
-    if unknown := [passage for query in failed if query in chosen for passage in failed[query] if passage not in known]:
+    if unknown := [passage for _, passage in pairs if passage not in known]:
         raise InputError(f"has a passage {unknown[0]!r} that the release's corpus lacks", path=run.path)
     return pairs, len(measured), len(failed)
 
 
 def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
-    """Count the pairs of a round by category, as JSON.
+    """Count the pairs of a round by category, as JSON values.
 
-    The category of a pair is the adjudicator's answer if there is one, else the answer of most annotators. A tie is
-    undecided. Packages that are not accepted count, too. ``accepted`` is the number of accepted packages. With
-    ``model``, only the last answers of this model count.
+    The category of a pair is the adjudicator's answer or, without an adjudicator, the answer of most annotators. A tie
+    is undecided. All packages count. ``accepted`` is the number of accepted packages. With ``model``, only the last
+    answers of this model count.
 
     ``categories`` has four entries per category: the number of pairs, their share of the decided pairs (0 to 1), the
     share's 95 % interval over queries, and the paper's share. Raises :class:`InputError` if the directory is not a
@@ -162,7 +165,7 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
 
 
 def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
-    """Return each share's interval by resampling queries, because passages of a query have similar errors."""
+    """Return the interval of each category's share. Queries are resampled: passages of a query have similar errors."""
     import numpy as np
 
     from baselines.measure.significance import of_means
@@ -184,8 +187,9 @@ def _tally_text(found: dict[str, Any]) -> str:
         shares = [percent(row["share"]), interval, percent(row["paper"])]
         rows.append([key.replace("_", " "), f"{row['pairs']:,}", *shares])
     by = f" by {found['model']} (a model)" if "model" in found else ""
-    undecided = f"{found['judged'] - found['decided']:,} of them undecided"
-    accepted = f"{found['accepted']} of {found['packages']} packages accepted"
-    table = text_table(["category", "pairs", "share", "95 % interval", "Table 10"], rows)
-    first = f"{found['judged']:,} of {found['pairs']:,} pairs judged{by}, {undecided}; {accepted}; percent"
-    return f"{first}\n\n{table}"
+    return (
+        f"{found['judged']:,} of {found['pairs']:,} pairs judged{by},"
+        f" {found['judged'] - found['decided']:,} of them undecided;"
+        f" {found['accepted']} of {found['packages']} packages accepted; percent\n\n"
+        + text_table(["category", "pairs", "share", "95 % interval", "Table 10"], rows)
+    )

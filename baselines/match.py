@@ -1,17 +1,17 @@
 """Find training questions that ask the same as dev or test.
 
---model is a question-matching cross-encoder (`train question-matching`, Section 2.3) or a dual-encoder, detected from
-its files. A cross-encoder scores two questions by the probability that they ask the same. A dual-encoder scores them by
-their cosine, and a negative cosine counts as 0. It reads both questions with the query prompt that `run` uses.
+--model is a cross-encoder for question matching (`train question-matching`, Section 2.3) or a dual-encoder. A
+cross-encoder scores two questions by the probability that both ask the same. A dual-encoder scores two questions by the
+cosine of their embeddings, with the query prompt of `run`. Negative cosines count as 0.
 
-Only candidates are scored: the --top-k best training questions by BM25, and the --top-k best by the dual-encoder (the
---model or --encoder). --recall-sample N also scores N questions with every training question, and prints the share of
-the similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question, and a
-score from 0 to 1. `python -m builders similar --scores RUN` removes the training questions above --threshold. Finished
-scores are retained, so an interrupted command resumes when it is started again.
+Only candidates are scored: the --top-k best training questions by BM25, and the --top-k best by the dual-encoder
+(--model or --encoder). --recall-sample N also scores N questions with every training question, and prints the share of
+similar pairs that are candidates. The output is a TREC run: a dev or test question, a training question, and a score
+from 0 to 1. `python -m builders similar --scores RUN` removes the training questions with scores above a threshold. An
+interrupted command resumes when it is started again.
 
---calibrate writes the threshold for a precision, from labelled pairs. Precision and recall are measured on pairs that
-did not set the threshold, with intervals of 95 %. The verb fails if the scores cannot tell the pairs apart.
+--calibrate only writes the threshold that reaches --precision on labelled pairs. Precision and recall are measured on
+other pairs, with intervals of 95 %. The verb fails if the scores cannot tell the pairs with label 1 from label 0.
 
 Examples:
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # these imports load PyTorch
 TRAIN = "train"
 Floats = npt.NDArray[Any]
 _TOGETHER = "together"
-Found = dict[str, list[str]]  # by question id: ids of training questions, best first
+Found = dict[str, list[str]]  # ids of training questions by question id
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,20 +73,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="score N questions with every training question, for the candidates' recall (default: 0)",
+        help="score N questions with every training question, to measure recall (default: 0)",
     )
     parser.add_argument(
         "--threshold",
         type=number_between(0, 1),
         default=THRESHOLD,
         metavar="X",
-        help="count pairs above X as similar; the run has all pairs (default: 0.5, as in the paper)",
+        help="count pairs with scores above X as similar; RUN has all pairs (default: 0.5, as in the paper)",
     )
     parser.add_argument(
-        "--calibrate", nargs="+", metavar="FILE", help="only write a threshold from pairs like those of `train --pairs`"
+        "--calibrate", nargs="+", metavar="FILE", help="only write a threshold from pairs (format of `train --pairs`)"
     )
     parser.add_argument(
-        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="target of --calibrate (default: 0.8)"
+        "--precision", type=number_between(0, 1), default=0.8, metavar="P", help="target precision (default: 0.8)"
     )
     add_options(parser, *PAIRS, "--trust-remote-code", *DEVICE)
     add_format(parser)
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _calibrate(args: argparse.Namespace) -> None:
-    """Write the threshold of the labelled pairs of ``args.calibrate`` as JSON."""
+    """Determine the threshold from the labelled pairs in ``args.calibrate``, and write it as JSON."""
     from baselines.retrieve.models import shown_name
     from baselines.train.question_pairs import pair_file, read_question_pairs
 
@@ -136,13 +136,12 @@ def scores_of(args: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> lis
 
 
 def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float) -> dict[str, Any]:
-    """Return the lowest threshold that reaches ``precision``: the share of pairs above it that have label 1.
+    """Return the lowest threshold that reaches ``precision``, with the measured precision and recall.
 
-    Each half of the pairs (drawn by a fixed seed) is measured with the threshold of the other half. The precision and
-    the recall have Wilson intervals of 95 %. ``scores`` are from 0 to 1.
-
-    Raises :class:`InputError` if the scores cannot tell the pairs apart. The interval of the precision must be at most
-    0.2 wide and lie above the share of label 1 among all pairs. The interval of the recall must not end below 0.2.
+    Precision is the share of label 1 among pairs with a score above the threshold. ``scores`` are from 0 to 1. Each
+    half of the pairs (drawn by a fixed seed) is measured with the threshold of the other half. The result has Wilson
+    intervals of 95 %. Raises :class:`InputError` if the interval of the precision is wider than 0.2 or begins below the
+    share of label 1 among all pairs, or if the interval of the recall ends below 0.2.
     """
     from scipy.stats import binomtest
 
@@ -168,21 +167,21 @@ def calibrated(scores: Sequence[float], labels: Sequence[int], precision: float)
 def _lowest(scores: Floats, labels: Floats, precision: float) -> float:
     """Return the lowest threshold (a multiple of 0.0001) that reaches ``precision``, or 1.0 if no threshold does."""
     order, steps = np.argsort(scores), np.arange(10_000) / 10_000
-    after = np.searchsorted(scores[order], steps, side="right")  # pairs that are not above a step
+    after = np.searchsorted(scores[order], steps, side="right")  # number of pairs whose score is at most the step
     right = labels.sum() - np.concatenate([[0], labels[order].cumsum()])[after]
     good = steps[(after < len(scores)) & (right >= precision * (len(scores) - after))]
     return float(min(good, default=1.0))
 
 
 def cosines(vectors: Floats, vector: Floats) -> list[float]:
-    """Return the cosines of n embeddings (16 bits, unit length) with ``vector``. Negative cosines count as 0."""
+    """Return the cosines of n embeddings (16 bits, unit length) with ``vector``. Negative cosines become 0."""
     return list(map(float, np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6)))
 
 
 def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
-    """Return a re-ranker of pairs, or a dual-encoder with the settings of `run` (similarity cosine for ``--model``).
+    """Return a re-ranker, or a dual-encoder with the settings of `run`. The similarity of ``--model`` is cosine.
 
-    Raises :class:`InputError` for a model of sparse vectors, or of several vectors per text.
+    Raises :class:`InputError` for a model with sparse vectors or with several vectors per text.
     """
     from baselines.retrieve import devices, families, hub_models, index, models, rerankers
 
@@ -216,14 +215,14 @@ def _match(args: argparse.Namespace) -> None:
     if isinstance(model, rerankers.Reranker):
         job = rerankers.PairJob(release.path, config, TRAIN, model)
     elif args.encoder:
-        raise InputError("--encoder: --model is a dual-encoder, which finds its own candidates")
+        raise InputError("--encoder: --model is a dual-encoder and finds candidates itself; remove --encoder")
     dual = _opened(args, args.encoder) if args.encoder else None if job else model
     if not isinstance(dual, Retriever | None):
         raise InputError("scores pairs; expected a dual-encoder for --encoder", path=args.encoder)
     words = open_index(Texts(release, config, TRAIN), None, usable_cores())
     about = {
         "model": job and job.reranker.about(),
-        # The folder's name is a hash of everything that the index depends on.
+        # The name of the index's folder is a hash of everything that the index depends on.
         "candidates": [words.folder.name, dual and [dual.about["fingerprint"], options.dtype], args.top_k],
         "questions": [release.fingerprint(config, split) for split in (TRAIN, *splits)],
         "options": [options.dtype, args.max_length, options.batch_tokens],
@@ -232,7 +231,7 @@ def _match(args: argparse.Namespace) -> None:
         by_words = search_columns(words, list(asked.items()), args.top_k, usable_cores())
         found = {"words": {question: others for part in by_words for question, others in part.rankings().items()}}
         if dual:
-            # Both sides are questions, so both are encoded as queries.
+            # Training questions are encoded as queries, too.
             index = dual.index(release, config, work / f"embeddings-{TRAIN}", TRAIN)
             vectors: dict[str, Any] = {}
             found["vectors"] = {}
@@ -261,7 +260,7 @@ def _match(args: argparse.Namespace) -> None:
         lines = write_run(args.out, ((question, own.items()) for question, own in scores.items()), tag="match")
         log.info("%s: %d pairs of %d questions", args.out, lines, len(asked))
         if not job and args.threshold == THRESHOLD:
-            log.warning("a threshold of %g is for probabilities; calibrate one for cosines (--calibrate)", THRESHOLD)
+            log.warning("the threshold %g is for probabilities; --calibrate finds a threshold for cosines", THRESHOLD)
         similar = _similar(scores, args.threshold)
         result: dict[str, Any] = {
             "splits": splits,
@@ -269,12 +268,12 @@ def _match(args: argparse.Namespace) -> None:
             "training_questions": len(train),
             "pairs": lines,
             "threshold": args.threshold,
-            "similar_pairs": len(similar),  # the paper: 387 questions and 566 training questions
+            "similar_pairs": len(similar),  # in the paper: 387 questions, 566 training questions
             "similar_questions": len({question for question, _ in similar}),
             "similar_training_questions": len({other for _, other in similar}),
         }
         if args.recall_sample:
-            # Recall: the share of candidates among all similar pairs of the sampled questions.
+            # Recall is the share of candidates among the similar pairs of the sampled questions.
             drawn = draw(asked, args.recall_sample, seed=0)
             every = dict.fromkeys([question for question in asked if question in drawn], train.ids(range(len(train))))
             similar = _similar(scored(every, f"all-{args.recall_sample}", window=1), args.threshold)
@@ -285,7 +284,7 @@ def _match(args: argparse.Namespace) -> None:
 
 
 def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str]:
-    """Return the splits to compare with train. The default: dev and test, if they have questions.
+    """Return the splits to compare with train. The default: dev and test, as far as they have questions.
 
     Raises :class:`InputError` for train and for splits without questions.
     """

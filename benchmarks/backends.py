@@ -1,8 +1,8 @@
 """Compare the backends and precisions of --ways on a processor: speed, and the scores and MRR@10 of a dual-encoder.
 
-The passages of --release are encoded in blocks of --block. The ways take turns on every block, in the same batches.
-Speeds are totals over all blocks: passages per second of processor time, of all threads. Differences are to the first
-way. --passages N encodes only the positives of dev and N others, at equal distances.
+The passages of --release are encoded in blocks of --block. The ways take turns on every block, in the same batches. A
+way's speed is the number of all passages divided by the processor seconds of all threads. Speeds, scores and MRR@10 are
+compared with the first way. --passages N encodes only the positives of dev and N passages at equal distances.
 
 Example:
 
@@ -11,8 +11,6 @@ Example:
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -20,9 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import ROOT, machine
-
-sys.path.insert(0, str(ROOT))
+from common import machine, parser_of, write_json
 
 from baselines.measure.measures import measure
 from baselines.measure.qrels import read_queries, release_qrels
@@ -38,16 +34,16 @@ WAYS = ["torch-fp32", "torch-bf16", "openvino-fp32", "openvino-bf16", "openvino-
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "--json")
     parser.add_argument("--model", required=True, help="dual-encoder: hub name or folder")
-    parser.add_argument("--release", type=Path, required=True)
+    parser.add_argument("--release", type=Path, required=True, help="release with the passages and dev questions")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="default: all")
-    parser.add_argument("--max-length", type=whole_number(4), help="tokens of a text (default: the model's)")
-    parser.add_argument(
-        "--passages", type=whole_number(1), metavar="N", help="encode only the positives of dev and N others"
-    )
+    parser.add_argument("--max-length", type=whole_number(4), help="most tokens of a text (default: the model's)")
+    passages = "encode only the positives of dev and N passages (default: all passages)"
+    parser.add_argument("--passages", type=whole_number(1), metavar="N", help=passages)
     parser.add_argument("--block", type=whole_number(1), default=256, help="passages per turn (default: 256)")
-    parser.add_argument("--threads", type=whole_number(1), default=1, help="default: 1, because threads that wait spin")
+    threads = "threads (default: 1, because waiting threads also use processor time)"
+    parser.add_argument("--threads", type=whole_number(1), default=1, help=threads)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     release, figures = open_release(args.release), machine("torch", "transformers")
@@ -55,16 +51,15 @@ def main() -> None:
     ids, texts = (np.array(columns[name].to_pylist(), object) for name in ("_id", "text"))
     queries, qrels = read_queries(release, "dev"), release_qrels(release, "dev")
     spread = np.linspace(0, len(ids) - 1, args.passages or len(ids)).astype(int)
-    chosen = np.union1d(
-        spread, np.flatnonzero(np.isin(ids, [each for own in qrels.positives.values() for each in own]))
-    )
+    positives = [passage for own in qrels.positives.values() for passage in own]
+    chosen = np.union1d(spread, np.flatnonzero(np.isin(ids, positives)))
     sides: dict[str, list[Encoder]] = {}
     for way in args.ways:
         backend, dtype = way.split("-")
         precision = dtype_of(dtype, "cpu", backend)
         model = open_encoder(ModelSettings(args.model, max_length=args.max_length), "cpu", precision)
         sides[way] = [Encoder(model, task) for task in ("query", "document")]
-        sides[way][1].encode(texts[:8].tolist())  # warm up
+        sides[way][1].encode(texts[:8].tolist())  # warm-up
     seconds = {way: np.zeros(2) for way in args.ways}
     rows: dict[str, list[Any]] = {way: [] for way in args.ways}
     for start in range(0, len(chosen), args.block):
@@ -87,9 +82,10 @@ def main() -> None:
         rankings = {query: ids[chosen[own]].tolist() for (query, _), own in zip(queries, best, strict=True)}
         values[way] = np.array(measure(rankings, qrels)[1]["RR@10"])
         about["MRR@10"] = round(100 * float(values[way].mean()), 2)
-        about["change_interval"] = paired(values[way], values[args.ways[0]], level=0.95)["interval"]
+        interval = paired(values[way], values[args.ways[0]], level=0.95)["interval"]
+        about["change_of_MRR@10"] = [round(100 * end, 2) for end in interval]  # 95 % interval, in percent
         table.append(about)
-    print(json.dumps({**figures, "passages": len(chosen), "ways": table}, indent=1, default=str))
+    write_json(args.json, {**figures, "passages": len(chosen), "ways": table}, show=True)
 
 
 if __name__ == "__main__":

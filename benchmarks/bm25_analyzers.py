@@ -1,9 +1,11 @@
 """Compare the analyzers of BM25: MRR@10, nDCG@10 and R@50, with default and with tuned k1 and b.
 
 Each set is given as NAME=RELEASE[:SET[:SPLIT]]. SET defaults to main. SPLIT defaults to dev, or to test if the set has
-no dev. Each analyzer runs with and without stop words. `bm25 --tune train` tunes k1 and b on training questions,
-sampled by --seed. The tuned values are evaluated on SPLIT. --mteb adds a row for the BM25 that mteb used until 2026. It
-has bm25s's own tokens (runs of letters between punctuation), English stop words and an English stemmer.
+no dev. Each analyzer runs with and without stop words. `bm25 --tune train` tunes k1 and b on training questions that
+are sampled by --seed. The tuned values are evaluated on SPLIT.
+
+--mteb adds a row for the BM25 that mteb used until 2026. This BM25 has the default tokens of bm25s (runs of letters
+between punctuation), English stop words and an English stemmer.
 
 Example:
 
@@ -19,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import machine, write_json
+from common import machine, parser_of, write_json
 
 from baselines.bm25.engine_numba import open_index
 from baselines.bm25.index import Index, Texts, search_columns
@@ -46,7 +48,7 @@ def searched(index: Index, queries: list[tuple[str, str]]) -> dict[str, list[str
 
 
 def of_mteb(release: Release, corpus: str, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """Search with bm25s, its default tokens, English stop words and stemmer, like mteb/baseline-bm25s 0_1_10."""
+    """Search like mteb/baseline-bm25s 0_1_10: with bm25s's default tokens, English stop words and English stemmer."""
     import bm25s
     import Stemmer
 
@@ -63,11 +65,13 @@ def of_mteb(release: Release, corpus: str, queries: list[tuple[str, str]]) -> di
 
 
 def row_of(name: str, where: str, args: argparse.Namespace, work: Path) -> dict[str, Any]:
+    """Evaluate every analyzer on the set ``where``, RELEASE[:SET[:SPLIT]]."""
     path, set_name, split = [*where.split(":"), "", ""][:3]
-    release, configs = open_release(Path(path)), SETS[set_name or "main"]
+    set_name = set_name or "main"
+    release, configs = open_release(Path(path)), SETS[set_name]
     splits = [each for config, each in release.splits() if config == configs.qrels]
     split = split or ("dev" if "dev" in splits else "test")
-    qrels = release_qrels(release, split, set_name or "main")
+    qrels = release_qrels(release, split, set_name)
     queries = [query for query in read_queries(release, split, configs.queries) if query[0] in qrels.positives]
     row: dict[str, Any] = {
         "set": name,
@@ -82,13 +86,10 @@ def row_of(name: str, where: str, args: argparse.Namespace, work: Path) -> dict[
         shown = f"{analyzer.name}{', no stop words' * analyzer.drop_stop_words}"
         found: dict[str, Any] = {"default": {"k1": K1, "b": B, **measured(searched(index, queries), qrels)}}
         if "train" in splits:
-            options = argparse.Namespace(
-                **{"tune": "train", "seed": args.seed, "threads": 1, "split": split},
-                **{"out": work / f"{name}.run", "analyzer": analyzer.name, "stop_words": "", "set": set_name or "main"},
-            )
-            k1, b = tune(index, release, options)
-            tuned = measured(searched(index.reopened(k1, b), queries), qrels)
-            found["tuned"] = {"k1": k1, "b": b, **tuned}
+            options = {"tune": "train", "seed": args.seed, "threads": 1, "split": split, "set": set_name}
+            options |= {"out": work / f"{name}.run", "analyzer": analyzer.name, "stop_words": ""}
+            k1, b = tune(index, release, argparse.Namespace(**options))
+            found["tuned"] = {"k1": k1, "b": b, **measured(searched(index.reopened(k1, b), queries), qrels)}
         row["analyzers"][shown] = found
         print(f"{name} {shown}: {found} ({time.perf_counter() - begin:.0f} s)", file=sys.stderr, flush=True)
     if args.mteb:
@@ -102,10 +103,9 @@ def report(rows: list[dict[str, Any]]) -> None:
         print(f"\n{row['set']}: {row['queries']:,} questions of {row['split']}, {row['passages']:,} passages")
         print(f"{'':26}  MRR@10  nDCG@10    R@50  tuned: k1     b  MRR@10  nDCG@10    R@50")
         for name, found in row["analyzers"].items():
-            cells = f"{name:26}  {_cells(found['default'])}"
-            if best := found.get("tuned"):
-                cells += f"  {best['k1']:9g} {best['b']:5g}  {_cells(best)}"
-            print(cells)
+            best = found.get("tuned")
+            tuned = f"  {best['k1']:9g} {best['b']:5g}  {_cells(best)}" if best else ""
+            print(f"{name:26}  {_cells(found['default'])}{tuned}")
         if "mteb" in row:
             print(f"{'mteb until 2026':26}  {_cells(row['mteb'])}")
 
@@ -115,12 +115,11 @@ def _cells(found: dict[str, float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "--json")
     parser.add_argument("sets", nargs="+", metavar="NAME=RELEASE[:SET[:SPLIT]]", help="a set to evaluate")
     parser.add_argument("--seed", type=int, default=0, help="seed of the tuning questions (default: 0)")
     parser.add_argument("--mteb", action="store_true", help="add mteb's BM25; needs bm25s and PyStemmer")
     parser.add_argument("--work", type=Path, help="folder to keep the indexes (default: temporary)")
-    parser.add_argument("--json", type=Path, help="file for the figures (default: no file)")
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name:

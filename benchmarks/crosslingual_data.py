@@ -1,9 +1,9 @@
 """Create small real data for the cross-lingual experiments (Section 3.7) from XQuAD and a table of sentence pairs.
 
 XQuAD has the same questions and paragraphs in English and Chinese. Articles alternate between train and dev. Sentence
-pairs (for example Tatoeba's) add training questions. The Chinese sentence of a pair is both the question and its
-passage, and the English sentence is the question's translation. The outputs are train.json and
-dev.json for `builders squad`, and translations.tsv for `builders add crosslingual`. Both commands are printed.
+pairs (for example Tatoeba's) add training questions. The Chinese sentence of a pair is both the question and the
+passage, and the English sentence is the question's translation. The outputs are train.json and dev.json for `builders
+squad`, and translations.tsv for `builders add crosslingual`. The program prints these commands.
 
 Example:
 
@@ -12,27 +12,23 @@ Example:
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from common import parser_of
 
-from builders.core.files import atomic_text, read_utf8, write_text  # noqa: E402
+from builders.core.files import atomic_text, read_utf8, write_text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--xquad", type=Path, required=True, metavar="DIR", help="folder of xquad.{en,zh}.json")
     parser.add_argument("--pairs", type=Path, required=True, metavar="FILE", help="lines of English, tab, Chinese")
-    parser.add_argument(
-        "--size", type=int, default=5000, metavar="N", help="use N pairs, evenly spaced (default: 5000)"
-    )
+    size = "use N pairs, evenly spaced (default: 5000)"
+    parser.add_argument("--size", type=int, default=5000, metavar="N", help=size)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
     args = parser.parse_args()
     chinese, english = (
@@ -53,15 +49,15 @@ def main() -> None:
 
 
 def sentence_pairs(path: Path, size: int) -> list[tuple[str, str]]:
-    """Return ``size`` pairs of (English, Chinese), evenly spaced over the lines with distinct Chinese sentences."""
-    opened = gzip.open if path.suffix == ".gz" else open
+    """Return up to ``size`` pairs (English, Chinese), evenly spaced over lines with distinct Chinese sentences."""
     found: dict[str, str] = {}
-    with opened(path, "rt", encoding="utf-8", newline="\n") as file:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as file:
         for line in file:
             en, zh, *_ = line.rstrip("\n").split("\t")
             found.setdefault(zh, en)
     every = [(en, zh) for zh, en in found.items()]
-    return [every[n * len(every) // size] for n in range(min(size, len(every)))] if size < len(every) else every
+    count = min(size, len(every))
+    return [every[n * len(every) // count] for n in range(count)]
 
 
 def _asked(articles: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,14 +1,14 @@
 """Count false alarms of the significance tests of `compare`, on the values of real runs.
 
-For every pair of runs and each measure, systems without a difference are simulated in two ways:
+For every pair of runs and each measure, two systems without a difference are simulated in two ways:
 
 - swapped: for each query, the two systems' values are exchanged with a probability of 1/2. Both systems have the same
   expected mean, and the tests' assumptions hold.
-- redrawn: the queries' differences, minus their mean, are sampled with replacement. Their expected mean is 0. They keep
-  their skew, which violates the assumptions of both tests.
+- redrawn: the differences of the queries' values, minus the mean difference, are sampled with replacement. The expected
+  mean is 0. The differences keep their skew, which violates the assumptions of both tests.
 
-A family is all pairs of the runs, with all runs' values shuffled within each query. A family counts as one false alarm
-if any of its pairs differs significantly.
+A family consists of all pairs of the runs. The runs' values are shuffled within each query. A family counts as one
+false alarm if any of the pairs differs significantly.
 
 Example:
 
@@ -17,15 +17,13 @@ Example:
 
 from __future__ import annotations
 
-import argparse
-import json
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from common import machine
+from common import machine, parser_of, write_json
 
 from baselines.measure.compare import MEASURES
 from baselines.measure.evaluate import evaluate
@@ -41,7 +39,7 @@ ALPHA = 0.05
 
 
 def without_a_difference(values: tuple[Values, Values], null: str, queries: int, random: np.random.Generator) -> Values:
-    """Return the differences of one simulated pair on ``queries`` queries."""
+    """Return the differences of one simulated pair of systems on ``queries`` queries."""
     differences = random.choice(values[0] - values[1], queries)
     if null == "swapped":
         return np.asarray(differences * random.choice([-1.0, 1.0], queries))
@@ -77,7 +75,7 @@ def family_alarms(values: list[Values], draws: int, seed: int = 0) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "--json")
     add_reference(parser)
     parser.add_argument("--draws", type=int, default=1_000, metavar="N", help="simulations per pair (default: 1000)")
     parser.add_argument(
@@ -91,7 +89,6 @@ def main() -> None:
         metavar="N",
         help="queries of a simulated pair (default: all)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the figures (default: no file)")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run to take values from")
     args = parser.parse_args()
     qrels = reference_qrels(args)
@@ -104,18 +101,15 @@ def main() -> None:
             for null in NULLS:
                 counted = alarms(pairs, null, queries, args.draws, args.resamples)
                 figures.append({"measure": measure, "queries": queries, "null": null, **counted})
-        figures.append({"measure": measure, "queries": len(values[0]), "null": "families"})
-        figures[-1] |= family_alarms(values, args.draws)
-    shown = [[str(row[key]) for key in ("measure", "null", "queries")] for row in figures]
-    for cells, row in zip(shown, figures, strict=True):
-        cells += [
-            f"{100 * row[key]:.2f}" if key in row else "" for key in ("t", "randomisation", "Holm", "uncorrected")
-        ]
-    print(text_table(["measure", "null", "queries", "t", "randomisation", "Holm", "uncorrected"], shown))
-    if args.json:
-        args.json.write_text(
-            json.dumps({"machine": machine("scipy"), "draws": args.draws, "figures": figures}, indent=1)
-        )
+        families = family_alarms(values, args.draws)
+        figures.append({"measure": measure, "queries": len(values[0]), "null": "families", **families})
+    names, shares = ("measure", "null", "queries"), ("t", "randomisation", "Holm", "uncorrected")
+    table = [
+        [*(str(row[key]) for key in names), *(f"{100 * row[key]:.2f}" if key in row else "" for key in shares)]
+        for row in figures
+    ]
+    print(text_table([*names, *shares], table))
+    write_json(args.json, {"machine": machine("scipy"), "draws": args.draws, "figures": figures})
 
 
 if __name__ == "__main__":

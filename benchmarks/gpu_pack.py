@@ -1,19 +1,19 @@
 """Pack the model, data and wheels that benchmarks/gpu.py needs on a machine with a GPU and no network.
 
-The output folder (--out) contains:
-  model.npz, tokenizer/   multilingual-e5-small in 4 bits and its tokenizer; unpack_q4.py creates a model from them
-  release/                cmrc2018 with 30,000 news passages, a medical set and a policy set; no joined configs
-  runs.tar.xz             BM25's runs and negatives: the steps of `reproduce --table 4 5 7 8` that need no model
+The output folder build/gpu-pack contains:
+  model.npz, tokenizer/   multilingual-e5-small in 4 bits, and its tokenizer
+  unpack_q4.py            program that creates a model from model.npz and tokenizer/
+  release/                cmrc2018 with 30,000 news passages, and the sets cmedqa and ccovid
+  runs.tar.xz             BM25's runs and mined negatives for `reproduce --table 4 5 7 8`
   wheels/                 packages that a CUDA image lacks, for the Python version of --python
 
 Example:
 
-  python benchmarks/gpu_pack.py --data DATA --models MODELS --out build/gpu-pack
+  python benchmarks/gpu_pack.py --data DATA --models MODELS
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import io
 import json
@@ -24,17 +24,16 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
+from common import ROOT, parser_of
 
-from baselines.reproduce.matrix import Step, read_matrix  # noqa: E402
-from baselines.reproduce.settings import read_settings  # noqa: E402
-from baselines.reproduce.steps import run_steps  # noqa: E402
-from builders.core.errors import InputError  # noqa: E402
-from builders.store.manifest import read_manifest  # noqa: E402
-from builders.store.reader import open_release  # noqa: E402
+from baselines.reproduce.matrix import Step, read_matrix
+from baselines.reproduce.settings import read_settings
+from baselines.reproduce.steps import run_steps
+from builders.core.errors import InputError
+from builders.store.reader import open_release
 
 MODEL = "multilingual-e5-small-zh-en"
+PACK = ROOT / "build" / "gpu-pack"
 RELEASE, RUNS = Path("build/gpu-pack/release"), Path("build/gpu/runs")  # gpu.py runs `reproduce` on these folders
 SETTINGS = ROOT / "baselines" / "settings" / "e5-gpu.toml"
 TABLES = [4, 5, 7, 8]
@@ -52,24 +51,13 @@ def build_release(data: Path, out: Path) -> None:
     news = sorted((data / "crud-news").glob("documents_dup_part_[1-5]_part_*.gz"))
     cmrc = [f"--{split}={data / 'cmrc2018' / f'{split}.json.gz'}" for split in ("train", "dev")]
     call("builders", "squad", *cmrc, "--dev-size", 1000, "--passages", *news, "--out", out)
-    call("builders", "add", "cmedqa", "--source", data / "cepilepsyqa", "--release", out, "--out", out)
-    call(
-        "builders",
-        "add",
-        "ccovid",
-        "--source",
-        data / "ncp-policies",
-        "--release",
-        out,
-        "--test-size",
-        300,
-        "--out",
-        out,
-    )
+    both = ("--release", out, "--out", out)
+    call("builders", "add", "cmedqa", "--source", data / "cepilepsyqa", *both)
+    call("builders", "add", "ccovid", "--source", data / "ncp-policies", "--test-size", 300, *both)
 
 
 def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None:
-    """Run the steps of `reproduce` that need no model."""
+    """Run the steps of `reproduce` that need no model: BM25 searches, and mining from BM25's runs."""
     matrix = read_matrix()
     fill = {"release": str(release), "split": "dev", "out": str(runs), "variant": ""}
     plan = matrix.plan(matrix.select(tables, None), fill, read_settings(SETTINGS))
@@ -81,22 +69,19 @@ def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None
 
 
 def copy_release(source: Path, out: Path) -> list[str]:
-    """Copy a release without the joined configs, and return the paths of the skipped files."""
-    left = []
-    for entry in read_manifest(source / "manifest.json").files:
-        if entry.path.split("/")[0] in JOINED:
-            left.append(entry.path)
-        else:
-            (out / entry.path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source / entry.path, out / entry.path)
+    """Copy a release without the configs of JOINED, and return the paths of the skipped files."""
     manifest = json.loads((source / "manifest.json").read_text(encoding="utf-8"))
-    manifest["files"] = [entry for entry in manifest["files"] if entry["path"] not in left]
+    skipped = [entry["path"] for entry in manifest["files"] if entry["path"].split("/")[0] in JOINED]
+    manifest["files"] = [entry for entry in manifest["files"] if entry["path"] not in skipped]
+    for entry in manifest["files"]:
+        (out / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / entry["path"], out / entry["path"])
     (out / "manifest.json").write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
-    return left
+    return skipped
 
 
 def archive_runs(runs: Path, archive: Path) -> None:
-    """Archive a folder of runs. Files are decompressed first, because xz compresses to half the size of gzip."""
+    """Archive a folder of runs. Gzipped files are decompressed first, because xz compresses better than gzip."""
     with tarfile.open(archive, "w:xz", preset=3) as tar:
         for path in sorted(runs.iterdir()):
             data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -121,31 +106,27 @@ def mib(path: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, required=True, help="folder of cmrc2018, crud-news, cepilepsyqa, ncp-policies"
-    )
+    parser = parser_of(__doc__)
+    data = "folder of cmrc2018, crud-news, cepilepsyqa and ncp-policies"
+    parser.add_argument("--data", type=Path, required=True, help=data)
     parser.add_argument("--models", type=Path, required=True, help=f"folder of {MODEL}, its .q4.npz and unpack_q4.py")
-    parser.add_argument("--out", type=Path, default=Path("build/gpu-pack"), help="default: build/gpu-pack")
     parser.add_argument("--python", default="3.12", help="Python version of the machine with the GPU (default: 3.12)")
     args = parser.parse_args()
-    if (ROOT / args.out).resolve() != (ROOT / RELEASE).parent:
-        raise SystemExit(f"--out: expected {RELEASE.parent}, because the finished steps refer to this path")
-    shutil.rmtree(args.out, ignore_errors=True)
+    shutil.rmtree(PACK, ignore_errors=True)
     whole = ROOT / "build" / "gpu-release"
     build_release(args.data.resolve(), whole)
-    left = copy_release(whole, ROOT / RELEASE)
+    skipped = copy_release(whole, ROOT / RELEASE)
     run_without_models(RELEASE, RUNS, TABLES)
-    archive_runs(ROOT / RUNS, args.out / "runs.tar.xz")
-    shutil.copy(args.models / f"{MODEL}.q4.npz", args.out / "model.npz")
-    shutil.copy(args.models / "unpack_q4.py", args.out)
-    shutil.copytree(args.models / MODEL, args.out / "tokenizer", ignore=shutil.ignore_patterns("model.safetensors"))
-    download(WHEELS, args.python, args.out / "wheels")
-    for path in sorted(args.out.iterdir()):
+    archive_runs(ROOT / RUNS, PACK / "runs.tar.xz")
+    shutil.copy(args.models / f"{MODEL}.q4.npz", PACK / "model.npz")
+    shutil.copy(args.models / "unpack_q4.py", PACK)
+    shutil.copytree(args.models / MODEL, PACK / "tokenizer", ignore=shutil.ignore_patterns("model.safetensors"))
+    download(WHEELS, args.python, PACK / "wheels")
+    for path in sorted(PACK.iterdir()):
         print(f"{mib(path):7.1f} MiB  {path.name}")
-    print(f"{mib(args.out):7.1f} MiB in total; skipped: {', '.join(left)}")
-    if mib(args.out) > LIMIT:
-        raise SystemExit(f"{args.out}: larger than the limit of {LIMIT} MiB")
+    print(f"{mib(PACK):7.1f} MiB in total; skipped: {', '.join(skipped)}")
+    if mib(PACK) > LIMIT:
+        raise SystemExit(f"{PACK}: larger than the limit of {LIMIT} MiB")
 
 
 if __name__ == "__main__":

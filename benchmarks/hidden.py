@@ -1,14 +1,14 @@
-"""Measure how many known positives `relabel` and `mine` find among the hard negatives of cmrc2018.
+"""Hide positive passages among the negatives of cmrc2018, and measure how many `relabel` and `mine` find.
 
-relabel: each dev question loses its one judgment. Its positive passage is hidden among five negatives. The negatives
-are drawn from the passages that the re-rankers scored. (In Section 4, 14.8 % of the passages that models rank first are
-such false negatives.)
+relabel: each dev question loses its judgment. Its positive passage is hidden among five negatives, which are drawn from
+the passages that the re-rankers scored. (In Section 4, 14.8 % of the passages that models rank first are unjudged
+positives.)
 
-mine: some dev questions get a second answering passage, made of the sentences around the answer. `mine` samples from
-the top 20 of a dual-encoder in a small collection. The limits of `mine` apply to the dual-encoder's cosines.
+mine: some dev questions get a second positive without a judgment. This hidden passage consists of the sentences around
+the answer. `mine` samples from the top 20 of a dual-encoder in a small collection. The limits of `mine` apply to the
+dual-encoder's cosines.
 
-If a found passage answers the question but was not hidden, it counts as a false alarm. Precision is therefore a lower
-bound.
+A found passage that answers the question but was not hidden counts as wrong, so precision is a lower bound.
 
 Example:
 
@@ -28,11 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from common import write_json
+from common import command, parser_of, write_json
 
-from baselines.__main__ import VERBS as BASELINES
-from builders.__main__ import VERBS as BUILDERS
-from builders.core.command import main as run
+from builders.core.tables import text_table
 from builders.store.draft import draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
@@ -40,25 +38,24 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 
 NEGATIVES = 5
-LEAST = 100  # characters of a hidden passage
-OTHERS = 3  # further passages per question, from the first run
+LEAST = 100  # least number of characters of a second positive
+OTHERS = 3  # unjudged passages per question in the small collection, from the first run
 TOP = 20  # hits per question of the dual-encoder
 Pairs = set[tuple[str, str]]  # query, passage
 
 
-def command(program: str, *words: object) -> None:
-    """Run a verb of the project in this process."""
-    verbs = BASELINES if program == "baselines" else BUILDERS
-    if code := run(program, "", verbs, ["--quiet" if word == "-q" else str(word) for word in words]):
+def call(program: str, *words: object) -> None:
+    """Run a verb of the project in this process. Exit if the verb fails."""
+    if code := command(program, *words, "--quiet"):
         raise SystemExit(code)
 
 
-def write(
-    base: Release, split: str, queries: Iterable[str], judged: Pairs, out: Path, passages: dict[str, str] | None = None
-) -> None:
-    """Write a release whose training queries are some queries of a split. ``passages``: the corpus, or None for all."""
-    wanted = set(queries)
-    asked = [row for row in base.table("queries", split).to_pylist() if row["_id"] in wanted]
+def write(base: Release, queries: set[str], judged: Pairs, out: Path, passages: dict[str, str] | None = None) -> None:
+    """Write a release whose training queries are ``queries`` of dev.
+
+    The corpus consists of ``passages`` (texts by id), or of all passages of ``base`` if None.
+    """
+    asked = [row for row in base.table("queries", "dev").to_pylist() if row["_id"] in queries]
     rows = [{"query-id": query, "corpus-id": passage, "score": 1} for query, passage in sorted(judged)]
     if passages is None:
         corpus = (pa.Table.from_batches([each]) for each in base.batches("corpus", "corpus"))
@@ -76,13 +73,15 @@ def drawn(query: str, passages: Iterable[str]) -> list[str]:
     return sorted(passages, key=lambda each: hashlib.sha256(f"{query} {each}".encode()).digest())
 
 
-def figures(found: Pairs, planted: Pairs) -> dict[str, Any]:
-    right = len(found & planted)
-    precision = right / len(found) if found else None
-    return {"found": len(found), "planted": right, "precision": precision, "recall": right / len(planted)}
+def figures(way: str, found: Pairs, hidden: Pairs, negatives: int) -> dict[str, Any]:
+    """Compare the pairs found with the hidden pairs. Precision or recall is None if its denominator is 0."""
+    right = len(found & hidden)
+    precision, recall = (right / len(each) if each else None for each in (found, hidden))
+    counts = {"negatives": negatives, "hidden": len(hidden), "found": len(found), "right": right}
+    return {"way": way, **counts, "precision": precision, "recall": recall}
 
 
-def lists(path: Path) -> Pairs:
+def read_negatives(path: Path) -> Pairs:
     rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     return {(row["query-id"], each) for row in rows for each in row["negative-ids"]}
 
@@ -91,29 +90,31 @@ def relabelling(base: Release, runs: list[Path], work: Path) -> list[dict[str, A
     """Run `relabel` on dev questions without judgments, with each re-ranker and with all re-rankers."""
     judged = read_judged(base, "qrels", "dev")
     scored = [read_run(path).rankings for path in runs]
-    planted: Pairs = set()
+    hidden: Pairs = set()
     lines = []
     for query, positives in judged.items():
         common = set.intersection(*(set(each.get(query, ())) for each in scored))
-        hidden = drawn(query, common & set(positives))[:1]
+        positive = drawn(query, common & set(positives))[:1]
         others = drawn(query, common - set(positives))[:NEGATIVES]
-        if hidden and len(others) == NEGATIVES:
-            planted.add((query, hidden[0]))
-            lines.append(json.dumps({"query-id": query, "negative-ids": drawn(query, [*others, *hidden])}))
+        if positive and len(others) == NEGATIVES:
+            hidden.add((query, positive[0]))
+            lines.append(json.dumps({"query-id": query, "negative-ids": drawn(query, [*others, *positive])}))
+    if not hidden:
+        raise SystemExit(f"--scores: no dev question has a positive and {NEGATIVES} negatives that every run scores")
     negatives, out = work / "negatives.jsonl", work / "relabelled"
     negatives.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    write(base, "dev", {query for query, _ in planted}, set(), work / "release")
+    write(base, {query for query, _ in hidden}, set(), work / "release")
     rows = []
     groups = [(f"re-ranker {number}", [path]) for number, path in enumerate(runs, 1)]
     for name, group in [*groups, ("mean of all", runs), ("all agree", runs)]:
         for threshold in (0.5, 0.7, 0.8, 0.9):
             words = ("--negatives", negatives, "--threshold", threshold, "--scores", *group)
             words += ("--agree", "all" if name == "all agree" else "mean", "--out", out)
-            command("builders", "annotate", "relabel", "move", "--release", work / "release", *words, "-q")
+            call("builders", "annotate", "relabel", "move", "--release", work / "release", *words)
             moved = map(json.loads, (out / "relabelled.train.jsonl").read_text(encoding="utf-8").splitlines())
             found = {(row["query-id"], row["corpus-id"]) for row in moved}
-            among = {"planted_of": len(planted), "negatives": len(planted) * (NEGATIVES + 1)}
-            rows.append({"what": f"relabel --threshold {threshold}, {name}", **figures(found, planted), **among})
+            way = f"relabel --threshold {threshold}, {name}"
+            rows.append(figures(way, found, hidden, len(hidden) * (NEGATIVES + 1)))
     return rows
 
 
@@ -140,45 +141,43 @@ def answered(paths: list[Path]) -> Iterator[tuple[str, str]]:
 
 
 def mining(args: argparse.Namespace, base: Release, work: Path) -> list[dict[str, Any]]:
-    """Run `mine` on dev questions with an unjudged second passage, the sentences around their answer."""
+    """Run `mine` on dev questions with a second positive that has no judgment."""
     judged, given = read_judged(base, "qrels", "dev"), read_run(args.scores[0]).rankings
     answers = dict(answered(args.raw))
     texts = {row["_id"]: row["text"] for row in base.table("queries", "dev").to_pylist()}
     corpus = {row["_id"]: row["text"] for row in base.table("corpus", "corpus").to_pylist()}
-    planted: Pairs = set()
+    hidden: Pairs = set()
     known: Pairs = set()
     passages: dict[str, str] = {}
     for query in drawn("", judged):
         text = answers.get(texts[query], "")
-        if len(planted) == args.questions or len(text) < LEAST or text_id(text) in corpus:
+        if len(hidden) == args.questions or len(text) < LEAST or text_id(text) in corpus:
             continue
-        planted.add((query, text_id(text)))
+        hidden.add((query, text_id(text)))
         known |= {(query, each) for each in judged[query]}
         others = drawn(query, set(given.get(query, ())) - set(judged[query]))[:OTHERS]
         passages |= {text_id(text): text} | {each: corpus[each] for each in (*judged[query], *others)}
-    release = work / "release2"
-    write(base, "dev", {query for query, _ in planted}, known, release, passages)
-    common = ("--release", release, "--model", args.dual, "-q", "--max-length", args.max_length)
-    command("baselines", "encode", *common, "--out", work / "vectors")
-    options = ("--release", release, "-q", "--out")
-    run_file, vectors = work / "dense.run", work / "vectors"
-    words = ("--split", "train", "--model", args.dual, "--passages", vectors, "--top-k", TOP)
-    command("baselines", "search", *options, run_file, *words)
-    options = ("--run", run_file, "--negatives", TOP, *options)
-    command("baselines", "mine", *options, work / "all.jsonl")
-    every = lists(work / "all.jsonl")
+    if not hidden:
+        raise SystemExit(f"--raw: no dev question has a new passage of {LEAST} characters around its answer")
+    release, vectors, run, all_file = (work / name for name in ("release2", "vectors", "dense.run", "all.jsonl"))
+    write(base, {query for query, _ in hidden}, known, release, passages)
+    model = ("--release", release, "--model", args.dual)
+    call("baselines", "encode", *model, "--max-length", args.max_length, "--out", vectors)
+    call("baselines", "search", *model, "--split", "train", "--passages", vectors, "--top-k", TOP, "--out", run)
+    options = ("--release", release, "--run", run, "--negatives", TOP, "--out")
+    call("baselines", "mine", *options, all_file)
+    every = read_negatives(all_file)
     rows = []
     for limit in ("--relative-margin", "--margin"):
         for value in (0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3):
-            command("baselines", "mine", *options, work / "kept.jsonl", limit, value)
-            found = every - lists(work / "kept.jsonl")
-            among = {"planted_of": len(planted & every), "negatives": len(every)}
-            rows.append({"what": f"mine {limit} {value}", **figures(found, planted & every), **among})
+            call("baselines", "mine", *options, work / "kept.jsonl", limit, value)
+            found = every - read_negatives(work / "kept.jsonl")
+            rows.append(figures(f"mine {limit} {value}", found, hidden & every, len(every)))
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "--json")
     parser.add_argument("--release", type=Path, required=True, help="the release directory")
     parser.add_argument("--scores", type=Path, nargs="+", required=True, help="re-ranked runs of dev, with logits")
     parser.add_argument("--dual", required=True, help="the dual-encoder for `mine`")
@@ -186,18 +185,17 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=60, help="questions with a second passage (default: 60)")
     parser.add_argument("--max-length", type=int, default=96, help="tokens of a text (default: 96)")
     parser.add_argument("--work", type=Path, required=True, help="folder for intermediate files")
-    parser.add_argument("--out", type=Path, help="JSON file for the figures (default: no file)")
     args = parser.parse_args()
     work = args.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     base = open_release(args.release)
     rows = [*relabelling(base, args.scores, work), *mining(args, base, work)]
-    write_json(args.out, {"rows": rows})
-    print(f"{'':<40} {'negatives':>9} {'hidden':>6} {'found':>6} {'right':>6} {'precision':>9} {'recall':>7}")
-    for row in rows:
-        precision = "-" if row["precision"] is None else f"{row['precision']:.1%}"
-        counts = f"{row['negatives']:9} {row['planted_of']:6} {row['found']:6} {row['planted']:6}"
-        print(f"{row['what']:<40} {counts} {precision:>9} {row['recall']:>7.1%}")
+    write_json(args.json, {"rows": rows})
+    lines = []
+    for *counts, precision, recall in (row.values() for row in rows):
+        shares = ("-" if share is None else f"{share:.1%}" for share in (precision, recall))
+        lines.append([*map(str, counts), *shares])
+    print(text_table(list(rows[0]), lines))
 
 
 if __name__ == "__main__":

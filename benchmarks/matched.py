@@ -1,12 +1,12 @@
 """Measure precision and recall of every way to find questions that ask the same.
 
 With --model, each way labels the pairs of --pairs (in a format of `train --pairs`). The ways are equal texts, equal
-normalised texts, n-grams, a model's scores above its threshold, and any of the models. MODEL=X is a model and its
+normalised texts, n-grams, each model's scores above its threshold, and a match by any model. MODEL=X is a model and its
 threshold. The table has Wilson intervals of 95 %.
 
 With --out, the pairs become a release. The first question of a pair is a training question. The second question of a
-positive pair is a dev question. With --run, the run that `match` wrote is compared with the labels. Its precision is a
-lower bound, because questions of different lines may also ask the same.
+positive pair is a dev question. With --run, a run that `match` wrote for this release is compared with the labels. The
+precision of a run is a lower bound, because two questions of different pairs may also ask the same.
 
 Example:
 
@@ -20,22 +20,20 @@ Example:
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from common import parser_of
 from scipy.stats import binomtest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from baselines import match  # noqa: E402
-from baselines.train.question_pairs import QuestionPair, pair_file, read_question_pairs  # noqa: E402
-from builders.similar.likeness import LikeTexts  # noqa: E402
-from builders.store.draft import draft_release  # noqa: E402
-from builders.store.layout import QUERIES, text_id  # noqa: E402
-from builders.store.runs import read_run  # noqa: E402
+from baselines import match
+from baselines.train.question_pairs import QuestionPair, pair_file, read_question_pairs
+from builders.core.tables import markdown_table
+from builders.similar.likeness import LikeTexts
+from builders.store.draft import draft_release
+from builders.store.layout import QUERIES, text_id
+from builders.store.runs import read_run
 
 
 def release_of(pairs: list[QuestionPair], out: Path) -> None:
@@ -52,7 +50,7 @@ def release_of(pairs: list[QuestionPair], out: Path) -> None:
 
 
 def measured(pairs: list[QuestionPair], run: Path, threshold: float) -> None:
-    """Print precision and recall of a run of question pairs, by the labels."""
+    """Print precision and recall of a run of `match`, by the labels of the pairs."""
     known = {(text_id(pair.second), text_id(pair.first)) for pair in pairs if pair.label}
     scores = {(query, other): score for query, found in read_run(run).hits.items() for other, score in found}
     above = {pair for pair, score in scores.items() if score > threshold}
@@ -63,14 +61,21 @@ def measured(pairs: list[QuestionPair], run: Path, threshold: float) -> None:
     print(f"(precision {precision}, recall {recall})")
 
 
+def share_of(part: int, whole: int) -> str:
+    """Format a share with its Wilson interval, or as an empty cell if ``whole`` is 0."""
+    if not whole:
+        return ""
+    test = binomtest(int(part), int(whole))
+    low, high = test.proportion_ci(method="wilson")
+    return f"{test.statistic:.1%} ({low:.1%} to {high:.1%})"
+
+
 def compared(pairs: list[QuestionPair], models: list[str], dtype: str) -> None:
     """Print precision and recall of every way as a Markdown table."""
     labels = np.array([pair.label for pair in pairs]) == 1
     similar = {"exact": np.array([pair.first == pair.second for pair in pairs])}
-    for way, by, share in [
-        ("normalised", "normalised", 1.0),
-        *((f"n-grams, {x}", "n-gram", x) for x in (0.8, 0.6, 0.5)),
-    ]:
+    shares = [("normalised", "normalised", 1.0), *((f"n-grams, {x}", "n-gram", x) for x in (0.8, 0.6, 0.5))]
+    for way, by, share in shares:
         likes = (LikeTexts({"": pair.first}, ["normalised", by], share=share).find([pair.second]) for pair in pairs)
         similar[way] = np.array([bool(*found) for found in likes])
     for given in models:
@@ -83,27 +88,24 @@ def compared(pairs: list[QuestionPair], models: list[str], dtype: str) -> None:
     if len(models) > 1:
         similar["any model"] = np.any(list(similar.values())[-len(models) :], axis=0)
     print(f"{len(pairs)} pairs, {labels.sum()} with label 1\n")
-    print("| way | pairs found | precision | recall |\n|---|---:|---|---|")
+    rows = []
     for way, found in similar.items():
-        right = int((found & labels).sum())
-        shown = []
-        for count in (int(found.sum()), int(labels.sum())):
-            test = binomtest(right, max(count, 1))
-            low, high = test.proportion_ci(method="wilson")
-            shown.append(f"{test.statistic:.1%} ({low:.1%} to {high:.1%})" if count else "")
-        print(f"| {way} | {found.sum()} | {shown[0]} | {shown[1]} |")
+        right = (found & labels).sum()
+        rows.append([way, str(found.sum()), share_of(right, found.sum()), share_of(right, labels.sum())])
+    print(markdown_table(["way", "pairs found", "precision", "recall"], rows))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", required=True, metavar="FILE[:COLUMNS]", help="labelled pairs of questions")
     parser.add_argument("--first", type=int, default=1000, metavar="N", help="use the first N pairs (default: 1000)")
-    parser.add_argument("--threshold", type=float, default=0.5, help="least score of a match (default: 0.5)")
+    threshold = "candidates of --run with a score above X are matches (default: 0.5)"
+    parser.add_argument("--threshold", type=float, default=0.5, metavar="X", help=threshold)
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--run", type=Path, metavar="RUN", help="the run of `match` to evaluate")
     todo.add_argument("--model", nargs="+", metavar="MODEL=X", help="models and thresholds to compare")
     todo.add_argument("--out", type=Path, metavar="DIR", help="the release to write")
-    parser.add_argument("--dtype", default="auto", help="precision of --model (default: fp32)")
+    parser.add_argument("--dtype", default="auto", help="precision of --model, as in `match` (default: auto)")
     args = parser.parse_args()
     pairs = read_question_pairs([pair_file(args.pairs)])[: args.first]
     if args.out:

@@ -5,8 +5,8 @@
 - Judgments before the correction: `qrels-before` has the first half (rounded up) of each dev question's positives. The
   other half simulates the positives that annotators still have to find.
 
-Nothing is random. Scores on this release show that Table 6 and Figure 2 can be reproduced, and the direction of each
-effect. They do not show the size of the effects in a real collection.
+Nothing is random. Scores on this release show the direction of each effect. The scores do not show the size of the
+effects in a real collection.
 
 Example:
 
@@ -15,20 +15,16 @@ Example:
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from common import parser_of
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from builders.store.draft import draft_release  # noqa: E402
-from builders.store.layout import BEFORE, REMOVED, TOLD_APART, schema_of  # noqa: E402
-from builders.store.reader import Release, open_release  # noqa: E402
+from builders.store.draft import draft_release
+from builders.store.layout import BEFORE, REMOVED, TOLD_APART, schema_of
+from builders.store.reader import Release, open_release
 
 Rows = list[dict[str, Any]]
 # Replacements of question words. A question without any of these words gets 请问 (may I ask) in front.
@@ -62,7 +58,7 @@ def planted(release: Release, every: int) -> dict[tuple[str, str], Rows]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to extend")
     parser.add_argument("--every", type=int, default=3, metavar="N", help="reword every N-th question (default: 3)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release to write")

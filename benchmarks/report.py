@@ -2,7 +2,7 @@
 
 Several reports of one release, for example with different seeds, become one table. A cell shows the mean over the
 reports, the interval of the first report, and the lowest and highest value if the reports differ. The first report must
-have every row. Other reports may lack rows.
+have every row. The other reports may lack rows.
 
 Example:
 
@@ -12,11 +12,14 @@ Example:
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from pathlib import Path
 from typing import Any
+
+from common import parser_of
+
+from builders.core.tables import markdown_table
 
 METRICS = ("MRR@10", "Recall@1", "Recall@50")
 Key = tuple[int | str, str]  # table or figure, title
@@ -44,25 +47,21 @@ def markdown(reports: list[dict[str, Any]]) -> str:
     every = [figures(report) for report in reports]
     if any(other.keys() - every[0].keys() for other in every):
         raise SystemExit("a report has rows that the first report lacks; name the report with the most rows first")
-    lines = [f"| table | | {' | '.join(METRICS)} |", "|---|---|" + "---|" * len(METRICS)]
-    for row in every[0]:
-        cells = [
-            cell([each[row][metric] for each in every if row in each]) if metric in every[0][row] else ""
-            for metric in METRICS
-        ]
-        lines.append(f"| {row[0]} | {row[1]} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = []
+    for row, known in every[0].items():
+        values = {metric: [each[row][metric] for each in every if row in each] for metric in known}
+        rows.append([*map(str, row), *(cell(values[metric]) if metric in known else "" for metric in METRICS)])
+    return markdown_table(["table", "system", *METRICS], rows, left=2)
 
 
 def times(report: dict[str, Any]) -> str:
     """Format the seconds and the commands of a report's steps as a table."""
-    lines = ["| s | command |", "|---:|---|"]
-    lines += [f"| {step['seconds']:,.0f} | `{step['command']}` |" for step in report["steps"].values()]
-    return "\n".join(lines)
+    rows = [[f"`{step['command']}`", f"{step['seconds']:,.0f}"] for step in report["steps"].values()]
+    return markdown_table(["command", "s"], rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("reports", type=Path, nargs="+", metavar="JSON", help="a report of `reproduce`")
     parser.add_argument("--times", action="store_true", help="also print the seconds of the first report's steps")
     args = parser.parse_args()

@@ -1,7 +1,8 @@
 """Compare weights, embeddings, dense runs and scores between two checkouts on one machine.
 
 These outputs depend on the processor, so checksums cannot be committed. Each checkout needs its own `.venv` (`make
-setup`). Every step runs in both checkouts on the embedded sample. Outputs that differ are printed, with exit code 1.
+setup`). Every step runs in both checkouts on the embedded sample. The program prints the outputs that differ. The exit
+code is then 1.
 
     git worktree add ../before COMMIT && make -C ../before setup
     python benchmarks/same_bits.py ../before
@@ -9,7 +10,6 @@ setup`). Every step runs in both checkouts on the embedded sample. Outputs that 
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
 import os
@@ -18,7 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parents[1]
+from common import ROOT, parser_of
+
 SMALL = "scratch.layers=2 scratch.hidden=64 scratch.heads=4 scratch.feed_forward=128 scratch.vocabulary=2000"
 SHORT = "data.passage_length=48 train.batch=16 train.epochs=2 train.learning_rate=1e-3"
 STATIC = "model.start=words model.pooling= words.dimensions=256 train.batch=16 train.epochs=2"
@@ -26,6 +27,7 @@ PAIRS = "data.passage_length=48 data.held_out=0.2 train.batch=8 train.epochs=1"
 
 
 def values(text: str) -> str:
+    """Return an option --set for each word of ``text``."""
     return "".join(f" --set {value}" for value in text.split())
 
 
@@ -70,7 +72,7 @@ def made(checkout: Path, out: Path) -> dict[str, str]:
     out.mkdir()
     pairs(out / "pairs.tsv")
     found = {}
-    # One thread adds numbers in the same order even if another process uses a core.
+    # A single thread always adds numbers in the same order.
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
     for step in STEPS:
         words = step.format(out=out).split()
@@ -89,11 +91,11 @@ def made(checkout: Path, out: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("base", type=Path, help="the checkout to compare with")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        before, after = (made(place, Path(folder) / name) for place, name in ((args.base, "base"), (HERE, "here")))
+        before, after = (made(place, Path(folder) / name) for place, name in ((args.base, "base"), (ROOT, "here")))
     names = sorted({*before, *after})
     differ = [name for name in names if before.get(name) != after.get(name)]
     for name in differ:

@@ -64,11 +64,12 @@ def judge(round_: Path, who: str, sheet: Path, label: Label) -> Done:
 
 
 def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
+    """Write the export of Label Studio with ``who``'s labels. Return its path."""
     rows = json.loads(tasks.read_bytes())
     for row in rows:
         choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label(row["data"]))]}}
-        done = {"result": [choice], "completed_by": {"id": 1, "email": who}, "updated_at": "2024-05-01T12:00:00Z"}
-        row["annotations"] = [done]
+        about = {"completed_by": {"id": 1, "email": who}, "updated_at": "2024-05-01T12:00:00Z"}
+        row["annotations"] = [{"result": [choice], **about}]
     out.write_text(json.dumps(rows), encoding="utf-8")
     return out
 
@@ -91,8 +92,7 @@ def judgments(round_: Path) -> list[dict[str, Any]]:
 
 
 def check(round_: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(annotate("check", round_, "--format", "json").stdout)
-    return found
+    return json.loads(annotate("check", round_, "--format", "json").stdout)
 
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
@@ -105,7 +105,7 @@ def judgment(pair: tuple[str, str], label: int, package: str, kind: rounds.Kind 
 
 
 def make_judged_round(
-    path: Path, release: Path, packages: Mapping[str, tuple[rounds.State, Labels]], split: str = "dev"
+    path: Path, release: Path, packages: Mapping[str, tuple[Any, Labels]], split: str = "dev"
 ) -> Path:
     """Write a round with these packages and states, and Anna's labels of the pairs."""
     (path / "packages").mkdir(parents=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from loopback import Handler, Loopback
 from official_archives import lines, question
-from releases import QUESTIONS, TEXTS, md5, tables
+from releases import TEXTS, md5, tables
 
 PATH = "/qianyan/dureader_retrieval-data.v0.tar.gz"
 ROOT = "dureader_retrieval-data"
@@ -33,7 +33,6 @@ def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
     rows = {key: value for key, value in tables().items() if key[1] != "test"}
     for split in ("train", "dev"):
         rows[split, split] = [{**row, "negative_passages": []} for row in rows[split, split]]
-        assert len(rows[split, split]) == len(QUESTIONS[split])
     return rows
 
 
@@ -62,10 +61,10 @@ class ArchiveServer(Loopback):
         super().__init__(_Handler)
         self.url += "/"
         self.replace(content)
-        self.break_after: list[
-            int | None
-        ] = []  # for each request in turn: cut the response after this number of bytes (None: never)
-        self.status: list[int | None] = []  # for each request in turn: the HTTP status of the failure
+        # For each request in turn: the number of bytes after which the response is cut (None: never), and the HTTP
+        # status of a failure (None: no failure).
+        self.break_after: list[int | None] = []
+        self.status: list[int | None] = []
         self.page: tuple[str, bytes] | None = None  # sent with status 200 instead of the archive
         self.ignore_range = False  # ignore the requested range and send everything with status 200
         self.send_length = True  # without a length, the end of the connection ends the body
@@ -107,10 +106,9 @@ class _Handler(Handler):
             span = f"{start}-{server.size - 1}" if body else "*"
             headers["Content-Range"] = f"bytes {span}/{server.size}"
         whole = server.send_length or status != 200
+        headers |= {"Content-Length": str(len(body))} if whole else {"Connection": "close"}
         self.send_response(status)
-        for name, value in (
-            headers | ({"Content-Length": str(len(body))} if whole else {"Connection": "close"})
-        ).items():
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         cut = server.break_after.pop(0) if server.break_after else None

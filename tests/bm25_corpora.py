@@ -28,9 +28,8 @@ def one_byte(length: int) -> int:
 
 def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.2, b: float = 0.75) -> dict[str, float]:
     """Return Lucene's BM25 scores of the passages with a word of the query."""
-    corpus = {
-        corpus_id: words for corpus_id, words in corpus.items() if words
-    }  # Lucene counts passages with at least one word
+    # Lucene counts passages with at least one word.
+    corpus = {corpus_id: words for corpus_id, words in corpus.items() if words}
     average = sum(map(len, corpus.values())) / len(corpus)
     counts = {corpus_id: Counter(words) for corpus_id, words in corpus.items()}
     scores: dict[str, float] = {}
@@ -56,7 +55,6 @@ def build(folder: Path, corpus: dict[str, list[str]], workers: int = 1, k1: floa
 
 def random_corpus(seed: int, passages: int, longest: int) -> dict[str, list[str]]:
     rng = random.Random(seed)
-    words = [
-        [rng.choice(WORDS[: rng.choice([5, 30])]) for _ in range(rng.randint(1, longest))] for _ in range(passages)
-    ]
+    lengths = (range(rng.randint(1, longest)) for _ in range(passages))
+    words = [[rng.choice(WORDS[: rng.choice([5, 30])]) for _ in own] for own in lengths]
     return {f"d{rng.getrandbits(40):010x}": found for found in words}

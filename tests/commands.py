@@ -9,7 +9,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,9 +26,18 @@ class Done(NamedTuple):
 
     @property
     def error(self) -> str:
+        """The error, if stderr has one line and no other."""
         lines = self.stderr.strip().split("\n")
         assert self.code == 1 and len(lines) == 1 and lines[0].startswith("error: "), self.stderr
         return lines[0].removeprefix("error: ")
+
+
+def error_of(done: Done) -> str:
+    """Return the only error line, which is the last line of stderr. Warnings and logs may come before."""
+    assert done.code == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.stderr.splitlines()[-1] == line
+    return line
 
 
 def run(program: str, *words: object, code: int | None = 0) -> Done:
@@ -86,16 +95,18 @@ def process(program: str, *words: object, code: int | None = 0, timeout: float =
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def run_python(
-    code: str, folder: Path, environment: Mapping[str, str], interpreter: Path | str = sys.executable
-) -> Any:
+def output(words: Sequence[object], cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
+    """Run a program, and return its stdout. Fail with its stderr."""
+    given = [str(word) for word in words]
+    done = subprocess.run(given, cwd=cwd, env=env, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_python(code: str, folder: Path, env: Mapping[str, str], interpreter: Path | str = sys.executable) -> Any:
     """Run code in a new process that works in ``folder``. Return the JSON value that the code prints last."""
     # The process exits at once, because a Parquet reader of `datasets` that is stopped while it streams can abort an
     # interpreter that shuts down (issue 45214 of apache/arrow).
     code = f"import json, os, sys\n{code}\nsys.stdout.flush()\nos._exit(0)"
     folder.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [interpreter, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(output([interpreter, "-c", code], folder, env).splitlines()[-1])

@@ -12,10 +12,10 @@ from loopback import Handler, Loopback
 
 @dataclass
 class Fault:
-    pattern: str  # by "METHOD /path"
-    action: (
-        int | str
-    )  # an HTTP status, "lose" (request done, response lost), or "items" (every second item rejected with 429)
+    """``action``: an HTTP status, "lose" (request done, response lost), or "items" (every second item gets a 429)."""
+
+    pattern: str  # matches "METHOD /path"
+    action: int | str
     times: int = 1
 
 

@@ -18,11 +18,11 @@ UNREACHABLE = re.compile(r"connection broken by|NewConnectionError|NameResolutio
 
 
 def environment(name: str, requirements: Path, variable: str, borrow: bool = False, alone: bool = False) -> Path:
-    """The folder of commands of ``.venvs/NAME``, or of the folder that ``variable`` names, with the ``requirements``.
+    """Create the virtual environment ``.venvs/NAME`` with the ``requirements``, and return its folder of commands.
 
-    ``borrow``: what the project's own environment has in the required version is used from there. Its other packages
-    can then be imported too, but not the project itself. ``alone``: nothing is installed but what is listed. Skips
-    where no package registry can be reached.
+    ``variable`` names an environment variable with another folder. ``borrow``: packages of the project's environment
+    can be imported, but not the project itself. ``alone``: install the listed packages without their dependencies.
+    Skips the test if no package registry can be reached.
     """
     folder = Path(os.environ.get(variable) or ROOT / ".venvs" / name).absolute()
     commands = folder / ("Scripts" if os.name == "nt" else "bin")
@@ -49,8 +49,5 @@ def environment(name: str, requirements: Path, variable: str, borrow: bool = Fal
 
 
 def clean_environ() -> dict[str, str]:
-    """This process's variables without those that would lead another environment's interpreter to the project.
-
-    Compiled modules are kept: they are half of a start's time.
-    """
+    """Return this process's variables without the path to the project. Compiled modules may be written and reused."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}

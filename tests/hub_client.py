@@ -28,10 +28,3 @@ def run_at(hub: Hub, home: Path, program: str, *words: object, token: str | None
     """Like :func:`commands.run`, but with this hub, and with caches under ``home``."""
     with as_client(hub, home, token):
         return run(program, *words, code=code)
-
-
-def error_of(done: Done) -> str:
-    assert done.code == 1
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert done.stderr.splitlines()[-1] == line
-    return line

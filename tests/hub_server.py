@@ -122,7 +122,7 @@ class Hub(Loopback):
             environment.pop(key.upper(), None)
         environment |= {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
         environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        environment.pop("SSL_CERT_FILE", None)  # which goes before the folder
+        environment.pop("SSL_CERT_FILE", None)  # it would take precedence over the folder
         environment["SSL_CERT_DIR"] = str(home)  # no certificates, because loading the system's takes 0.1 s per client
         return environment | ({"HF_TOKEN": token} if token else {})
 

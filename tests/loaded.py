@@ -1,10 +1,10 @@
-"""Commands in forks of a process that has imported what they need: each begins at once, in a session of its own.
+"""Run commands in forks of a process that has imported their libraries, so that each command begins at once.
 
-A line of stdin is {"words", "environment", "stdout", "stderr", "at"}: what `python -m` is given, all variables, the
-files that it prints into, and at which of its points it kills itself (0: none, but they are counted; null: nor that).
-A point is a call of what changes something outside the process (a file, a name, a connection), or reads an answer.
-Lines of stdout are the process, and the code that it has ended with; the last line of stderr is how many points it had.
-What libraries read of the environment when they are imported is that of :class:`Loaded`: the hub, and its caches.
+A line of stdin is {"words", "environment", "stdout", "stderr", "at"}: the words after `python -m`, all environment
+variables, two output files, and the number of the point at which the command kills itself (0: count the points; null:
+do not count them). A point is a call that changes a file, a name or a connection, or reads an answer. Two lines of
+stdout follow: the process id, and the exit code. With ``at``, the last line of stderr is the number of points.
+Libraries that read environment variables on import see the variables of :class:`Loaded`, such as the hub's address.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class Started:
 
 
 class Loaded:
-    """``with Loaded(modules, **environment) as loaded``: the process that forks. One command at a time."""
+    """The process that forks, for a ``with`` block. It runs one command at a time."""
 
     def __init__(self, modules: Sequence[str] = TRAINING, **environment: str) -> None:
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-        own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        variables = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | environment
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         script = [sys.executable, __file__, *modules]
-        self._process = subprocess.Popen(script, cwd=ROOT, env=os.environ | own | environment, text=True, **pipes)
+        self._process = subprocess.Popen(script, cwd=ROOT, env=variables, text=True, **pipes)
 
     def __enter__(self) -> Loaded:
         return self
@@ -74,7 +74,7 @@ class Loaded:
     def start(
         self, *words: object, stderr: Path, stdout: Path = Path(os.devnull), at: int | None = None, **environment: str
     ) -> Started:
-        """``python -m WORDS...``, with the variables of ``environment`` beside the present ones."""
+        """Start ``python -m WORDS...`` with the variables of ``environment`` and of this process."""
         assert self._process.stdin
         asked = {"words": [str(word) for word in words], "environment": os.environ | environment, "at": at}
         self._process.stdin.write(json.dumps(asked | {"stdout": str(stdout), "stderr": str(stderr)}) + "\n")
@@ -119,9 +119,9 @@ def _command(words: list[str], environment: dict[str, str], stdout: str, stderr:
 def _main() -> None:
     for name in sys.argv[1:]:
         importlib.import_module(name)
-    importlib.import_module("builders.core.words").cutter()  # its dictionary
+    importlib.import_module("builders.core.words").cutter()  # loads its dictionary
     gc.collect()
-    gc.freeze()  # what is loaded is not looked through by every fork
+    gc.freeze()  # the garbage collector of a fork skips the loaded objects
     for line in sys.stdin:
         if not (child := os.fork()):
             _command(**json.loads(line))

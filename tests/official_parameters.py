@@ -1,8 +1,7 @@
 """A tiny ERNIE saved by Paddle, and the command that converts it.
 
-``paddle_fixture.tar.xz`` was written by Paddle 2.6.2: the parameters of two tiny ERNIEs with random numbers, saved by
-``paddle.static.save_vars``, and what Paddle computes with them. The script is ``tests/paddle_fixture.py`` of the commit
-5d17c2a.
+Paddle 2.6.2 wrote ``paddle_fixture.tar.xz``: the random parameters of two tiny ERNIEs, saved by
+``paddle.static.save_vars``, and Paddle's outputs. The script is ``tests/paddle_fixture.py`` of the commit 5d17c2a.
 """
 
 import json
@@ -27,8 +26,7 @@ def unpack(folder: Path) -> Path:
 
 def expected(folder: Path) -> dict[str, Any]:
     """Return texts, and Paddle's outputs for them."""
-    content: dict[str, Any] = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
-    return content
+    return json.loads((folder / "expected.json").read_text(encoding="utf-8"))
 
 
 def convert(folder: Path, params: str, out: Path, *more: object, code: int = 0) -> Done:

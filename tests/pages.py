@@ -6,12 +6,11 @@ import io
 import re
 import shlex
 import string
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from commands import ROOT, run
+from commands import ROOT, output, run
 
 README = [ROOT / "README.md", ROOT / "README.zh.md"]
 PAGES = [*README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -57,7 +56,7 @@ def shell(text: str) -> str:
         if is_ours(words):
             printed += run(*words[2:]).stdout
         else:
-            printed += subprocess.run(words, capture_output=True, text=True, encoding="utf-8", check=True).stdout
+            printed += output(words, Path.cwd())
     return printed
 
 

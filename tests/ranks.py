@@ -1,9 +1,9 @@
-"""Trainings of several processes, as torchrun would start them: in forks of one that has loaded the libraries.
+"""Run trainings of several processes, like torchrun, in forks of a process that has loaded the libraries.
 
 python -m ranks '[[2, "baselines", ["train", ...]], [4, "baselines", ["train", ...]]]'
 
-A module and its words are what `python -m` is given. Exits with 1 where a process fails, or where a thread of the
-process group is alive after its training: such threads abort some processes at their end.
+Each job is a number of processes, a module, and its command line. The exit code is 1 if a process fails, or if a thread
+of gloo is still alive after a training, because such a thread can abort the process at its end.
 """
 
 import json

@@ -81,13 +81,11 @@ def reproduce(folder: Path, *words: object, code: int = 0) -> Done:
 
 
 def reported(folder: Path, *words: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(reproduce(folder, *words, "--format", "json").stdout)
-    return found
+    return json.loads(reproduce(folder, *words, "--format", "json").stdout)
 
 
 def planned(folder: Path, *words: object) -> list[list[str]]:
-    found: list[list[str]] = json.loads(reproduce(folder, "--dry-run", "--format", "json", *words).stdout)
-    return found
+    return json.loads(reproduce(folder, "--dry-run", "--format", "json", *words).stdout)  # type: ignore[no-any-return]
 
 
 class World:
@@ -99,9 +97,10 @@ class World:
     def reproduce(
         self, *words: object, settings: str = SETTINGS, code: int = 0, loaded: Loaded | None = None, **environment: str
     ) -> Done:
-        """One run, its steps in one process. ``settings``: the text of the file that it is given.
+        """Run `reproduce` in one process. ``settings``: the text of its settings file.
 
-        ``loaded``: the process that forks it, which has to have this world's ``environment`` where the hub is asked.
+        ``loaded``: the process that forks the command. A command that asks the hub needs a ``loaded`` with this world's
+        ``environment``.
         """
         start = loaded.run if loaded else partial(process, timeout=600)
         return start(*self.words(*words, settings=settings), code=code, **self.environment() | environment)
@@ -121,8 +120,7 @@ class World:
         return self.hub.repos["model", name].commits[-1].oid
 
     def training(self, recipe: str) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.out / "models" / recipe / "training.json").read_text("utf-8"))
-        return content
+        return json.loads((self.out / "models" / recipe / "training.json").read_text("utf-8"))
 
 
 def ran(done: Done) -> list[str]:

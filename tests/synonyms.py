@@ -1,7 +1,7 @@
 """Data in which word matching fails, because an answer uses synonyms of the question's words.
 
-Every question word has one synonym, known from the training questions alone. A passage that answers a question has the
-synonyms of its words, and question words that were not asked; a passage with the question's own words answers nothing.
+Every question word has one synonym. Only the training questions show which words are synonyms. An answer has the
+synonyms of the question's words, and other question words. A passage with the question's own words is no answer.
 """
 
 import itertools
@@ -22,11 +22,11 @@ def words(first: str, count: int) -> list[str]:
 
 
 def make_synonyms(path: Path, questions: int = 600, dev: int = 60, size: int = 6, each: int = 2) -> tuple[Path, Path]:
-    """(release, file of hard negatives): for every training question four passages with its own words.
+    """Write the release, and a file of hard negatives: four passages with the words of each question.
 
-    Answers and the others have the same form: ``each`` question words, ``each`` synonyms, and a word that says nothing,
-    as every question has one; it may be Chinese, so that a tokenizer of these texts knows some. No text comes twice:
-    dev's questions and passages are new ones.
+    All passages have the same form: ``each`` question words, ``each`` synonyms, and one empty word. Questions have an
+    empty word, too. An empty word can be Chinese, so that a tokenizer of these texts knows a Chinese character. All
+    texts are different.
     """
     chance = random.Random(0)
     asked, said, empty = words("s", size), words("t", size), [*words("r", 40), "的"]

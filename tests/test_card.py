@@ -78,9 +78,7 @@ def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name
 
 
 @pytest.mark.parametrize("name", ["one", "two", "cross", "cross2", "mlm"])
-def test_the_code_of_a_local_card_runs_beside_its_checkpoint(
-    kinds: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_of_a_local_card_runs(kinds: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(kinds)
     (code,) = re.findall(r"```python\n(.*?)```", (kinds / name / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     with contextlib.redirect_stdout(io.StringIO()) as printed:

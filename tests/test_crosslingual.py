@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Done, run
 from releases import make_release, md5, passage
 
-from builders.__main__ import VERBS
-from builders.core.command import main
 from builders.store.reader import open_release
 
-STEPS = ("export", "review", "import")
 
-
-def run(*words: object) -> int:
-    verb = ["annotate", "translations"] if words[0] in STEPS else ["add", "crosslingual"]
-    return main("builders", "", VERBS, [*verb, *map(str, words)])
+def call(*words: object, code: int | None = 0) -> Done:
+    verb = ["annotate", "translations"] if words[0] in ("export", "review", "import") else ["add", "crosslingual"]
+    return run("builders", *verb, *words, code=code)
 
 
 CHINESE = {
@@ -64,7 +61,7 @@ def test_translations_become_the_configs(tmp_path: Path, base: Path, head: str, 
     lines = [f'{key}{delimiter}"{english}"\n' for key, english in TABLE]
     table = tmp_path / "table.txt"
     table.write_bytes((head + "".join(lines)).encode(encoding))
-    assert run("--source", table, "--release", base, "--out", tmp_path / "out") == 0
+    call("--source", table, "--release", base, "--out", tmp_path / "out")
     release = open_release(tmp_path / "out")
     found = {split: release.table("crosslingual-queries", split).to_pylist() for split in CHINESE}
     queries = {split: [tuple(row.values()) for row in rows] for split, rows in found.items()}
@@ -82,14 +79,13 @@ def test_translations_become_the_configs(tmp_path: Path, base: Path, head: str, 
     assert set(open_release(base).splits()) < set(release.splits())
 
 
-def test_what_is_left_out_is_counted(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left_out_is_counted(tmp_path: Path, base: Path) -> None:
     table = tmp_path / "table.csv"
     where = "哪里可以看雪,Where"
     table.write_text(f"zh,english\n饺子怎么煮,\n没有这个问题,What\n{where}\n{where}\n{where} to\n")
-    assert run("--source", table, "--release", base, "--out", base, "--format", "json") == 0
-    printed = capsys.readouterr()
-    assert "skipped 1 rows that name no query of the release; the first is" in printed.err
-    counts = json.loads(printed.out)["crosslingual"]
+    done = call("--source", table, "--release", base, "--out", base, "--format", "json")
+    assert "skipped 1 rows that name no query of the release; the first is" in done.stderr
+    counts = json.loads(done.stdout)["crosslingual"]
     assert (counts["untranslated"], counts["same_pair_again"], counts["further_translation"]) == (1, 1, 1)
 
 
@@ -111,7 +107,7 @@ def translated(tmp_path: Path) -> tuple[Path, Path]:
     """A release with 250 dev queries, and translated packages of 120 queries."""
     base = release_of(tmp_path / "many", {"dev": {f'第"{n}"个\t问题': ["答案。"] for n in range(250)}})
     packages = tmp_path / "packages.tsv"
-    assert run("export", "--release", base, "--out", packages, "--package-size", 120) == 0
+    call("export", "--release", base, "--out", packages, "--package-size", 120)
     rows = sheet_rows(packages)
     assert [row["package"] for row in rows] == ["dev-001"] * 120 + ["dev-002"] * 120 + ["dev-003"] * 10
     assert {row["machine_translation"] + row["english"] for row in rows} == {""}
@@ -119,7 +115,7 @@ def translated(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def reviewed(tmp_path: Path, base: Path, packages: Path, wrong: tuple[int, int]) -> list[Path]:
-    assert run("review", "--source", packages, "--release", base, "--out", tmp_path / "r.tsv") == 0
+    call("review", "--source", packages, "--release", base, "--out", tmp_path / "r.tsv")
     sheets = []
     for reviewer in (1, 2):
         rows = sheet_rows(tmp_path / f"r.{reviewer}.tsv")
@@ -134,30 +130,26 @@ def reviewed(tmp_path: Path, base: Path, packages: Path, wrong: tuple[int, int])
 
 @pytest.mark.parametrize(("wrong", "accuracy"), [((7, 7), "93.00 %"), ((5, 10), "92.50 %")])
 def test_packages_from_93_percent_on_become_the_set(
-    tmp_path: Path, translated: tuple[Path, Path], wrong: tuple[int, int], accuracy: str, capsys: Any
+    tmp_path: Path, translated: tuple[Path, Path], wrong: tuple[int, int], accuracy: str
 ) -> None:
     base, packages = translated
     sheets, out = reviewed(tmp_path, base, packages, wrong), tmp_path / "out"
-    code = run("import", "--source", packages, "--reviews", *sheets, "--release", base, "--out", out)
-    outcome = "refused: has an accuracy of 92.50 %, expected at least 93.00 %" if code else "accepted"
-    printed = capsys.readouterr()
-    assert f"package dev-002: 120 queries, accuracy {accuracy}, {outcome}" in printed.out
-    assert code == int(accuracy < "93") == int(not out.exists()) == int("package dev-002" in printed.err)
-    assert code or open_release(out).rows("crosslingual", "dev") == 250
+    done = call("import", "--source", packages, "--reviews", *sheets, "--release", base, "--out", out, code=None)
+    outcome = "refused: has an accuracy of 92.50 %, expected at least 93.00 %" if done.code else "accepted"
+    assert f"package dev-002: 120 queries, accuracy {accuracy}, {outcome}" in done.stdout
+    assert done.code == int(accuracy < "93") == int(not out.exists()) == int("package dev-002" in done.stderr)
+    assert done.code or open_release(out).rows("crosslingual", "dev") == 250
 
 
-def test_reviews_that_do_not_count_are_refused(
-    tmp_path: Path, translated: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_reviews(tmp_path: Path, translated: tuple[Path, Path]) -> None:
     base, packages = translated
     one, two = reviewed(tmp_path, base, packages, (0, 0))
     words = ["import", "--source", packages, "--release", base, "--out", tmp_path / "out", "--reviews"]
 
     def refused(*sheets: Path) -> str:
-        capsys.readouterr()
-        assert run(*words, *sheets) == 1
+        error = call(*words, *sheets, code=1).stderr
         assert not (tmp_path / "out").exists()
-        return capsys.readouterr().err
+        return error
 
     assert "dev-001 has 1 reviews, expected at least 2" in refused(one)
     rows, copy = sheet_rows(two), tmp_path / "copy.tsv"
@@ -171,7 +163,7 @@ def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path)
     table.write_text("饺子怎么煮,How dumplings cook\n")
     out = tmp_path / "p.tsv"
     words = ["export", "--release", base, "--out", out, "--split", "train", "--translations", table]
-    assert run(*words) == 0
+    call(*words)
     rows = {row["zh"]: row for row in sheet_rows(out)}
     assert list(rows) == list(CHINESE["train"])
     assert rows["饺子怎么煮"]["machine_translation"] == rows["饺子怎么煮"]["english"] == "How dumplings cook"
@@ -192,7 +184,7 @@ def test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions(shared_dat
     base = release_of(tmp_path / "base", {"test": content})
     pairs = [(zh, en) for (zh, _), (en, _) in zip(chinese, english, strict=True)]
     fill(tmp_path / "t.tsv", [{"zh": zh, "english": en} for zh, en in pairs])
-    assert run("--source", tmp_path / "t.tsv", "--release", base, "--out", tmp_path / "out") == 0
+    call("--source", tmp_path / "t.tsv", "--release", base, "--out", tmp_path / "out")
     release = open_release(tmp_path / "out")
     distinct = dict.fromkeys((zh, en.strip()) for zh, en in pairs)
     assert (len(pairs), len(content), len(distinct)) == (1190, 1181, 1185)

@@ -30,9 +30,7 @@ def run36(datasets36: Path, tmp_path: Path) -> Run:
 
 
 @pytest.mark.parametrize("version", ["installed", "3.6"])
-def test_the_release_loads_by_its_path_alone(
-    everything: Path, tmp_path: Path, version: str, request: pytest.FixtureRequest
-) -> None:
+def test_loading_by_path_alone(everything: Path, tmp_path: Path, version: str, request: pytest.FixtureRequest) -> None:
     code = f"""
 import datasets
 names = datasets.get_dataset_config_names({str(everything)!r})

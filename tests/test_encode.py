@@ -4,16 +4,14 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from commands import ROOT
+from commands import Done, error_of, run
 from hypothesis import given
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
@@ -24,11 +22,9 @@ from baselines.retrieve.encoder import Encoder, Prefetcher, batches
 from baselines.retrieve.index import open_vectors
 from baselines.retrieve.models import fingerprint, open_cross, open_encoder
 from baselines.retrieve.settings import ModelSettings
-from builders.core.command import main
 from builders.core.jobs import WorkerDied
 from builders.store.runs import read_run
 
-VERBS = {"encode": "baselines.retrieve.encode", "search": "baselines.retrieve.search"}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -57,8 +53,8 @@ def release_of(path: Path, texts: list[str]) -> Path:
     return make_release(path, tables([*TEXTS, *texts]), rows_per_shard=50)
 
 
-def encode(*words: str | Path) -> int:
-    return main("baselines", "", VERBS, ["encode", *map(str, words)])
+def encode(*words: object, code: int = 0) -> Done:
+    return run("baselines", "encode", *words, code=code)
 
 
 @pytest.mark.parametrize("model", ["dot", "router"])
@@ -68,33 +64,30 @@ def test_rows_are_what_sentence_transformers_gives(tmp_path: Path, models: Path,
     reference = SentenceTransformer(str(models / model), device="cpu")
     cosine = model == "router"
     options = ["--release", release, "--model", models / model]
-    assert encode(*options, "--out", tmp_path / "p", "--shard-rows", "64", "--batch-tokens", "2000") == 0
+    encode(*options, "--out", tmp_path / "p", "--shard-rows", "64", "--batch-tokens", "2000")
     passages = open_vectors(tmp_path / "p")
     assert [shard["rows"] for shard in passages.manifest["shards"]] == [64, 64, 28]
     expected = reference.encode_document(texts, normalize_embeddings=cosine, batch_size=1)
     np.testing.assert_allclose(passages.all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
-    assert encode(*options, "--out", tmp_path / "q", "--queries", "--split", "train") == 0
+    encode(*options, "--out", tmp_path / "q", "--queries", "--split", "train")
     expected = reference.encode_query(QUESTIONS["train"], normalize_embeddings=cosine, batch_size=1)
     np.testing.assert_allclose(open_vectors(tmp_path / "q").all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
     content = (tmp_path / "p" / "manifest.json").read_text()
     assert str(tmp_path) not in content and str(models) not in content
     options += ["--shard-rows", "64", "--batch-tokens", "2000", "--device", "cpu,cpu"]
-    assert encode(*options, "--out", tmp_path / "two") == 0
+    encode(*options, "--out", tmp_path / "two")
     for path in (tmp_path / "two").iterdir():
         assert path.read_bytes() == (tmp_path / "p" / path.name).read_bytes()
 
 
-def test_embeddings_that_are_damaged_are_encoded_again(
-    tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_embeddings_are_encoded_again(tmp_path: Path, models: Path) -> None:
     release = release_of(tmp_path / "release", [])
     words = ["--release", release, "--model", models / "dot", "--out", tmp_path / "p", "--shard-rows", "4"]
-    assert encode(*words) == 0
+    encode(*words)
     whole = {path.name: path.read_bytes() for path in (tmp_path / "p").iterdir()}
     shard = tmp_path / "p" / "passages-00001-of-00002.npy"
     shard.write_bytes(bytes(reversed(whole[shard.name])))
-    assert encode(*words) == 0
-    assert f"damaged ({shard.name} has the SHA-256" in capsys.readouterr().err
+    assert f"damaged ({shard.name} has the SHA-256" in encode(*words).stderr
     assert {path.name: path.read_bytes() for path in (tmp_path / "p").iterdir()} == whole
 
 
@@ -102,27 +95,25 @@ def test_passages_cut_at_a_length_are_searched_by_queries_of_the_same_model(tmp_
     texts = [*TEXTS, *texts_of_all_lengths(20)]
     release = release_of(tmp_path / "release", texts[len(TEXTS) :])
     options = ["--release", release, "--model", models / "router"]
-    assert encode(*options, "--out", tmp_path / "p", "--max-length", "20") == 0
+    encode(*options, "--out", tmp_path / "p", "--max-length", "20")
     reference = SentenceTransformer(str(models / "router"), device="cpu")
     for tower in reference[0].sub_modules.values():
         tower[0].document_length = 20
     expected = reference.encode_document(texts, normalize_embeddings=True, batch_size=1)
     np.testing.assert_allclose(open_vectors(tmp_path / "p").all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
     search = ["search", *options, "--split", "dev", "--passages", tmp_path / "p", "--out", tmp_path / "run"]
-    assert main("baselines", "", {"search": "baselines.retrieve.search"}, [str(word) for word in search]) == 0
+    run("baselines", *search)
 
 
-def test_a_model_whose_numbers_do_not_fit_is_refused(
-    tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_vectors_above_16_bits_are_refused(tmp_path: Path, models: Path) -> None:
     model = SentenceTransformer(str(models / "dot"), device="cpu")
     with torch.no_grad():
         for layer in model.transformers_model.encoder.layer:
             layer.output.LayerNorm.weight.mul_(1e6)
     model.save_pretrained(str(tmp_path / "large"))
     release = release_of(tmp_path / "release", [])
-    assert encode("--release", release, "--model", tmp_path / "large", "--out", tmp_path / "p") == 1
-    assert "numbers that are too large for 16 bits" in capsys.readouterr().err
+    done = encode("--release", release, "--model", tmp_path / "large", "--out", tmp_path / "p", code=1)
+    assert "numbers that are too large for 16 bits" in done.stderr
 
 
 def test_a_fingerprint_changes_with_weights_and_settings_only(tmp_path: Path, models: Path) -> None:
@@ -148,31 +139,6 @@ def test_batches_hold_every_text_once_within_their_tokens(sizes: list[int], long
     assert flat == sorted(sizes, reverse=True)
 
 
-BARE = """
-import sys
-import pandas, pyarrow, sentence_transformers, torch, transformers
-for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba".split():
-    sys.modules[name] = None
-import baselines.retrieve.index, baselines.retrieve.rerankers, baselines.retrieve.dense, baselines.train.train
-from builders.store import runs
-from baselines.measure import qrels
-from baselines.retrieve import passages as texts
-from baselines.retrieve import dense
-import argparse
-from baselines.train import mine
-from baselines.retrieve import encode, rerank, search
-from baselines.measure import fuse
-for module in (encode, fuse, mine, rerank, search):
-    module.add_arguments(argparse.ArgumentParser())
-print("works")
-"""
-
-
-def test_the_verbs_are_imported_on_a_machine_that_has_little() -> None:
-    found: Any = subprocess.run([sys.executable, "-c", BARE], cwd=ROOT, capture_output=True, text=True)
-    assert found.stdout == "works\n", found.stderr
-
-
 def passage_texts() -> list[str]:
     return [*TEXTS, *(f"{one}{two}{three}" for one in TEXTS for two in TEXTS for three in TEXTS[:4])][:120]
 
@@ -196,29 +162,28 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["--release", "release", "--model", "other-model", "--out", "q-other-model", *asked],
             ["--release", "other-release", "--model", "model", "--out", "p-other-release"],
         ):
-            words = [w if w.startswith("--") or w in ("37", "train") else str(folder / w) for w in words]
-            assert main("baselines", "", VERBS, ["encode", *words]) == 0
+            encode(*(w if w.startswith("--") or w in ("37", "train") else folder / w for w in words))
     return folder
 
 
-def search(world: Path, out: Path, *words: str | Path, passages: str | Path = "passages", split: str = "train") -> int:
-    first = ["--release", world / "release", "--split", split, "--passages", world / passages, "--out", out]
-    return main("baselines", "", VERBS, ["search", *map(str, [*first, *words])])
+def search(world: Path, out: Path, *words: object, code: int = 0) -> Done:
+    first = ["--release", world / "release", "--split", "train", "--passages", world / "passages", "--out", out]
+    return run("baselines", "search", *first, *words, code=code)
 
 
 def test_a_sample_gives_what_the_whole_ranks_but_for_the_other_passages(world: Path, tmp_path: Path) -> None:
     queries = ["--queries", world / "queries"]
-    assert search(world, tmp_path / "all.run", *queries, "--top-k", "120") == 0
-    assert search(world, tmp_path / "some.run", *queries, "--top-k", "7", "--sample", "sample-30") == 0
+    search(world, tmp_path / "all.run", *queries, "--top-k", "120")
+    search(world, tmp_path / "some.run", *queries, "--top-k", "7", "--sample", "sample-30")
     chosen = {md5(text) for text in passage_texts()[1::4]}
     every, some = read_run(tmp_path / "all.run").hits, read_run(tmp_path / "some.run").hits
     assert some == {query: [hit for hit in hits if hit[0] in chosen][:7] for query, hits in every.items()}
-    assert search(world, tmp_path / "x.run", *queries, "--sample", "sample-9") == 1
+    search(world, tmp_path / "x.run", *queries, "--sample", "sample-9", code=1)
 
 
 def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
-    assert search(world, tmp_path / "a.run", "--model", world / "model", "--top-k", "7") == 0
-    assert search(world, tmp_path / "b.run", "--queries", world / "queries", "--top-k", "7", "--engine", "torch") == 0
+    search(world, tmp_path / "a.run", "--model", world / "model", "--top-k", "7")
+    search(world, tmp_path / "b.run", "--queries", world / "queries", "--top-k", "7", "--engine", "torch")
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     run = read_run(tmp_path / "a.run")
     assert list(run.hits) == [md5(question) for question in QUESTIONS["train"]]
@@ -241,25 +206,20 @@ def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
         (["--queries", "WORLD/queries", "--passages", "WORLD/none"], "not a directory of embeddings"),
     ],
 )
-def test_what_does_not_fit_together_is_one_error(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    assert search(world, tmp_path / "a.run", *(word.replace("WORLD", str(world)) for word in words)) == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and message in errors[0]
+def test_what_does_not_fit_together_is_one_error(world: Path, tmp_path: Path, words: list[str], message: str) -> None:
+    done = search(world, tmp_path / "a.run", *(word.replace("WORLD", str(world)) for word in words), code=1)
+    assert message in error_of(done)
     assert not (tmp_path / "a.run").exists()
 
 
-def test_without_faiss_exact_search_is_torchs(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert search(world, tmp_path / "a.run", "--queries", world / "queries") == 0
+def test_without_faiss_exact_search_is_torchs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search(world, tmp_path / "a.run", "--queries", world / "queries")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    assert search(world, tmp_path / "b.run", "--queries", world / "queries") == 0
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    search(world, tmp_path / "b.run", "--queries", world / "queries")
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
-    assert search(world, tmp_path / "c.run", "--queries", world / "queries", "--engine", "faiss") == 1
-    assert "faiss is not installed: pip install" in capsys.readouterr().err
+    done = search(world, tmp_path / "c.run", "--queries", world / "queries", "--engine", "faiss", code=1)
+    assert "faiss is not installed: pip install" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import ROOT, SAMPLE, Done, command, names, run
-from hub_client import error_of
+from commands import ROOT, SAMPLE, Done, command, error_of, names, run
 from hub_server import Hub
 from small_disks import enlarge, small_disk
 

@@ -60,7 +60,7 @@ def round_(release: Path, tmp_path: Path) -> Path:
 def test_only_queries_without_a_positive_in_their_top_are_analysed(release: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "a.run", rank=6, 成都=[*ANSWERS[3:7], ANSWERS[0], COPY])
     done = errors(release, path, "--round", tmp_path / "round")
-    assert f"{path}: 7 of 8 queries have no positive in their top 5; 7 of them, 35 pairs" in done.stdout
+    assert f"{path}: 7 of 8 queries have no positive in their top 5; drawn: 7 queries, 35 pairs" in done.stdout
     found = pairs(tmp_path / "round")
     assert len(found) == 35 and md5(QUESTIONS[0]) not in {query for query, _ in found}
     assert not {(md5(q), md5(a)) for q, a in zip(QUESTIONS, ANSWERS, strict=True)} & {*found}

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from commands import process, run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, tables
 
@@ -105,7 +105,6 @@ _PASSAGE = st.sampled_from([f"p{n}" for n in range(12)])
 _QUERY = st.sampled_from([f"q{n}" for n in range(5)])
 
 
-@settings(deadline=None)
 @given(
     reference=st.dictionaries(_QUERY, st.sets(_PASSAGE, min_size=1), min_size=1),
     run=st.dictionaries(_QUERY, st.lists(_PASSAGE, max_size=15) | st.lists(_PASSAGE, min_size=48, max_size=60)),

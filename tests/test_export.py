@@ -80,7 +80,7 @@ LAYOUTS = ["beir", "trec", "msmarco", "tevatron"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXT, min_size=6, max_size=9, unique=True))
 @example(texts=TEXTS)
 @example(texts=NASTY)

@@ -189,8 +189,6 @@ def test_queries_that_a_list_of_predictions_lacks_are_named_and_count_0(plain: P
         ({DEV[0]: [PASSAGES[0], "0" * 32]}, f"lacks, such as {'0' * 32}"),
     ],
 )
-def test_what_the_official_script_would_miscount_is_refused_and_nothing_is_written(
-    plain: Path, rankings: dict[str, list[str]], said: str
-) -> None:
+def test_predictions_with_wrong_counts_are_refused(plain: Path, rankings: dict[str, list[str]], said: str) -> None:
     assert said in written(plain, rankings, code=1).error
     assert not (plain.parent / "out").exists()

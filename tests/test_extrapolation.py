@@ -8,17 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import run
+from commands import Done, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, put_stats, tables
 
 from baselines.measure.significance import of_means
 from baselines.reproduce.extrapolation import gap_interval
-from builders.__main__ import VERBS
 from builders.add.extrapolation import restrained
 from builders.add.vectors import clusters, directions, fixed_point, scale
-from builders.core.command import main
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release
@@ -53,33 +51,32 @@ def make(folder: Path) -> tuple[Path, Path]:
     return release, path
 
 
-def call(*words: Any) -> int:
-    return main("builders", "", VERBS, ["add", *map(str, words)])
+def add(*words: object) -> Done:
+    return run("builders", "add", *words)
 
 
 def queries_of(release: Path, config: str, split: str = "train") -> set[str]:
     return set(open_release(release).table(config, split)["query-id"].to_pylist())
 
 
-def test_sets_are_added_and_overlap_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sets_are_added_and_overlap_is_counted(tmp_path: Path) -> None:
     release, path = make(tmp_path)
     out, again = tmp_path / "out", tmp_path / "again"
     given = ("--embeddings", path, "--release")
     for place in (out, again):  # the same command gives the same bytes
         words = ("restrain", *given, release, "--size", "15", "5", "--exclude", "2", "--format", "json", "--out", place)
-        assert call(*words) == 0
+        done = add(*words)
     assert (again / "manifest.json").read_text() == (out / "manifest.json").read_text()
-    printed = capsys.readouterr()
-    figures = {row["config"]: row for row in json.loads(printed.out.split("\n]")[0] + "]")}
-    assert "12 test queries are many for 60 training queries. ReSTrain is for small test sets" in printed.err
+    figures = {row["config"]: row for row in json.loads(done.stdout)}
+    assert "12 test queries are many for 60 training queries. ReSTrain is for small test sets" in done.stderr
     for name in ("restrain-5", "restrain-15"):
         near, far = (figures[f"{name}-{kind}"]["nearest_cosine"] for kind in ("interpolation", "extrapolation"))
         assert near > far
     assert md5("训练 0") in queries_of(out, "restrain-15-interpolation")  # this query is also a dev query
     # In place, other sizes of restrain stay, but earlier buckets of resttest are removed.
-    assert call("restrain", *given, out, "--size", "10", "--split", "dev", "test", "--out", out) == 0
+    add("restrain", *given, out, "--size", "10", "--split", "dev", "test", "--out", out)
     for buckets in (4, 3):
-        assert call("resttest", *given, out, "--out", out, "--buckets", buckets) == 0
+        add("resttest", *given, out, "--out", out, "--buckets", buckets)
     configs = sorted({config for config, _ in open_release(out).splits() if config.startswith("rest")})
     sets = [f"restrain-{size}-{kind}" for size in (5, 10, 15) for kind in ("extrapolation", "interpolation")]
     assert configs == sorted([*sets, *(f"resttest-bucket{number}" for number in (1, 2, 3))])
@@ -165,7 +162,6 @@ def brute_ranks(tests: np.ndarray, trains: np.ndarray) -> tuple[list[int], list[
     return [rank for rank, _ in best], [-product for _, product in best]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1))
 def test_products_stay_where_float32_is_exact(dimensions: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).standard_cauchy((20, dimensions))
@@ -175,7 +171,6 @@ def test_products_stay_where_float32_is_exact(dimensions: int, seed: int) -> Non
     assert np.abs(rows @ rows.T / scale(dimensions) ** 2 - exact @ exact.T).max() < 2e-3
 
 
-@settings(deadline=None)
 @given(
     vector_sets(),
     st.lists(st.integers(1, 20), min_size=1, max_size=3),
@@ -214,7 +209,7 @@ def test_training_sets_are_those_of_brute_force(
         assert [each.rows.tolist() for each in alone] == [inter.rows.tolist(), extra.rows.tolist()]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(vector_sets(), st.data())
 def test_a_cluster_holds_what_is_nearest_to_its_centre(sets: tuple[np.ndarray, np.ndarray], data: Any) -> None:
     vectors = sets[0]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import ROOT, SAMPLE, run
+from commands import ROOT, SAMPLE, output, run
 
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
@@ -47,8 +47,7 @@ def test_no_verb_prints_all_with_lines(program: str, argv: tuple[str, ...], caps
 def imported(code: str) -> set[str]:
     """Return the modules and packages that a process has imported after ``code``."""
     code += "\nimport sys\nprint(*sys.modules, *{name.split('.')[0] for name in sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return {*done.stdout.splitlines()[-1].split()}
+    return {*output([sys.executable, "-c", code]).splitlines()[-1].split()}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

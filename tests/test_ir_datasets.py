@@ -3,13 +3,12 @@
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from archive_server import ArchiveServer, archive, rows_of_archive
-from commands import ROOT
+from commands import ROOT, output, run_python
 from environments import clean_environ
 from hub_server import Blob, Hub
 from pages import blocks, shows
@@ -24,7 +23,6 @@ PAGE = ROOT / "docs" / "tools" / "ir_datasets.md"
 
 # What an id gives: counts by the metadata, and records; or the error's line.
 LOOK = """
-import json, os, sys
 import dureader_retrieval_ir, ir_datasets
 
 def shown(records):
@@ -64,13 +62,10 @@ def alone(tmp_path: Path) -> Path:
 
 def look(commands: Path, alone: Path, variables: dict[str, str], code: str) -> Any:
     home = {"IR_DATASETS_HOME": str(alone.parent / "home"), "PYTHONPATH": str(alone), "no_proxy": "127.0.0.1"}
-    code = f"{LOOK}\nprint(json.dumps({code}))\nsys.stdout.flush()\nos._exit(0)\n"
-    argv = [commands / "python", "-c", code]
+    code = f"{LOOK}\nprint(json.dumps({code}))"
     environment = {key: value for key, value in clean_environ().items() if not key.startswith("HF_")}
     environment |= {"HF_HOME": str(alone.parent / "home"), **variables, **home}
-    result = subprocess.run(argv, cwd=alone.parent, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout.splitlines()[-1])
+    return run_python(code, alone.parent, environment, commands / "python")
 
 
 def records(rows: list[list[Any]]) -> dict[str, Any]:
@@ -131,11 +126,7 @@ def test_the_page_prints_what_it_shows(peers: Path, alone: Path, tmp_path: Path,
     for each in blocks(PAGE):
         if each.is_run:
             argv = ["python", "-c", each.text] if each.language == "python" else ["bash", "-ec", each.text]
-            result = subprocess.run(
-                argv, cwd=tmp_path, env=clean_environ() | variables, capture_output=True, text=True, check=False
-            )
-            assert result.returncode == 0, result.stderr
-            ran, printed = ran + 1, result.stdout
+            ran, printed = ran + 1, output(argv, tmp_path, clean_environ() | variables)
         elif each.language == "text" and printed is not None:
             assert shows(each.text, printed), printed
             printed = None

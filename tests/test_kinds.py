@@ -1,22 +1,30 @@
-"""Kinds of model behind one interface, each compared with brute force over all passages."""
+"""Kinds of model behind one interface, and exact search, compared with brute force over all passages."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
-from baselines.retrieve import sparse
+from baselines.retrieve import dense, sparse
+from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine, top
 from baselines.retrieve.devices import Work
-from baselines.retrieve.index import open_retriever
+from baselines.retrieve.encoder import largest_norm
+from baselines.retrieve.index import NAME, Index, chunk_name, open_retriever, open_vectors
 from baselines.retrieve.models import kind_of_model
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError
+from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release
 
 WORK = Work(("cpu",), "fp32")
@@ -107,9 +115,7 @@ def test_an_inverted_index_finds_what_the_whole_embeddings_say(
         np.testing.assert_allclose([score for _, score in hits], [score for _, score in again], rtol=1e-5)
 
 
-def test_an_interrupted_index_goes_on(
-    models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_is_resumed(models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
     encode, encoded = sparse.SparseSide.encode, []
 
@@ -130,9 +136,7 @@ def test_an_interrupted_index_goes_on(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "cache", "index"]
 
 
-def test_a_masked_language_model_is_sparse_where_the_user_says_so(
-    release: Release, tmp_path: Path, models: Path
-) -> None:
+def test_a_masked_language_model_is_sparse_if_the_user_says_so(release: Release, tmp_path: Path, models: Path) -> None:
     plain = ModelSettings(str(write_masked(tmp_path / "masked")))
     assert kind_of_model(plain) == "dense"
     retriever = open_retriever(plain, WORK, "sparse")
@@ -142,9 +146,7 @@ def test_a_masked_language_model_is_sparse_where_the_user_says_so(
         open_retriever(ModelSettings(str(write_bert(tmp_path / "bert"))), WORK, "sparse").open_model()
 
 
-def test_late_interaction_is_the_sum_of_the_best_tokens(
-    models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_interaction_sums(models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ModelSettings(str(models / "multi-vector"))
     found = found_by(settings, release, tmp_path / "index")
     model = MultiVectorEncoder(str(models / "multi-vector"), device="cpu")
@@ -194,8 +196,128 @@ def test_a_models_own_files_say_its_kind(models: Path, tmp_path: Path) -> None:
         ({"normalize": False, "similarity": "cosine"}, "expected --similarity dot"),
     ],
 )
-def test_what_a_model_cannot_do_is_one_error(
-    models: Path, release: Release, tmp_path: Path, said: dict[str, object], message: str
-) -> None:
+def test_refused_options(models: Path, release: Release, tmp_path: Path, said: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         found_by(ModelSettings(str(models / "dual"), **said), release, tmp_path / "index")
+
+
+Hits = list[tuple[int, float]]
+
+
+def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Index:
+    folder.mkdir(parents=True)
+    shards = []
+    starts = range(0, len(values), shard_rows)
+    for number, start in enumerate(starts):
+        part = values[start : start + shard_rows].astype(np.float16)
+        path = folder / f"{chunk_name('passages', number, len(starts))}.npy"
+        np.save(path, part)
+        file = {"path": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        shards.append({**file, "rows": len(part), "longest": 1.0001 * largest_norm(part)})
+    of = {"of": "passages", "config": "corpus", "split": "corpus", "fingerprint": "0"}
+    model = {"name": "m", "fingerprint": "0"}
+    manifest = {"name": NAME, "format": 1, **of, "model": model, "dim": values.shape[1], "shards": shards}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return open_vectors(folder)
+
+
+def brute_force(queries: np.ndarray, passages: np.ndarray, ranks: np.ndarray, top_k: int) -> list[Hits]:
+    """Return all scores, computed in 64 bits and rounded to 32, sorted by score and then by id."""
+    scores = (queries.astype(np.float64) @ passages.astype(np.float64).T).astype(np.float32)
+    best = []
+    for row in scores:
+        order = sorted(range(len(row)), key=lambda place: (-row[place], ranks[place]))[:top_k]
+        best.append([(place, float(row[place])) for place in order])
+    return best
+
+
+def ordered(found: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarray, top_k: int) -> list[Hits]:
+    hits = [list(zip(rows.tolist(), scores.tolist(), strict=True)) for rows, scores in found]
+    return [sorted(each, key=lambda hit: (-hit[1], ranks[hit[0]]))[:top_k] for each in hits]
+
+
+def engines_of(name: str, queries: np.ndarray, count: int, devices: int = 1) -> list[Engine]:
+    kind = FaissEngine if name == "faiss" else TorchEngine
+    return [kind(queries, count) for _ in range(devices)]
+
+
+CASES = {
+    **{"seed": st.integers(0, 10**6), "passages": st.integers(1, 90), "devices": st.integers(1, 4)},
+    **{"top_k": st.integers(1, 12), "more": st.integers(0, 10), "engine": st.sampled_from(["faiss", "torch"])},
+    **{"dim": st.sampled_from([1, 2, 8]), "levels": st.sampled_from([0, 1, 3, 1_000])},
+    **{"shard_rows": st.sampled_from([1, 13, 90]), "block": st.sampled_from([1, 5, 32, 64])},
+    "scores": st.sampled_from([1, 100, 1 << 26]),
+}
+
+
+@settings(max_examples=40)
+@given(case=st.builds(SimpleNamespace, **CASES))
+def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: SimpleNamespace) -> None:
+    """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
+    rng = np.random.default_rng(case.seed)
+    levels, fetched = case.levels, case.top_k + case.more
+    values, queries = (rng.integers(-levels, levels + 1, (n, case.dim)).astype(np.float16) for n in (case.passages, 4))
+    ranks = rng.permutation(case.passages)
+    vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, case.shard_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "BLOCK", case.block)
+        patch.setattr(dense, "SCORES", case.scores)
+        engines = engines_of(case.engine, queries, fetched, case.devices)
+        found = dense.search(vectors, queries, engines, case.top_k, fetched, lambda: ranks)
+        assert ordered(found, ranks, case.top_k) == brute_force(queries, values, ranks, case.top_k)
+
+
+@pytest.mark.parametrize("engine", ["faiss", "torch"])
+def test_search_is_brute_force_on_rounded_numbers(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real numbers, with passages that are there up to 400 times: only these queries take a second pass."""
+    rng = np.random.default_rng(3)
+    values = rng.standard_normal((5_000, 48)).astype(np.float16)
+    values[rng.permutation(5_000)[:400]] = values[0]
+    queries = rng.standard_normal((40, 48)).astype(np.float16)
+    queries[:3] = values[0]
+    ranks = rng.permutation(5_000)
+    vectors = write_vectors(tmp_path / "p", values, 1_700)
+    monkeypatch.setattr(dense, "BLOCK", 512)
+    passes = []
+    second = dense._second_pass
+    monkeypatch.setattr(dense, "_second_pass", lambda *args: passes.append(len(args[1])) or second(*args))
+    found = dense.search(vectors, queries, engines_of(engine, queries, 30, 2), 10, 30, lambda: ranks)
+    assert ordered(found, ranks, 10) == brute_force(queries, values, ranks, 10)
+    assert 3 <= sum(passes) <= 6
+
+
+@given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 10**6]), k=st.integers(1, 40))
+def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(levels, (3, 32 * 96), generator=generator).float()
+    values, places = top(scores, k)
+    assert torch.equal(values, torch.topk(scores, k).values)
+    assert torch.equal(scores.gather(1, places), values)
+    assert all(len(set(row)) == k for row in places.tolist())
+
+
+@pytest.mark.parametrize("dim", [3, 48, 768])
+def test_the_score_of_a_pair_does_not_depend_on_the_others(dim: int) -> None:
+    left, right = np.random.default_rng(dim).standard_normal((2, 700, dim)).astype(np.float16)
+    alone = [dense.pair_scores(left[n : n + 1], right[n : n + 1])[0] for n in range(len(left))]
+    np.testing.assert_array_equal(dense.pair_scores(left, right), alone)
+    np.testing.assert_allclose(alone, (left.astype(np.float64) * right.astype(np.float64)).sum(1), rtol=1e-5, atol=1e-6)
+
+
+def test_what_one_device_raises_ends_the_search(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "BLOCK", 1)
+    vectors = write_vectors(tmp_path / "p", np.ones((5_000, 1)), 5_000)
+    queries, searched = np.ones((1, 1), np.float16), []
+
+    class Full(TorchEngine):
+        def add(self, start: int, block: Any) -> None:
+            raise torch.OutOfMemoryError("out of memory")
+
+    class Slow(TorchEngine):
+        def add(self, start: int, block: Any) -> None:
+            searched.append(start)
+            super().add(start, block)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        dense.candidates(vectors, [Slow(queries, 1), Full(queries, 1)], 1)
+    assert len(searched) < 2_500

@@ -217,7 +217,7 @@ def test_it_learns_what_tells_pairs_apart(tmp_path: Path) -> None:
     assert (training["counts"]["pairs"], training["counts"]["dev pairs"]) == (800, 60)
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "for deciding if two questions ask the same" in card and "license: other" in card
-    assert "Data, files of labelled pairs of questions (SHA-256):" in card and "train.tsv" in card
+    assert "Training data, files of labelled question pairs with their SHA-256:" in card and "train.tsv" in card
     # Without --dev-pairs, a part of the pairs is held out.
     held = ["--set", "train.max_steps=1", "--set", "data.held_out=0.01", "--out", tmp_path / "held"]
     run("baselines", "train", "question-matching-cpu", *words, *held)

@@ -92,7 +92,7 @@ def test_real_rows_of_the_preprocessed_release(tmp_path: Path, shared_data: Path
     check_round_trip(tmp_path)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.sets(st.sampled_from(sorted(BOTH)), min_size=1) | st.just({*BOTH}),
     form=st.sampled_from(["folder", "w", "w:gz"]),
@@ -224,7 +224,6 @@ def test_what_disagrees_is_counted_and_the_archives_ids_are_kept(
     assert case == "part" or judged <= {*expected}  # every judged passage is in the corpus
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 300), max_size=50), max_size=12), st.lists(st.integers(0, 600), max_size=50))
 def test_ids_are_numbered_as_they_come(portions: list[list[int]], asked: list[int]) -> None:
     table, expected = NumberedIds(), {}  # type: ignore[var-annotated]

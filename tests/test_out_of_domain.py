@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Done, run
 from hypothesis import given
 from hypothesis import strategies as st
-from releases import md5
+from releases import make_release, md5
 
-from builders.__main__ import VERBS
 from builders.add.squad import cut_article
-from builders.core.command import main
 from builders.store.reader import Release, open_release
-from tests.releases import make_release
 
 
-def run(*words: object) -> int:
-    return main("builders", "", VERBS, ["add", *map(str, words)])
+def add(*words: object) -> Done:
+    return run("builders", "add", *words)
 
 
 QUESTIONS = {"1": "头疼怎么办", "2": "发烧了吃什么药", "3": "头疼怎么办", "4": "咳嗽, 有痰", "5": "胃疼", "6": "失眠"}
@@ -53,14 +51,11 @@ def cmedqa_source(
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
-def test_every_answer_is_a_passage_and_labels_make_the_judgments(
-    tmp_path: Path, encoding: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_answer_is_a_passage_and_labels_make_the_judgments(tmp_path: Path, encoding: str) -> None:
     base, source = make_release(tmp_path / "base"), cmedqa_source(tmp_path / "in", encoding)
     for earlier in (base, tmp_path / "out"):  # a second build in place duplicates nothing
         words = ("--source", source, "--release", earlier, "--out", tmp_path / "out", "--format", "json")
-        assert run("cmedqa", *words) == 0
-        printed = capsys.readouterr()
+        done = add("cmedqa", *words)
     release = open_release(tmp_path / "out")
     assert [build.verb for build in release.manifest.builds].count("cmedqa") == 1
     assert set(open_release(base).splits()) < set(release.splits())
@@ -77,10 +72,10 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
     # Question 6 is in no candidates file, so its answer comes from answer.csv.
     assert qrels["train"] == [(md5("咳嗽, 有痰"), md5("止咳"), 1), (md5("失眠"), md5("少喝茶"), 1)]
     assert release.table("cmedqa-queries", "test").to_pylist() == [{"_id": md5("头疼怎么办"), "text": "头疼怎么办"}]
-    counts = json.loads(printed.out)["read"]["test"]
+    counts = json.loads(done.stdout)["read"]["test"]
     expected = {"questions": 3, "judgments": 6, "passage_missing": 2, "same_text_again": 1, "without_positive": 1}
     assert counts == {**counts, **expected}
-    assert "skipped: 2 judgments name a passage that the sources do not have" in printed.err
+    assert "skipped 2 judgments of passages that the sources lack" in done.stderr
 
 
 def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_path: Path) -> None:
@@ -99,7 +94,7 @@ def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_
     rows = "".join(f"{answer},0,第{answer}个回答。\n" for answer in answers)
     (tmp_path / "answer.csv").write_text(f"ans_id,question_id,content\n{rows}", "utf-8-sig")
     source = (lists, tmp_path / "question.csv", tmp_path / "answer.csv")
-    assert run("cmedqa", "--source", *source, "--out", tmp_path / "out") == 0
+    add("cmedqa", "--source", *source, "--out", tmp_path / "out")
     release = open_release(tmp_path / "out")
     assert release.rows("cmedqa-queries", "test") == 3999
     assert release.rows("cmedqa-qrels", "test") == 7527
@@ -123,11 +118,10 @@ def ccovid_source(folder: Path, encoding: str = "utf-8", mark: str = "") -> Path
 
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "\ufeff"), ("gb18030", "")])
 def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
-    tmp_path: Path, encoding: str, mark: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, encoding: str, mark: str
 ) -> None:
     folder = ccovid_source(tmp_path / "in", encoding, mark)
-    assert run("ccovid", "--source", folder, "--out", tmp_path / "out", "--test-size", 2, "--format", "json") == 0
-    printed = capsys.readouterr()
+    done = add("ccovid", "--source", folder, "--out", tmp_path / "out", "--test-size", 2, "--format", "json")
     release = open_release(tmp_path / "out")
     texts = [DOCUMENTS["d1"], DOCUMENTS["d2"], DOCUMENTS["d4"]]
     assert [row["text"] for row in release.table("ccovid-corpus", "corpus").to_pylist()] == texts
@@ -136,9 +130,9 @@ def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
     assert every == {(md5(question), md5(DOCUMENTS[d])) for d, question in JUDGED if d in DOCUMENTS}
     sizes = {split: release.rows("ccovid-queries", split) for split in pairs}
     assert sizes == {"train": 2, "test": 2}
-    counts = json.loads(printed.out)["read"]["all"]
+    counts = json.loads(done.stdout)["read"]["all"]
     assert (counts["questions"], counts["judgments"], counts["passage_missing"]) == (5, 6, 1)
-    assert "1 judgments name a passage that the sources do not have" in printed.err
+    assert "skipped 1 judgments of passages that the sources lack" in done.stderr
 
 
 def test_the_real_policies_come_out_whole(shared_data: Path, tmp_path: Path) -> None:
@@ -152,7 +146,7 @@ def test_the_real_policies_come_out_whole(shared_data: Path, tmp_path: Path) -> 
     with gzip.open(folder / "NCPPolicies_train_20200301.csv.gz", "rt", encoding="utf-8", newline="\n") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
     expected = {(md5(question), md5(texts[docid])) for _, docid, question, _ in rows if docid in texts}
-    assert run("ccovid", "--source", folder, "--out", tmp_path / "out") == 0
+    add("ccovid", "--source", folder, "--out", tmp_path / "out")
     release = open_release(tmp_path / "out")
     found = [
         (row["query-id"], row["corpus-id"])
@@ -169,8 +163,8 @@ def test_the_real_policies_come_out_whole(shared_data: Path, tmp_path: Path) -> 
 CONTEXTS = ["长城在北京北边，始建于春秋。", "黄河长五千四百六十四公里。", "泰山在山东，高一千五百余米。"]
 
 
-def squad(*words: object) -> int:
-    return main("builders", "", VERBS, ["squad", *map(str, words)])
+def squad(*words: object) -> Done:
+    return run("builders", "squad", *words)
 
 
 def questions(path: Path, *paragraphs: tuple[str, list[str]], **more: Any) -> Path:
@@ -195,7 +189,7 @@ def test_a_release_of_questions_and_distractors(tmp_path: Path) -> None:
     # The second line is a known paragraph. U+2028 does not end a line.
     news.write_bytes(gzip.compress(f"第一条\u2028新闻。{'后' * 300}。尾\n\n{CONTEXTS[1]}\n第二条新闻。\n".encode()))
     out = tmp_path / "out"
-    assert squad("--train", train, "--dev", dev, "--passages", news, "--out", out) == 0
+    squad("--train", train, "--dev", dev, "--passages", news, "--out", out)
     release = open_release(out)
     head = f"第一条\u2028新闻。{'后' * 300}。"
     texts = [*CONTEXTS, head, "第二条新闻。"]
@@ -209,7 +203,7 @@ def test_a_release_of_questions_and_distractors(tmp_path: Path) -> None:
     assert (joined["query"], joined["negative_passages"]) == (asked[1], [])
     assert joined["positive_passages"] == [{"docid": md5(c), "title": "", "text": c} for c in CONTEXTS[:2]]
     assert "published by Baidu" not in (out / "README.md").read_text("utf-8")
-    assert main("builders", "", VERBS, ["check", "--release", str(out)]) == 0
+    run("builders", "check", "--release", out)
 
 
 @given(st.text("一二。！？”!，", min_size=1).filter(str.strip), st.integers(1, 9))
@@ -226,34 +220,31 @@ def test_some_of_the_dev_questions(tmp_path: Path) -> None:
     dev = questions(tmp_path / "dev.json", *((f"{number}号段落。", [asked[number]]) for number in range(20)))
     found = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        assert squad("--dev", dev, "--out", tmp_path / name, "--dev-size", 5, "--seed", seed) == 0
+        squad("--dev", dev, "--out", tmp_path / name, "--dev-size", 5, "--seed", seed)
         release = open_release(tmp_path / name)
         assert release.rows("corpus", "corpus") == 20 and release.rows("qrels", "dev") == 5
         found.append([row["text"] for row in rows(release, "queries", "dev")])
     assert found[0] == sorted(found[0], key=asked.index) == found[1] != found[2]
 
 
-def test_impossible_questions_and_zip_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_impossible_questions_and_zip_archives(tmp_path: Path) -> None:
     plain = questions(tmp_path / "a.json", (CONTEXTS[0], ["答得了吗？"]))
     bad = questions(tmp_path / "b.json", (CONTEXTS[1], ["答不了？"]), is_impossible=True)
     with zipfile.ZipFile(tmp_path / "both.zip", "w") as archive:
         for path in (plain, bad):
             archive.write(path, path.name)
-    assert squad("--test", tmp_path / "both.zip", "--out", tmp_path / "out") == 0
+    done = squad("--test", tmp_path / "both.zip", "--out", tmp_path / "out")
     release = open_release(tmp_path / "out")
     assert [row["text"] for row in rows(release, "queries", "test")] == ["答得了吗？"]
     assert release.rows("corpus", "corpus") == 2  # the paragraph stays as a distractor
-    assert "skipped 1 questions that are marked is_impossible" in capfd.readouterr().err
+    assert "skipped 1 questions that are marked is_impossible" in done.stderr
 
 
-def test_the_real_files_give_their_known_counts(
-    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_real_files_give_their_known_counts(shared_data: Path, tmp_path: Path) -> None:
     cmrc, drcd, news = (shared_data / name for name in ("cmrc2018", "drcd", "crud-news"))
     argv = ["--train", cmrc / "train.json.gz", "--dev", cmrc / "dev.json.gz", "--test", drcd / "DRCD_test.json.gz"]
     part = news / "documents_dup_part_1_part_1.gz"
-    assert squad(*argv, "--passages", part, "--out", tmp_path / "out", "--format", "json") == 0
-    stats = json.loads(capsys.readouterr().out)
+    stats = json.loads(squad(*argv, "--passages", part, "--out", tmp_path / "out", "--format", "json").stdout)
     # 10,142 and 3,219 questions with a paragraph each; equal questions are one query.
     assert stats["main"]["read"]["train"]["judgments"] == stats["table3"]["train"]["positive_passages"] == 10_142
     assert stats["table3"]["dev"]["positive_passages"] == 3_219

@@ -14,7 +14,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
-from commands import ROOT
+from commands import ROOT, output
 
 from builders.core.command import VERSION
 
@@ -33,10 +33,7 @@ def files_of(folder: Path) -> set[str]:
 
 
 def build(kind: str, source: Path, out: Path) -> Path:
-    command = [sys.executable, "-c", BUILD, kind, str(out)]
-    result = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return out / result.stdout.splitlines()[-1]
+    return out / output([sys.executable, "-c", BUILD, kind, out], source).splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -86,25 +83,20 @@ print(json.dumps([install("ray"), builders.__file__, baselines.__file__, *scores
 """
 
 
-def test_the_wheel_runs_in_a_clean_environment_from_another_folder(
-    installed: Path, sample_release: Path, tmp_path: Path
-) -> None:
+def test_the_wheel_runs_in_a_clean_environment(installed: Path, sample_release: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     environment.pop("PYTHONPATH", None)
 
-    def output(program: str, *words: object) -> str:
-        argv = [str(installed / program), *map(str, words)]
-        done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def call(program: str, *words: object) -> str:
+        return output([installed / program, *words], tmp_path, environment)
 
-    output("dureader-retrieval", "release", "--raw", "builders/sample", "--out", "release")
+    call("dureader-retrieval", "release", "--raw", "builders/sample", "--out", "release")
     assert files_of(tmp_path / "release") == files_of(sample_release)
-    output("dureader-retrieval", "bm25", "--release", "release", "--out", "a.run")
+    call("dureader-retrieval", "bm25", "--release", "release", "--out", "a.run")
     words = ["evaluate", "--release", sample_release, "--split", "dev", "a.run", "--format", "json"]
-    (result,) = json.loads(output("dureader-retrieval", *words))
+    (result,) = json.loads(call("dureader-retrieval", *words))
     assert result["queries"] == 16 and result["official"]["MRR@10"] > 0.3
-    advice, *files, scores, of_run = json.loads(output("python", "-c", API, sample_release))
+    advice, *files, scores, of_run = json.loads(call("python", "-c", API, sample_release))
     assert advice == 'pip install "dureader-retrieval[ray]"'
     assert all(installed.parent in Path(file).parents for file in files)
     assert scores == of_run and result["official"].items() <= scores.items()
@@ -113,9 +105,7 @@ def test_the_wheel_runs_in_a_clean_environment_from_another_folder(
 def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_release: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(unpacked)}
     for words in (["builders", "--version"], ["baselines"], ["builders", "check", "--release", sample_release]):
-        command = [sys.executable, "-m", *map(str, words)]
-        result = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
+        output([sys.executable, "-m", *words], unpacked, environment)
 
 
 def test_the_wheel_ships_both_programs_with_their_data_files_and_needs_the_loader_s_library_only(wheel: Path) -> None:

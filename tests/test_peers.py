@@ -11,7 +11,6 @@ import random
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import ROOT
+from commands import ROOT, output
 from environments import clean_environ, environment
 from pages import blocks
 from releases import all_tables, make_release, md5, passage
@@ -92,12 +91,7 @@ class Place:
         return printed
 
     def _run(self, argv: list[Any], extra: dict[str, str] | None = None) -> str:
-        environment = {**self.environment, **(extra or {})}
-        result = subprocess.run(
-            argv, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, encoding="utf-8"
-        )
-        assert result.returncode == 0, result.stderr
-        return result.stdout
+        return output(argv, self.folder, {**self.environment, **(extra or {})})
 
 
 @pytest.fixture
@@ -131,9 +125,7 @@ def model(place: Place, made: tuple[Path, Values]) -> Values:
     return made[1]
 
 
-def reciprocal_rank(
-    scores: Mapping[str, Mapping[str, float]], qrels: Iterable[dict[str, Any]] = ROWS["qrels", "dev"]
-) -> float:
+def reciprocal_rank(scores: Mapping[str, Any], qrels: Iterable[dict[str, Any]] = ROWS["qrels", "dev"]) -> float:
     """Return MRR@10 by definition, from the scores of all passages for each judged query."""
     relevant = {(row["query-id"], row["corpus-id"]) for row in qrels}
     total, judged = 0.0, {query for query, _ in relevant}

@@ -60,9 +60,7 @@ def test_the_configuration_says_what_it_needs_and_the_library_holds_to_it(
         SentenceTransformer(str(folder), device="cpu")
 
 
-def test_each_of_two_encoders_becomes_a_model_that_a_plain_encode_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_encoders_are_split_for_a_plain_encode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = SentenceTransformer(str(trained(tmp_path / "MODEL", router=True)), device="cpu")
     exec(SPLIT, {})

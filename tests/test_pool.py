@@ -196,9 +196,7 @@ def test_the_list_says_who_moved_it_and_a_second_relabelling_goes_on_from_it(sco
         (["--threshold", "1", "--scale", "none"], [P[2], P[5]]),  # ln 9 and 0: 1.1 on average
     ],
 )
-def test_the_threshold_is_of_the_mean_or_each_score(
-    scored_release: Path, words: list[str], expected: list[str]
-) -> None:
+def test_thresholds_are_for_the_mean_or_each_score(scored_release: Path, words: list[str], expected: list[str]) -> None:
     move(scored_release, *words)
     assert pairs(scored_release / "new") == [(Q[0], each) for each in expected]
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from baselines.retrieve.index import open_retriever, open_vectors
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.settings import ModelSettings
-from builders.core.command import main
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 
@@ -51,35 +49,47 @@ RERANKERS = {
 
 @pytest.mark.parametrize("name", RERANKERS)
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
-def test_a_re_ranker_in_16_bits_makes_no_ties(tmp_path: Path, name: str, dtype: str) -> None:
+def test_a_re_ranker_in_16_bits_gives_scores_of_32_bits(tmp_path: Path, name: str, dtype: str) -> None:
     settings = ModelSettings(str(RERANKERS[name](tmp_path / "model")))
     scored = [open_reranker(settings, Work(("cpu",), each)).score(PAIRS, "cpu") for each in ("fp32", dtype)]
     exact, found = map(np.array, scored)
-    assert len(set(exact)) == len(set(found)) == len(PAIRS)
+    assert len(set(exact)) == len(PAIRS) and len(set(found)) > 0.9 * len(PAIRS)  # a tie by chance
+    assert np.mean(found == found.astype(np.float16)) < 0.1  # most scores need more than 16 bits
     assert (found != exact).any() and np.corrcoef(exact, found)[0, 1] > 0.9
 
 
-def test_a_cross_encoder_that_is_trained_in_bf16_makes_no_ties(tmp_path: Path) -> None:
+def test_a_cross_encoder_that_is_trained_in_bf16_gives_scores_of_32_bits(tmp_path: Path) -> None:
     trainer = maker(tmp_path)("cross", "train.precision=bf16")
     trainer.accelerator.prepare_model(trainer.model)  # its forward runs in bf16
     exact = CrossScorer(CrossEncoder(str(tmp_path / "cross-1"), device="cpu", max_length=24)).scores(PAIRS[:24])
-    found = CrossScorer(trainer.model.eval()).scores(PAIRS[:24])
-    assert len(set(found)) == 24 and (found != exact).any()
+    found = np.array(CrossScorer(trainer.model.eval()).scores(PAIRS[:24]))
+    assert np.mean(found == found.astype(np.float16)) < 0.1 and (found != exact).any()
+
+
+@pytest.fixture
+def openvino(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nncf", reason="the extra openvino is not installed")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
 @pytest.mark.parametrize("write", [write_dual, write_sparse, write_multi_vector])
-def test_every_kind_of_retriever_runs_in_bf16(tmp_path: Path, write: Any) -> None:
-    make_release(tmp_path / "release")
-    release, settings = open_release(tmp_path / "release"), ModelSettings(str(write(tmp_path / "model")))
-    scores = {}
-    for dtype in ("fp32", "bf16"):
-        retriever = open_retriever(settings, Work(("cpu",), dtype))
-        assert retriever.about["computed_in"] == dtype
-        index = retriever.index(release, "corpus", tmp_path / dtype)
+@pytest.mark.parametrize("dtype", ["bf16", "openvino-fp32"])
+def test_every_kind_of_retriever_gives_the_scores_of_pytorch_in_32_bits(
+    tmp_path: Path, write: Any, dtype: str, request: pytest.FixtureRequest
+) -> None:
+    if dtype != "bf16":
+        request.getfixturevalue("openvino")
+    release, settings = open_release(make_release(tmp_path / "release")), ModelSettings(str(write(tmp_path / "model")))
+    found = []
+    for each in ("fp32", dtype):
+        retriever = open_retriever(settings, Work(("cpu",), each))
+        assert retriever.about["computed_in"] == each
+        index = retriever.index(release, "corpus", tmp_path / each)
         hits = retriever.search(release, "corpus", index, QUESTIONS["dev"], len(TEXTS))
-        scores[dtype] = np.array([[dict(own)[each] for each in sorted(dict(own))] for own in hits])
-    assert (scores["bf16"] != scores["fp32"]).any()
-    np.testing.assert_allclose(scores["bf16"], scores["fp32"], rtol=0.05)
+        found.append([dict(own) for own in hits])
+    for exact, other in zip(*found, strict=True):
+        assert other == pytest.approx(exact, rel=0.05 if dtype == "bf16" else 1e-6, abs=0 if dtype == "bf16" else 1e-2)
+    assert (found[0] != found[1]) or dtype != "bf16"
 
 
 def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
@@ -89,9 +99,8 @@ def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
     def call(verb: str, *words: object) -> str:
         return run("baselines", verb, "--release", release, *words).stderr
 
-    def manifest(path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+    def manifest(path: Path) -> Any:
+        return json.loads(path.read_text(encoding="utf-8"))
 
     passages, queries, searched, reranked = (tmp_path / name for name in ("p", "q", "s.run", "r.run.gz"))
     of_queries = ["--queries", "--split", "dev", "--dtype", "bf16"]
@@ -110,23 +119,12 @@ def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(found)
 
 
-ASKED_PAIRS = [("煮饺子多长时间", text) for text in TEXTS]
-VERBS = {"encode": "baselines.retrieve.encode", "run": "baselines.retrieve.run"}
-
-
-@pytest.fixture
-def openvino(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("nncf", reason="the extra openvino is not installed")
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-
-
 def test_embeddings_are_pytorchs_and_are_not_reused_by_another_backend(openvino: None, tmp_path: Path) -> None:
     model, release = write_dual(tmp_path / "model"), make_release(tmp_path / "release")
-    words = ["encode", "--release", str(release), "--model", str(model), "--shard-rows", "2", "--out"]
+    words = ["encode", "--release", release, "--model", model, "--shard-rows", 2, "--out"]
     found = {}
     for name, *more in (["torch"], ["fp32", "openvino"], ["bf16", "openvino"], ["int8", "openvino"]):
-        given = ["--backend", *more, "--dtype", name] if more else []
-        assert main("baselines", "", VERBS, [*words, str(tmp_path / "out"), *given]) == 0
+        run("baselines", *words, tmp_path / "out", *(["--backend", *more, "--dtype", name] if more else []))
         found[name] = open_vectors(tmp_path / "out")
         assert found[name].precision == (f"openvino-{name}" if more else "fp32")
         found[name] = found[name].all().astype(np.float32)
@@ -135,32 +133,19 @@ def test_embeddings_are_pytorchs_and_are_not_reused_by_another_backend(openvino:
         np.testing.assert_allclose(found[name], found["torch"], atol=0.2)
         assert (found[name] != found["torch"]).any()
     for out in ("out", "again"):
-        assert main("baselines", "", VERBS, [*words, str(tmp_path / out), "--backend", "openvino"]) == 0
+        run("baselines", *words, tmp_path / out, "--backend", "openvino")
     for path in (tmp_path / "out").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
     encoder = open_encoder(ModelSettings(str(model)), "cpu", "openvino-fp32")
     assert without_weights(encoder)[0].model.forward is None  # a copy for tokenising
 
 
-def test_scores_of_pairs_are_pytorchs(openvino: None, tmp_path: Path) -> None:
+def test_openvino_gives_pytorchs_scores_of_pairs(openvino: None, tmp_path: Path) -> None:
     settings = ModelSettings(str(write_cross(tmp_path / "model")))
     one, other = (
-        open_reranker(settings, Work(("cpu",), dtype)).score(ASKED_PAIRS, "cpu") for dtype in ("fp32", "openvino-fp32")
+        open_reranker(settings, Work(("cpu",), dtype)).score(PAIRS[:6], "cpu") for dtype in ("fp32", "openvino-fp32")
     )
     np.testing.assert_allclose(other, one, atol=1e-4)
-
-
-@pytest.mark.parametrize("write", [write_sparse, write_multi_vector])
-def test_hits_of_other_kinds_are_pytorchs(openvino: None, tmp_path: Path, write: Callable[[Path], Path]) -> None:
-    release, found = open_release(make_release(tmp_path / "release")), []
-    settings = ModelSettings(str(write(tmp_path / "m")))
-    for dtype in ("fp32", "openvino-fp32"):
-        retriever = open_retriever(settings, Work(("cpu",), dtype))
-        assert retriever.about["computed_in"] == dtype
-        index = retriever.index(release, "corpus", tmp_path / dtype)
-        found.append([dict(own) for own in retriever.search(release, "corpus", index, TEXTS[:2], 9)])
-    for one, other in zip(*found, strict=True):
-        assert one == pytest.approx(other, abs=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -171,14 +156,11 @@ def test_hits_of_other_kinds_are_pytorchs(openvino: None, tmp_path: Path, write:
         (["--backend", "openvino"], '[openvino]"'),
     ],
 )
-def test_refused(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_dtype_is_refused(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)  # not installed
-    release, model = make_release(tmp_path / "release"), write_dual(tmp_path / "model")
-    given = ["run", str(model), "--release", str(release), "--out", str(tmp_path / "out"), *words]
-    assert main("baselines", "", VERBS, given) != 0
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    given = ["--release", make_release(tmp_path / "release"), "--out", tmp_path / "out", *words]
+    done = run("baselines", "run", write_dual(tmp_path / "model"), *given, code=None)
+    (line,) = [line for line in done.stderr.splitlines() if "error" in line]
     assert said in line and not (tmp_path / "out").exists()
 
 
@@ -188,4 +170,4 @@ def test_models_that_openvino_cannot_run_are_refused(openvino: None, tmp_path: P
         open_encoder(ModelSettings(str(write_static(tmp_path / "static"))), "cpu", "openvino-fp32")
     settings = ModelSettings(str(write_language_model(tmp_path / "llm")))  # pads on the left
     with pytest.raises(InputError, match="use --backend torch"):
-        open_reranker(settings, Work(("cpu",), "openvino-fp32")).score(ASKED_PAIRS, "cpu")
+        open_reranker(settings, Work(("cpu",), "openvino-fp32")).score(PAIRS[:6], "cpu")

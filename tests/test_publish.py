@@ -1,18 +1,15 @@
 """``publish`` to a loopback hub: readers without this project's code, errors, cards, the benchmark's registration."""
 
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT, Done, command, run, run_python
-from hub_client import error_of, run_at
+from commands import Done, error_of, run, run_python
+from hub_client import run_at
 from hub_server import READ, WRITE, Blob, Hub
 from huggingface_hub import DatasetCard, HfApi
 from releases import rows_by_split
@@ -80,23 +77,6 @@ def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Pub
     counts = {test["test"]: test["count"] for test in json.loads(found.stdout)["tests"]}
     assert counts.pop("split-sizes") and not any(counts.values())
     publish(path=copy)
-    assert len(hub.repos["dataset", REPO].commits) == 2
-
-
-def test_a_killed_upload_is_resumed(hub: Hub, whole_copy: Path, tmp_path: Path) -> None:
-    hub.create(REPO)
-    hub.fail("PUT", "^/lfs/", 503, skip=3)
-    words = command("builders", "publish", "--release", whole_copy, "--repo", REPO)
-    environment = hub.environment(tmp_path / "home")
-    process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.PIPE, start_new_session=True)
-    while len(hub.uploads) < 3:  # the library waits before retrying the others
-        assert process.poll() is None
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert len(hub.repos["dataset", REPO].commits) == 1
-    hub.faults.clear()
-    subprocess.run(words, cwd=ROOT, env=environment, check=True, capture_output=True)
-    assert len(hub.uploads) == len(set(hub.uploads))
     assert len(hub.repos["dataset", REPO].commits) == 2
 
 

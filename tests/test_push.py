@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from checkpoints import REPO, Command, files, push, whole
-from hub_client import error_of, run_at
+from commands import error_of
+from hub_client import run_at
 from hub_server import Blob, Hub
 from huggingface_hub import ModelCard, parse_eval_result_entries
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
@@ -47,9 +48,7 @@ def test_models_load_by_name(hub: Hub, call: Command, checkpoints: Path, tmp_pat
     assert len({round(score, 4) for score in found[0]}) > len(TEXTS)  # scores that differ: not all one value
 
 
-def test_what_loading_and_understanding_the_model_needs_is_pushed_and_nothing_else(
-    hub: Hub, call: Command, checkpoint: Path
-) -> None:
+def test_only_files_of_the_checkpoint_are_pushed(hub: Hub, call: Command, checkpoint: Path) -> None:
     result = push(call, checkpoint, "--create")
     repo = hub.repos["model", REPO]
     assert [commit.message.split()[0] for commit in repo.commits] == ["initial", "dual-tiny"]
@@ -64,9 +63,7 @@ def test_what_loading_and_understanding_the_model_needs_is_pushed_and_nothing_el
     assert len(repo.commits) == 2 and hub.uploads == sent
 
 
-def test_the_card_holds_recipe_data_and_measures(
-    hub: Hub, call: Command, checkpoint: Path, dev_run: Path, tmp_path: Path
-) -> None:
+def test_the_card_has_data_and_scores(hub: Hub, call: Command, checkpoint: Path, dev_run: Path, tmp_path: Path) -> None:
     release = make_release(tmp_path / "release", tables())
     push(call, checkpoint, "--create", "--release", release, "--split", "dev", "--run", dev_run)
     text = files(hub)["README.md"].decode()
@@ -75,7 +72,7 @@ def test_the_card_holds_recipe_data_and_measures(
     assert card.data.license == "apache-2.0" and card.data.language == ["zh"]
     for needed in (
         "| de.dev.run | dev, 2 queries, 6 passages | 75.00 | 50.00 | 100.00 |",
-        "- `qrels/train`: fingerprint `beef`",
+        "- `qrels/train`: `beef`",
     ):
         assert needed in text
     record = json.loads((checkpoint / "training.json").read_text())
@@ -84,9 +81,7 @@ def test_the_card_holds_recipe_data_and_measures(
     assert ModelCard(files(hub)["README.md"].decode()).data.license == "other"  # data of other terms
 
 
-def test_a_new_checkpoint_replaces_the_files_of_the_old_one(
-    hub: Hub, call: Command, checkpoint: Path, checkpoints: Path
-) -> None:
+def test_a_push_replaces_the_earlier_files(hub: Hub, call: Command, checkpoint: Path, checkpoints: Path) -> None:
     hub.create(REPO, "model").commits[-1].files["NOTES.md"] = Blob(b"mine", False)
     push(call, checkpoint)
     before = set(files(hub))
@@ -104,9 +99,7 @@ def test_a_file_that_the_repository_ignores_is_an_error(hub: Hub, call: Command,
     assert len(repo.commits) == 2
 
 
-def test_no_checkpoint_is_named_before_the_hub_is_asked(
-    hub: Hub, call: Command, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_no_checkpoint_is_refused(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "not a checkpoint (no recipe.json); make one by" in error_of(push(call, tmp_path / "empty", code=1))
     for path in [*checkpoint.rglob("*.safetensors")]:
@@ -187,9 +180,7 @@ def test_pull_brings_the_checkpoint_back(hub: Hub, call: Command, checkpoint: Pa
 
 
 @pytest.mark.parametrize("action", ["break", 503])
-def test_a_broken_download_leaves_nothing_and_goes_on(
-    hub: Hub, call: Command, checkpoint: Path, tmp_path: Path, action: int | str
-) -> None:
+def test_a_broken_pull_is_resumed(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path, action: int | str) -> None:
     push(call, checkpoint, "--create")
     out = tmp_path / "new" / "out"
     hub.fail("GET", r"/resolve/.*tokenizer\.json$", action)

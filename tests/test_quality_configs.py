@@ -158,7 +158,7 @@ def samples(large: Path, out: Path, *words: Any) -> list[dict[str, Any]]:
 
 
 def listed(large: Path, config: str) -> list[str]:
-    return open_release(large).table(config, "corpus")["_id"].to_pylist()  # type: ignore[no-any-return]
+    return open_release(large).table(config, "corpus")["_id"].to_pylist()
 
 
 def test_samples_are_nested_and_do_not_depend_on_the_order_of_the_passages(large: Path, tmp_path: Path) -> None:

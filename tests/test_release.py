@@ -38,7 +38,7 @@ def build(*words: object, code: int = 0) -> Done:
 
 
 def rows_of(release: Path, config: str, split: str) -> list[dict[str, Any]]:
-    return open_release(release).table(config, split).to_pylist()  # type: ignore[no-any-return]
+    return open_release(release).table(config, split).to_pylist()
 
 
 @pytest.fixture
@@ -222,10 +222,7 @@ def cut(*documents: list[tuple[str, bool]], least: int) -> list[tuple[int, str, 
 
 
 @given(documents, lengths)
-@settings(deadline=None)
-def test_nothing_is_lost_or_reordered_and_no_passage_is_too_short_or_too_long(
-    paragraphs: list[tuple[str, bool]], least: int
-) -> None:
+def test_passages_have_all_text_and_the_right_length(paragraphs: list[tuple[str, bool]], least: int) -> None:
     texts = [text for _, text, _ in cut(paragraphs, least=least)]
     assert "".join(texts) == "".join(text for text, _ in paragraphs)
     assert all(len(text) >= least for text in texts[:-1]) and all(texts)
@@ -234,7 +231,6 @@ def test_nothing_is_lost_or_reordered_and_no_passage_is_too_short_or_too_long(
 
 
 @given(documents, lengths)
-@settings(deadline=None)
 def test_a_passage_is_positive_if_any_of_its_paragraphs_is(paragraphs: list[tuple[str, bool]], least: int) -> None:
     rest = [(text, mark) for text, mark in paragraphs if text]
     for _, text, mark in cut(rest, least=least):
@@ -244,14 +240,7 @@ def test_a_passage_is_positive_if_any_of_its_paragraphs_is(paragraphs: list[tupl
         assert mark == any(positive for _, positive in own)
 
 
-def test_paragraphs_without_a_character_make_no_passage() -> None:
-    assert cut([("", True), ("", True)], least=1) == []
-    found = cut([("一二", False), ("", True)], [("", True), ("三", False)], least=2)
-    assert found == [(0, "一二", False), (1, "三", True)]
-
-
 @given(st.lists(documents, max_size=4), lengths)
-@settings(deadline=None)
 def test_documents_cut_together_are_cut_as_alone(many: list[list[tuple[str, bool]]], least: int) -> None:
     alone = [(number, text, mark) for number, own in enumerate(many) for _, text, mark in cut(own, least=least)]
     assert cut(*many, least=least) == alone
@@ -306,10 +295,8 @@ tokens = st.lists(st.integers(0, 5), max_size=14)
 @given(
     paragraph=st.lists(st.integers(0, 9), max_size=40) | tokens, answer=tokens, threshold=st.sampled_from(THRESHOLDS)
 )
-@settings(max_examples=150, deadline=None)
-def test_the_largest_f1_and_the_decision_equal_brute_force(
-    paragraph: list[int], answer: list[int], threshold: Fraction
-) -> None:
+@settings(max_examples=150)
+def test_f1_and_decision_equal_brute_force(paragraph: list[int], answer: list[int], threshold: Fraction) -> None:
     expected = brute_best(paragraph, answer)
     assert best(paragraph, answer) == expected
     assert label([paragraph], [answer], threshold) == [expected >= threshold]
@@ -321,7 +308,7 @@ def test_the_largest_f1_and_the_decision_equal_brute_force(
     answers=st.lists(st.text(alphabet="一二三ab", max_size=6), max_size=3),
     threshold=st.sampled_from(THRESHOLDS),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_labels_of_a_question_equal_brute_force(paragraphs: list[str], answers: list[str], threshold: Fraction) -> None:
     scores = [[brute_best(paragraph, answer) for answer in answers] for paragraph in paragraphs]
     reached = [any(score >= threshold for score in row) for row in scores]
@@ -335,21 +322,7 @@ rows = st.lists(st.tuples(st.lists(tokens, max_size=3), st.lists(tokens, max_siz
 
 
 @given(rows=rows, match=st.sampled_from(["threshold", "best"]))
-@settings(max_examples=100, deadline=None)
-def test_questions_labelled_together_are_labelled_as_alone(
-    rows: list[tuple[list[list[int]], list[list[int]]]], match: str
-) -> None:
+@settings(max_examples=100)
+def test_questions_are_labelled_independently(rows: list[tuple[list[list[int]], list[list[int]]]], match: str) -> None:
     together = label_questions(questions(*rows), match=match).tolist() if rows else []
     assert together == [mark for paragraphs, answers in rows for mark in label(paragraphs, answers, match=match)]
-
-
-def test_a_threshold_met_exactly_counts() -> None:
-    # A span of one token that occurs in an answer of three tokens: F1 = 2 * 1 / (1 + 3) = 1/2.
-    assert label([[7]], [[7, 8, 9]], Fraction(1, 2)) == [True]
-    assert label([[7]], [[7, 8, 9]], Fraction(500001, 1000000)) == [False]
-
-
-def test_nothing_matches_an_empty_answer_or_paragraph() -> None:
-    assert label([[], [1]], [[]]) == [False, False]
-    assert label([[1]], []) == [False]
-    assert label([], [[1]]) == []

@@ -12,7 +12,7 @@ from reproduce_world import planned, reproduce
 
 from baselines.reproduce import steps as reproduce_steps
 from baselines.reproduce.matrix import read_matrix
-from baselines.reproduce.settings import read_settings, verbs
+from baselines.reproduce.settings import Settings, read_settings, verbs
 from baselines.reproduce.steps import code_of
 from baselines.train.recipe import names
 
@@ -98,7 +98,7 @@ def bare(here: Path) -> Path:
     [
         (("--table", 99), "matrix.toml: no row matches --table 99; known rows: --table 4 --row bm25"),
         (("--table", 7), "RELEASE: bm25, de-zero-shot, de-fine-tuned: has no cmedqa-queries/test to measure on; `pyth"),
-        (("--row", "official-de"), "RELEASE: official-de: has no hard negatives that came with the data (`python -m "),
+        (("--row", "official-de"), "RELEASE: official-de: has no official hard negatives, which `python -m builders"),
         (("--row", "official-ce", "--scratch"), "RELEASE: official-ce: has no recipe without pretrained weights"),
         (("--table", 6), "RELEASE: with-similar-duplicated, without-similar-duplicated: has no duplicated/dev, train-"),
         (("--figure", 2, "--split", "test"), "RELEASE: bm25-before, de-bm25-neg-before, ce-bm25-neg-before: has no qr"),
@@ -113,7 +113,7 @@ def test_rows_that_were_not_asked_for_are_left_out_and_logged(here: Path) -> Non
     done = reproduce(bare(here), "--dry-run")
     assert "--queries" not in done.stdout and "qrels-before" not in done.stdout and "train ce-de-neg" in done.stdout
     assert "has no qrels-before; `python -m builders similar` and `annotate merge` make them; skipped" in done.stderr
-    assert "official-de" not in done.stdout and "official-de, official-ce: has no hard negatives" in done.stderr
+    assert "official-de" not in done.stdout and "official-de, official-ce: has no official hard" in done.stderr
 
 
 def test_a_step_is_run_again_only_where_it_must_be(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +204,12 @@ def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path:
         if verb == "bm25":
             assert command[command.index("--top-k") + 1] == "50"
         assert ("--no-resume" in command) == (verb == "train")
+
+
+def test_a_setting_replaces_a_flag_or_an_option_of_a_step_with_its_value() -> None:
+    given = Settings(options={"bm25": {"quiet": True, "top-k": 5}})
+    words = given.with_options(["baselines", "bm25", "--quiet", "--top-k", "50", "--out", "O"])
+    assert words == ["baselines", "bm25", "--out", "O", "--quiet", "--top-k", "5"]
 
 
 def test_the_settings_that_come_with_the_project_are_good() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from chat_server import Chat
-from commands import Done, run
+from commands import Done, error_of, run
 from loaded import Loaded
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import CrossEncoder
@@ -75,9 +75,7 @@ def test_scores_are_the_cross_encoders_in_the_runs_order(world: Path, tmp_path: 
         assert scores.tolist() == sorted(scores.tolist(), reverse=True)
 
 
-def test_batches_windows_and_processes_change_nothing(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_and_processes_change_nothing(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_rerank(world, tmp_path / "a.run") == 0
     monkeypatch.setattr(rerankers, "WINDOW", 3)
     assert run_rerank(world, tmp_path / "b.run", "--batch-tokens", "50", "--device", "cpu,cpu") == 0
@@ -146,8 +144,7 @@ def test_bad_input_is_one_error(world: Path, tmp_path: Path, line: str, words: l
     bad.write_text(line.replace("QUERY", md5(QUESTIONS["train"][0])).replace("PASSAGE", md5(TEXTS[0])) + "\n")
     words = [word.replace("WORLD", str(world)).replace("RUN", str(bad)) for word in words]
     done = rerank(world, tmp_path / "a.run", world / "cross", "--run", bad, *words, code=1)
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and message.replace("WORLD", str(world)) in errors[0]
+    assert message.replace("WORLD", str(world)) in error_of(done)
     assert not (tmp_path / "a.run").exists()
 
 
@@ -268,9 +265,7 @@ def test_what_an_answer_leaves_out_keeps_its_order(world: Path, ask: Ask, answer
         assert texts == [BY_ID[ids[number]] for number in order]
 
 
-def test_what_was_answered_is_not_asked_again(
-    world: Path, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_question_is_asked_again(world: Path, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rerankers, "ASKED", 1)
     last = QUESTIONS["train"][0]
     with Chat(lambda prompt: 500 if last in prompt else by_size(prompt)) as server:

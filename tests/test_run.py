@@ -14,7 +14,6 @@ from msgspec import structs
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_families import END, as_text, with_modules, write_encoder
 from tiny_hub import publish
-from tiny_kinds import write_multi_vector, write_sparse, write_static
 from tiny_models import write_cross
 from transformers import AutoModel, AutoTokenizer
 
@@ -110,9 +109,7 @@ def test_a_declared_model_alone_is_right(name: str, release: Path, tmp_path: Pat
     expect_as_declared(name, model, out, encoded)
 
 
-def test_a_name_on_the_hub_alone_is_right(
-    hub: Hub, call: Callable[..., Done], release: Path, tmp_path: Path, encoded: list[str]
-) -> None:
+def test_a_hub_model(hub: Hub, call: Callable[..., Done], release: Path, tmp_path: Path, encoded: list[str]) -> None:
     model, out = write_encoder(tmp_path, BGE), tmp_path / "run"
     commit = publish(hub, BGE, model)
     call("run", BGE, "--release", release, "--out", out, "--device", "cpu", "--dtype", "fp32")
@@ -129,9 +126,7 @@ def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return with_modules(folder.rename(folder.with_name("my-model")), "mean", prompts=own, normalize=True)
 
 
-def test_what_options_say_is_used_and_recorded(
-    unknown: Path, release: Path, tmp_path: Path, encoded: list[str]
-) -> None:
+def test_options_are_used_and_recorded(unknown: Path, release: Path, tmp_path: Path, encoded: list[str]) -> None:
     out = tmp_path / "mine.run"
     words = ["--query-prompt", "查：", "--passage-prompt", "文：", "--pooling", "cls", "--max-length", 9]
     done = run_it(unknown, release, out, *words, "--truncate-dim", 8, "--no-normalize", "--top-k", 3)
@@ -150,9 +145,7 @@ def test_what_options_say_is_used_and_recorded(
     assert found["tag"].startswith("my-model:")
 
 
-def test_a_model_of_no_family_is_used_as_its_own_files_say(
-    unknown: Path, release: Path, tmp_path: Path, encoded: list[str]
-) -> None:
+def test_a_model_of_no_family_uses_its_files(unknown: Path, release: Path, tmp_path: Path, encoded: list[str]) -> None:
     done = run_it(unknown, release, tmp_path / "run", "--quiet")
     (line,) = done.stderr.strip().splitlines()
     assert line.endswith("has no family in models.toml; its settings are from options and its files")
@@ -163,9 +156,7 @@ def test_a_model_of_no_family_is_used_as_its_own_files_say(
     assert {*encoded} >= {f"[CLS]问：{QUESTIONS['dev'][0]}[SEP]", f"[CLS]{TEXTS[0]}[SEP]"}
 
 
-def test_a_prompt_is_found_by_its_name_in_the_model_or_in_the_declaration(
-    unknown: Path, release: Path, tmp_path: Path
-) -> None:
+def test_prompts_have_names_in_the_model_or_the_family(unknown: Path, release: Path, tmp_path: Path) -> None:
     run_it(unknown, release, tmp_path / "one", "--prompt-name", "short")
     assert used(tmp_path / "one")["query_prompt"] == "找："
     run_it(unknown, release, tmp_path / "two", "--prompt-name", "duretrieval", "--family", "bge-multilingual-gemma2")
@@ -182,22 +173,11 @@ def test_what_cannot_be_used_so_is_one_error(unknown: Path, release: Path, tmp_p
         assert said in run_it(model, release, tmp_path / "run", *words, code=1).error
 
 
-def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_is_said(
-    release: Path, tmp_path: Path
-) -> None:
+def test_a_models_pooling_takes_precedence_over_its_family(release: Path, tmp_path: Path) -> None:
     model = with_modules(write_encoder(tmp_path, BGE), "mean")
     done = run_it(model, release, tmp_path / "run", "--quiet")
     assert "have pooling mean, but models.toml (bge-zh) has cls" in done.stderr
     assert used(tmp_path / "run")["pooling"] == "mean"
-
-
-@pytest.mark.parametrize("kind", ["static", "sparse", "multi-vector"])
-def test_a_model_of_another_kind_is_told_by_its_files(kind: str, release: Path, tmp_path: Path) -> None:
-    write = {"static": write_static, "sparse": write_sparse, "multi-vector": write_multi_vector}[kind]
-    model = write(tmp_path / "model")
-    run_it(model, release, tmp_path / "run", "--query-prompt", "水")
-    assert (manifest(tmp_path / "run")["kind"], used(tmp_path / "run")["query_prompt"]) == (kind, "水")
-    assert len(read_run(tmp_path / "run").hits) == len(QUESTIONS["dev"])
 
 
 def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, release: Path, tmp_path: Path) -> None:

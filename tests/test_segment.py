@@ -33,7 +33,7 @@ def model_terms(cut: list[str]) -> tuple[Counter[tuple[str, str]], Counter[tuple
     return Counter(zip("".join(cut), places, strict=True)), Counter(itertools.pairwise(places))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(TEXTS)
 @example("度票票票们")  # 度票 票票们, 度票票 票们: the same terms, added in another order
 def test_random_texts_are_cut_as_jieba_cuts_them(text: str) -> None:

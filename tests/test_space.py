@@ -184,9 +184,7 @@ def test_a_long_passage_is_cut_around_the_terms_in_common(world: Path) -> None:
     assert "话很多。手机进水以后先关机。后面的话" in shown
 
 
-def test_terms_have_colors_unless_told(
-    world: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_terms_have_colors(world: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     words = ["show", "--release", str(world / "release"), "--query", PHONE, str(world / "one.run")]
     outputs = []

@@ -115,7 +115,7 @@ def test_damaged_utf8_is_never_taken_for_gb18030(texts: list[str], data: st.Data
 cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r\ufeff"), max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(cells, cells), min_size=1), st.sampled_from(["\t", ","]))
 def test_what_csv_writes_is_read_back(tmp_path: Path, rows: list[tuple[str, str]], delimiter: str) -> None:
     text = io.StringIO()
@@ -198,7 +198,7 @@ def test_blocks_of_any_size_give_the_same_rows_and_lines(tmp_path: Path, block_b
     size=st.integers(1, 40),
     end=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_ranges_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory, lines, size, end) -> None:  # type: ignore[no-untyped-def]
     """The blocks of a plain or gzipped file contain the whole file, and no line is cut."""
     whole = ("\n".join(["x", *lines]) + "\n" * end).encode()

@@ -57,9 +57,7 @@ def written(to: io.TextIOWrapper) -> str:
         "builders annotate --help",
     ],
 )
-def test_a_terminal_of_any_encoding_ends_no_command(
-    given: dict[str, Path], encoding: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_encoding_works(given: dict[str, Path], encoding: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
@@ -82,9 +80,7 @@ def test_json_stays_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> Non
     assert json.loads(written(out)) == text
 
 
-def test_long_work_is_logged_without_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_progress_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(progress_module, "EVERY", 0)
     assert list(progress(["a", "b"], label="encode", unit="row")) == ["a", "b"]

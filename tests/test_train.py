@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, Done, command, run
+from commands import ROOT, Done, command, output, run
 from loaded import Loaded, Started
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -91,9 +91,13 @@ from baselines.__main__ import VERBS
 from builders.core.command import main
 sys.exit(max(main("baselines", "", VERBS, words.split("|")) for words in sys.argv[1:]))
 """
-    runs = ["|".join(trained.words(f"{kind}-bm25-neg-scratch", out / kind, *values)) for kind in ("de", "ce")]
-    subprocess.run([sys.executable, "-c", blocked, *runs], cwd=ROOT, check=True, timeout=300)
-    assert not (out / "de" / "loss.png").exists()
+    release = ["--release", str(trained.release), "--device", "cpu"]
+    model, ranked = ["--model", str(out / "de")], ["--split", "dev", "--out", str(out / "dev.run")]
+    runs = [trained.words(f"{kind}-bm25-neg-scratch", out / kind, *values) for kind in ("de", "ce")]
+    runs += [["encode", *release, *model, "--out", str(out / "vectors")]]
+    runs += [["search", *release, *model, "--passages", str(out / "vectors"), *ranked]]
+    output([sys.executable, "-c", blocked, *map("|".join, runs)])
+    assert not (out / "de" / "loss.png").exists() and (out / "dev.run").exists()
 
 
 def test_a_checkpoint_says_what_it_is(trained: World) -> None:
@@ -168,9 +172,7 @@ def several(trained: World, loaded: Loaded) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_several_processes_see_the_losses_and_learn_the_weights_of_one(
-    trained: World, several: Path, kind: str
-) -> None:
+def test_several_processes_have_the_losses_and_weights_of_one(trained: World, several: Path, kind: str) -> None:
     count = KINDS[kind][1]
     folders = several / f"{kind}-1", several / f"{kind}-{count}"
     ours, theirs = map(training_of, folders)

@@ -36,11 +36,9 @@ class Apart:
         return (row // self.group,)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(*(st.integers(*limits) for limits in ((1, 80), (1, 24), (1, 5), (1, 3), (1, 3), (0, 5))))
-def test_processes_share_the_batches_that_one_alone_would_see(
-    count: int, batch: int, group: int, epochs: int, world: int, seed: int
-) -> None:
+def test_processes_share_the_batches(count: int, batch: int, group: int, epochs: int, world: int, seed: int) -> None:
     rows = Apart(count, group)
     if min(batch, count) < world:
         with pytest.raises(InputError, match="too few"):
@@ -123,9 +121,7 @@ def test_the_tuning_questions_are_left_out(tmp_path: Path) -> None:
     assert found.query.max() == len(found.texts) - 1 == len(set(found.query)) - 1
 
 
-def test_a_positive_with_two_negatives_is_two_rows_or_one(
-    opened: tuple[Release, Passages], laid_out: Pairs, tmp_path: Path
-) -> None:
+def test_two_negatives_make_one_or_two_rows(opened: tuple[Release, Passages], laid_out: Pairs, tmp_path: Path) -> None:
     first, second = QUESTIONS["train"][:2]
     one = DualRows(laid_out, opened[1], "one-negative")
     assert [one[n] for n in range(len(one))] == [
@@ -145,9 +141,7 @@ def test_a_positive_with_two_negatives_is_two_rows_or_one(
         assert (len(rows), rows[1]) == (2, {"query": second, "positive": TEXTS[1]})
 
 
-def test_rows_of_one_query_and_rows_that_share_a_passage_stay_apart(
-    opened: tuple[Release, Passages], laid_out: Pairs
-) -> None:
+def test_rows_with_a_common_query_or_passage_stay_apart(opened: tuple[Release, Passages], laid_out: Pairs) -> None:
     rows = DualRows(laid_out, opened[1], "one-negative")
     shared = {(a, b) for a in range(4) for b in range(a) if set(rows.apart(a)) & set(rows.apart(b))}
     # (1, 2) and (1, 3): the negative of row 1 is the positive of rows 2 and 3.
@@ -204,9 +198,7 @@ def plain(tmp_path: Path) -> tuple[Release, Passages]:
     return release, open_passages(release, keep=tmp_path / "keep")
 
 
-def test_a_cross_encoder_ranks_the_top_of_the_run_and_misses_what_it_lacks(
-    plain: tuple[Release, Passages], tmp_path: Path
-) -> None:
+def test_a_cross_encoder_ranks_only_the_top_of_the_run(plain: tuple[Release, Passages], tmp_path: Path) -> None:
     ranked = {FIRST: [0, 4, 1], SECOND: [2, 3]}  # no answer to the second question
     run = tmp_path / "run.json"
     run.write_text(json.dumps({md5(q): [md5(TEXTS[n]) for n in own] for q, own in ranked.items()}))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Done, run
+from commands import Done, error_of, run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_models import write_bert
 
@@ -51,11 +51,6 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def error(done: Done) -> str:
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    return line
-
-
 DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching-cpu"
 
 
@@ -76,15 +71,13 @@ DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching
         (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives"], "expected pairs with label 0 and pairs with label 1"),
     ],
 )
-def test_what_is_missing_or_does_not_fit_is_one_clear_error(
-    world: World, recipe: str, words: list[str], said: str
-) -> None:
+def test_bad_input_is_one_error(world: World, recipe: str, words: list[str], said: str) -> None:
     (full := world.folder / "full").mkdir()
     (full / "thesis.txt").write_text("mine", encoding="utf-8")
     pairs = world.folder / "pairs.tsv"
     pairs.write_text("text1\ttext2\tlabel\n" + "".join(f"甲{n}\t乙\t1\n" for n in range(40)), encoding="utf-8")
     given = [word.format(folder=world.folder, full=full, pairs=pairs) for word in words]
-    assert said in error(world.train(*given, recipe=recipe, code=1))
+    assert said in error_of(world.train(*given, recipe=recipe, code=1))
     assert [path.name for path in full.iterdir()] == ["thesis.txt"]
     assert not world.out.parent.exists() or not list(world.out.parent.iterdir())
 
@@ -95,9 +88,9 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
     (states / "about.json").write_text('{"recipe": "another"}')  # killed before its first state
     world.train()
     (states / "checkpoint-2").mkdir()
-    assert "belongs to another training" in error(world.train("--out", world.out, code=1, seed=3))
+    assert "belongs to another training" in error_of(world.train("--out", world.out, code=1, seed=3))
     (states / "about.json").write_text("{")
-    assert error(world.train("--out", world.out, code=1, seed=3)).endswith("; --no-resume starts anew")
+    assert error_of(world.train("--out", world.out, code=1, seed=3)).endswith("; --no-resume starts anew")
 
 
 @pytest.fixture
@@ -123,9 +116,7 @@ def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
     monkeypatch.setattr("baselines.train.train.model_commit", answer)
 
 
-def test_a_finished_training_is_done_without_a_hub_and_not_done_at_another_commit(
-    done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_training_depends_on_the_commit(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
     monkeypatch.setattr("baselines.train.train.train", begun.append)
     for commit, count in ((None, 0), ("a1" * 20, 0), ("b2" * 20, 1)):

@@ -1,8 +1,7 @@
 """Tiny random models of the architectures that models.toml declares, under their names on the hub.
 
-Each has a tokenizer whose every character, or byte, is a token, so that the tokens which a model gets are the encoded
-string, special tokens included, byte for byte. XLM-R's and BERT's put their special tokens around a text; Qwen's here
-put none there: versions of transformers differ in that.
+Every character or byte is a token, so a model's tokens give back the encoded string with its special tokens. The
+tokenizers of BERT and XLM-R add special tokens. Qwen's add none, because versions of transformers differ in this.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """Tiny random versions of the models that the paper's recipes start from, with the files of their repositories.
 
-ERNIE 1.0 as the repository that converted it has it: ErnieModel with relu, two types and 513 positions, one
-``pytorch_model.bin``, a ``vocab.txt`` and no other file of a tokenizer. Multilingual BERT, cased, with safetensors.
+ERNIE 1.0 is an ErnieModel with relu, two types and 513 positions, in the files ``pytorch_model.bin`` and ``vocab.txt``.
+Multilingual BERT is cased, in safetensors.
 """
 
 from collections.abc import Iterable

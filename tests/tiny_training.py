@@ -19,8 +19,7 @@ Make = Callable[..., Any]
 
 class Rows(list[dict[str, Any]]):
     def __init__(self, kind: str) -> None:
-        count = 12
-        pairs = [(ASKED[n % len(ASKED)], TEXTS[n % len(TEXTS)], TEXTS[(n + 1) % len(TEXTS)]) for n in range(count)]
+        pairs = [(ASKED[n % len(ASKED)], TEXTS[n % len(TEXTS)], TEXTS[(n + 1) % len(TEXTS)]) for n in range(12)]
         dual = [{"query": q, "positive": good, "negative_1": bad} for q, good, bad in pairs]
         cross = [{"query": q, "passage": good, "label": float(n % 3 == 0)} for n, (q, good, _) in enumerate(pairs)]
         super().__init__(dual if kind == "dual" else cross)
@@ -51,8 +50,7 @@ def maker(folder: Path) -> Make:
 
 
 def first_batch(trainer: Any) -> dict[str, Any]:
-    batch: dict[str, Any] = next(iter(trainer.get_train_dataloader()))
-    return batch
+    return next(iter(trainer.get_train_dataloader()))
 
 
 def step(trainer: Any, batch: dict[str, Any], seed: int = 3) -> tuple[float, dict[str, torch.Tensor]]:

@@ -43,8 +43,10 @@ class World:
         return self.train("de-bm25-neg-scratch", out, *DUAL, start=self.still)
 
     def dev(self) -> tuple[list[str], list[str], list[list[int]]]:
-        """(questions of dev, all passages, for each question the places of its answer, its four hard negatives, and
-        answers to questions about other words)."""
+        """Return the dev questions, all passages, and places of passages for each question.
+
+        The places are those of the answer, four hard negatives, and answers to questions about other words.
+        """
         release = open_release(self.release)
         passages = release.table("corpus", "corpus").to_pylist()
         place = {row["_id"]: number for number, row in enumerate(passages)}
@@ -76,8 +78,7 @@ def trained(once: Once, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def training_of(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-    return content
+    return json.loads((folder / "training.json").read_text(encoding="utf-8"))
 
 
 def weights_of(folder: Path) -> bytes:

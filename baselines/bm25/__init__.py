@@ -1,12 +1,12 @@
 """Search with BM25: write a TREC run of a split's queries.
 
-The default tokens are jieba's words. The defaults k1 = 1.2 and b = 0.75 are Elasticsearch's, which the paper used
-(Section 3.1; Table 4). With --analyzer both, words and bigrams are tokens. With --tune SPLIT, k1 and b are selected by
-MRR@10 on that split, and RUN.tuned.json lists every tried value. RUN.manifest.json records how the run was made.
+The default tokens are jieba's words. k1 = 1.2 and b = 0.75 are the defaults of Elasticsearch, which the paper used
+(Section 3.1, Table 4). With --analyzer both, words and bigrams are tokens. With --tune SPLIT, k1 and b are selected by
+MRR@10 on SPLIT, and RUN.tuned.json lists every tried value. RUN.manifest.json records the settings of the run.
 
-The numba engine runs in this process. The elasticsearch engine needs a server. The index is cached and reused as long
-as the corpus, the analyzer and the engine are the same. The cache is the folder dureader_retrieval/bm25 in
-$XDG_CACHE_HOME or ~/.cache. On a server, the index is called dureader-retrieval-*.
+The numba engine runs in this process. The elasticsearch engine needs a server. An index is reused for the same corpus,
+analyzer and engine. The numba engine caches indexes in the folder dureader_retrieval/bm25 in $XDG_CACHE_HOME or
+~/.cache. On a server, the name of an index begins with dureader-retrieval-.
 
 Example:
 
@@ -22,8 +22,9 @@ from pathlib import Path
 from baselines.bm25.tokens import ANALYZERS, K1, Analyzer, B
 from baselines.measure.qrels import add_queries, add_set, expect_main, read_queries
 from baselines.retrieve.passages import add_sample
+from baselines.retrieve.settings import add_options
 from builders.core.command import number_between, whole_number
-from builders.core.errors import InputError, install, log
+from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.limits import usable_cores
 from builders.store.layout import SETS
@@ -31,26 +32,23 @@ from builders.store.reader import open_release
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, "--release", "--split", "--out", "--top-k")
     add = parser.add_argument
-    add("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
-    add("--split", default="dev", help="the split of the queries (default: dev)")
     add_queries(parser)
     add_sample(parser)
-    add("--out", type=Path, required=True, metavar="RUN", help="the run to write; gzipped if RUN ends in .gz")
     add("--engine", choices=["numba", "elasticsearch"], default="numba", help="search engine (default: numba)")
     add("--address", metavar="URL", help="Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT")
     add("--ca-certs", type=Path, metavar="FILE", help="certificate authority (PEM) for an https --address")
     add("--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})")
     add("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
     add("--analyzer", choices=[*ANALYZERS], default="words", help="kind of tokens (default: words)")
-    add("--stop-words", choices=["keep", "drop"], default="keep", help="stop words like 的 and 怎么 (default: keep)")
+    add("--stop-words", choices=["keep", "drop"], default="keep", help="words like 的 and 怎么 (default: keep)")
     add("--tune", metavar="SPLIT", help="select k1 and b on 1,000 questions of this split, for example train")
     add("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the sample for --tune (default: 0)")
-    add("--top-k", type=whole_number(1), default=50, metavar="K", help="keep K passages per query (default: 50)")
     add("--max-chars", type=whole_number(1), metavar="N", help="read N characters of each passage (default: all)")
     add("--threads", type=whole_number(1), default=usable_cores(), metavar="N", help="threads (default: all cores)")
-    add("--index", type=Path, metavar="DIR", help="folder for indexes (default: in the cache)")
+    add("--index", type=Path, metavar="DIR", help="folder of numba indexes (default: in the cache)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -74,15 +72,10 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--engine elasticsearch and --address URL need each other")
     analyzer, k1, b = Analyzer(args.analyzer, args.stop_words == "drop"), args.k1, args.b
     texts = Texts(release, configs.corpus, "corpus", analyzer, args.max_chars, args.sample)
-    index: Index
     if args.engine == "elasticsearch":
-        try:
-            from baselines.bm25.engine_elasticsearch import open_remote
-        except ImportError as error:
-            raise InputError(
-                f"--engine elasticsearch needs its client: {install('elasticsearch')} ({error})"
-            ) from error
-        index = open_remote(texts, args.address, args.threads, k1, b, args.ca_certs)
+        from baselines.bm25.engine_elasticsearch import open_remote
+
+        index: Index = open_remote(texts, args.address, args.threads, k1, b, args.ca_certs)
     else:
         from baselines.bm25.engine_numba import open_index
 
@@ -94,8 +87,8 @@ def run(args: argparse.Namespace) -> None:
             index = index.reopened(k1, b)
     parts = progress(search_columns(index, queries, args.top_k, args.threads), unit="block", label="search")
     lines = write_columns(args.out, parts, "bm25")
-    values = {"k1": k1, "b": b, "analyzer": analyzer.version, "max_chars": args.max_chars}
-    model = {"name": "bm25", "engine": args.engine, **values}
+    model = {"name": "bm25", "engine": args.engine, "k1": k1, "b": b, "analyzer": analyzer.version}
+    model["max_chars"] = args.max_chars
     about = {**asked_of(args, release, "bm25", asked), "sample": args.sample}
     write_manifest(args.out, record(model, about, (args.engine, "numpy")), "bm25", len(queries), lines)
     log.info("%s: %d lines for %d queries", args.out, lines, len(queries))

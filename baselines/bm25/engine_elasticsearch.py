@@ -1,6 +1,6 @@
-"""The ``elasticsearch`` engine: a server indexes and searches tokens that this project made.
+"""The ``elasticsearch`` engine: a server indexes and searches this project's tokens.
 
-The index is named by a hash of the corpus, the segmentation, k1 and b. The ``_meta`` of its mapping records that the
+The name of an index contains a hash of the corpus, the analyzer, k1 and b. ``_meta`` in the mapping records that the
 index is complete. The index has one shard, because BM25 counts words per shard. Requests to a busy server are retried.
 """
 
@@ -24,22 +24,26 @@ from builders.core.folders import key_of
 from builders.store.runs import Columns, Hit, columns_of
 
 API_KEY = "ELASTICSEARCH_API_KEY"  # environment variable
-_WINDOW = 100_000  # limit of hits per search
+_WINDOW = 100_000  # largest number of hits per search
 _TRIES, _BUSY = 8, (429, 502, 503, 504)
-_PAUSE = 0.5  # seconds before the first retry of rejected passages; doubled for each further retry
+_PAUSE = 0.5  # seconds before the first retry of rejected passages; each further pause is twice as long
 _RANKED = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False}
 _INDEX = {
     "number_of_shards": 1,
     "max_result_window": _WINDOW,
     "analysis": {
-        # 8,000 characters have at most 32,000 bytes. Lucene's limit for a term is 32,766 bytes.
+        # Lucene's limit for a term is 32,766 bytes, and a character has at most 4 bytes.
         "tokenizer": {"tokens": {"type": "whitespace", "max_token_length": 8_000}},
         "analyzer": {"tokens": {"type": "custom", "tokenizer": "tokens"}},
     },
 }
-_FIELDS = {
-    "id": {"type": "keyword", "index": False},
-    "text": {"type": "text", "analyzer": "tokens", "similarity": "tokens", "index_options": "freqs"},
+_MAPPINGS = {
+    "dynamic": "strict",
+    "_source": {"enabled": False},
+    "properties": {
+        "id": {"type": "keyword", "index": False},
+        "text": {"type": "text", "analyzer": "tokens", "similarity": "tokens", "index_options": "freqs"},
+    },
 }
 
 
@@ -67,36 +71,36 @@ class ElasticsearchIndex(Index):
                 found[number], is_sure = _settle(hits, top_k)
                 if is_sure or not len(hits) == size < _WINDOW:
                     del sizes[number]
-                else:  # more passages may have the score of the last hit
+                else:  # further passages may tie with the last hit
                     sizes[number] = min(4 * size, _WINDOW)
         return columns_of(list(zip(ids, found, strict=True)))
 
     def is_whole(self, key: dict[str, Any]) -> bool:
-        """True if the server's index is complete and still has every passage."""
+        """True if the server's index is complete and has every passage."""
         if not self.client.indices.exists(index=self.name):
             return False
-        mappings = self.client.indices.get_mapping(index=self.name)[self.name]["mappings"]
-        count = int(self.client.count(index=self.name)["count"])
-        if mappings.get("_meta") == {"key": key, "whole": True} and count == self.passages:
+        meta = self.client.indices.get_mapping(index=self.name)[self.name]["mappings"].get("_meta")
+        if meta == {"key": key, "whole": True} and self.client.count(index=self.name)["count"] == self.passages:
             return True
         log.warning("%s/%s is incomplete; rebuilding the index", self.address, self.name)
         return False
 
     def fill(self, texts: Texts, workers: int, key: dict[str, Any]) -> None:
-        """Create and fill the index. An existing index is replaced. ``workers`` is the number of processes."""
+        """Create and fill the index, with ``workers`` processes. An existing index is replaced."""
         indices = self.client.indices
         indices.delete(index=self.name, ignore_unavailable=True)
         bm25 = {"tokens": {"type": "BM25", "k1": key["k1"], "b": key["b"]}}
-        settings = {**_INDEX, "refresh_interval": "-1", "similarity": bm25}
-        meta, source = {"key": key, "whole": False}, {"enabled": False}
-        mappings = {"dynamic": "strict", "_meta": meta, "_source": source, "properties": _FIELDS}
-        indices.create(index=self.name, mappings=mappings, settings={"index": settings})
+        indices.create(
+            index=self.name,
+            settings={"index": {**_INDEX, "refresh_interval": "-1", "similarity": bm25}},
+            mappings={**_MAPPINGS, "_meta": {"key": key, "whole": False}},
+        )
         ids = chain.from_iterable(some.to_pylist() for some in texts.column("_id"))
-        # The row number as _id prevents duplicates if a passage is sent again after a lost response.
+        # The row number is the _id, so that a passage that is sent twice after a lost response is stored once.
         rows = enumerate(zip(ids, texts.tokens(workers), strict=True))
         actions = ({"_id": str(row), "id": corpus_id, "text": text} for row, (corpus_id, text) in rows)
-        again: dict[str, Any] = {"max_retries": _TRIES - 1, "initial_backoff": _PAUSE, "retry_on_status": _BUSY}
-        options: dict[str, Any] = {"chunk_size": 2_000, "max_chunk_bytes": 4 << 20, "raise_on_error": False, **again}
+        options: dict[str, Any] = {"chunk_size": 2_000, "max_chunk_bytes": 4 << 20, "raise_on_error": False}
+        options |= {"max_retries": _TRIES - 1, "initial_backoff": _PAUSE, "retry_on_status": _BUSY}
         for _, failed in streaming_bulk(self.client, actions, index=self.name, yield_ok=False, **options):
             raise self._failed(failed["index"])
         indices.refresh(index=self.name)
@@ -127,10 +131,10 @@ def _reason(status: int, body: Any) -> str:
 
 
 def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
-    """Return the best ``top_k`` hits, and True if no later passage can tie with the last hit.
+    """Return the best ``top_k`` hits, and True if no passage after ``found`` can tie with the last of these hits.
 
-    ``found`` has descending scores. The server adds 32-bit numbers in varying order, so equal scores may differ a bit.
-    Scores within this rounding error become equal, and their hits are sorted by id.
+    ``found`` has descending scores. The server adds 32-bit numbers in varying order, so equal scores may differ by a
+    rounding error. Such scores become equal, and hits with equal scores are sorted by id.
     """
     hits: list[Hit] = []
     previous, shown, is_sure = np.inf, 0.0, False
@@ -138,7 +142,7 @@ def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
         if previous == np.inf or previous - score > 1e-6 * previous:
             if is_sure := len(hits) >= top_k:
                 break
-            shown = float(str(np.float32(score)))  # the shortest digits that identify a float32
+            shown = float(str(np.float32(score)))  # the fewest digits that identify a float32
         previous = score
         hits.append((corpus_id, shown))
     return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k], is_sure
@@ -147,7 +151,7 @@ def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
 def open_remote(
     texts: Texts, address: str, workers: int, k1: float = K1, b: float = B, ca_certs: Path | None = None
 ) -> ElasticsearchIndex:
-    """Open the server's index of the texts. Build the index if it is missing or incomplete."""
+    """Open the server's index of the texts. A missing or incomplete index is built."""
     url = address if "//" in address else f"http://{address}"
     parts = urlsplit(url)
     if ca_certs is not None and (parts.scheme != "https" or not ca_certs.is_file()):

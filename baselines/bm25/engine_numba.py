@@ -1,14 +1,14 @@
 """The ``numba`` engine: Lucene's BM25 with free k1 and b, computed from memory-mapped postings.
 
-The files are written in bounded memory, and their bytes do not depend on the number of threads. pyarrow and numpy
-invert the passages chunk by chunk, outside the interpreter's lock. Then each range of term hashes is merged over all
-chunks. A term is identified by a 64-bit hash. The probability of a collision among ten million terms is 3 in a million.
+An index is written in bounded memory. The bytes of its files do not depend on the number of threads. pyarrow and numpy
+invert chunks of passages, outside the interpreter's lock. Then each range of term hashes is merged over all chunks. A
+64-bit hash identifies a term. The probability of a collision among ten million terms is 3 in a million.
 
-The search is MaxScore (Turtle and Flood 1995) on one chunk of rows after another, as in Lucene since version 9. The
-largest contribution of a term in a chunk bounds its contribution to each passage. Some terms, even together, cannot
-lift a passage into the top k. These terms are looked up only for the candidates of the other terms. A chunk without
-candidates is skipped. Contributions are integers, because the weights of a query are scaled to a sum of 2 ** 30. Sums
-therefore do not depend on the order of addition, and ties are exact.
+The search is MaxScore (Turtle and Flood 1995), chunk by chunk, as in Lucene since version 9. The largest contribution
+of a term in a chunk bounds the term's contribution to each passage. Terms with small weights, whose bounds together
+cannot lift a passage into the top k, are looked up only for passages with another term of the query. Contributions are
+integers, because the weights of a query are scaled to a sum of 2 ** 30. Sums therefore do not depend on the order of
+addition, and ties are exact.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from builders.store.runs import Columns
 
 VERSION = "numba 2"  # increase the number when the file format changes
 _IDS = "ids"  # file of the corpus ids, in row order
-_SHARE = 26  # fractional bits of a saturated count, tf / (tf + norm)
-_BOUND = 11  # low bits dropped from the largest share of a list, to fit into 16 bits
-_LISTS = 1 << 20
+_SHARE = 26  # fractional bits of a share tf / (tf + norm), the saturated count of a term
+_BOUND = 11  # low bits that are dropped from the largest share of a list, so that 16 bits suffice
+_LISTS = 1 << 20  # lists per task of a thread
 Array = npt.NDArray[Any]
-CHUNK = 1 << 14  # rows; the sums of a chunk's passages fit into the processor's fastest caches
-_RANGES = 64  # ranges of the hashes
+CHUNK = 1 << 14  # passages per chunk, so that the sums of a chunk fit into the fastest caches of a CPU
+_RANGES = 64  # number of ranges of the term hashes
 FILES = {
     "terms": np.int64,  # hashes, sorted
-    "lists": np.uint32,  # first list of each term; a term has one list for each chunk that contains the term
+    "lists": np.uint32,  # first list of each term; a term has a list for each chunk in which it occurs
     "chunk": np.uint16,  # chunk of each list
     "start": np.uint32,  # first posting of each list
-    "postings": np.uint32,  # 2 ** 16 * row within the chunk + index into "pairs"
-    "pairs": np.int64,  # 256 * count of the term in the passage + code of the passage's length, sorted
-    "tokens": np.int64,  # three counts: passages, passages with a token, tokens
+    "postings": np.uint32,  # 2 ** 16 * (row within the chunk) + (index in "pairs")
+    "pairs": np.int64,  # 256 * (count of the term in the passage) + (code of the passage's length), sorted
+    "tokens": np.int64,  # number of passages, of passages with a token, and of tokens
 }
 # Passage lengths by code, as Lucene's SmallFloat.byte4ToInt: exact below 40, then four significant bits.
 LENGTHS = np.array([n if n < 24 else 24 + (n % 8 if n < 32 else (n % 8 + 8) << (n // 8 - 4)) for n in range(256)])
@@ -55,8 +55,8 @@ LENGTHS = np.array([n if n < 24 else 24 + (n % 8 if n < 32 else (n % 8 + 8) << (
 def hashes_of(words: pa.StringArray) -> Array:
     """Return a 64-bit hash for each word."""
     _, ends, data = words.buffers()
-    codes = _hashes(np.frombuffer(data or b"", np.uint8), np.frombuffer(ends, np.int32), len(words))
-    return np.asarray(codes).view(np.int64)
+    found = _hashes(np.frombuffer(data or b"", np.uint8), np.frombuffer(ends, np.int32), len(words))
+    return np.asarray(found).view(np.int64)
 
 
 @compiled
@@ -70,7 +70,7 @@ def _hashes(data, ends, words):  # type: ignore[no-untyped-def]
 
 
 def _invert(texts: list[str]) -> dict[str, Any]:
-    """Return the postings of one chunk of passages, sorted by the hash of the term."""
+    """Return the postings of one chunk of passages, sorted by the hashes of the terms."""
     split = pc.split_pattern(pa.array([text or None for text in texts], pa.string()), " ")
     lengths = pc.list_value_length(split).fill_null(0).to_numpy()
     words = split.flatten().dictionary_encode()
@@ -96,7 +96,7 @@ def _invert(texts: list[str]) -> dict[str, Any]:
 
 
 def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_range: int) -> dict[str, Any]:
-    """Merge one range of the hashes over all chunks. Lists and postings are numbered from 0 in each range."""
+    """Merge one range of hashes over all chunks. In the result, lists and postings are numbered from 0."""
 
     def read(number: int, name: str, dtype: Any, cut: Array) -> Array:
         path, offset = folder / f"{name}-{number}.chunk", int(cut[0]) * np.dtype(dtype).itemsize
@@ -120,9 +120,9 @@ def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_r
 
 
 def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], threads: int) -> None:
-    """Write the engine's files into a new folder. ``threads`` threads invert and merge.
+    """Write an index into a new folder, with ``threads`` threads.
 
-    ``texts`` has the tokens of each passage, joined by one space. ``ids`` has the corpus ids. Both are in row order.
+    ``texts`` has the tokens of each passage, joined by one space. ``ids`` has the corpus ids in the same order.
     """
     chunks, texts = [], iter(texts)
     lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])
@@ -133,8 +133,10 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
     pairs = np.unique(np.concatenate([chunk["pairs"] for chunk in chunks]))
     lists, postings = np.sum([chunk["cuts"][-1] for chunk in chunks], axis=0)
     if len(pairs) > 1 << 16 or max(lists, postings) >= 2**32:
-        problem = f"{postings} postings with {len(pairs)} pairs of count and length are too many for the numba engine"
-        raise InputError(f"{problem}; use --engine elasticsearch")
+        raise InputError(
+            f"{postings} postings with {len(pairs)} pairs of count and length are too many for the numba engine; "
+            "use --engine elasticsearch"
+        )
     _append(folder, {"pairs": pairs, "tokens": np.sum([chunk["tokens"] for chunk in chunks], axis=0)})
     done = np.zeros(2, np.int64)
     for merged in in_threads(
@@ -170,7 +172,7 @@ class NumbaIndex(Index):
         bounds = np.empty(len(chunk), np.uint16)
 
         def bound(first: int) -> None:
-            """Store each list's largest share, rounded up, for ``_LISTS`` lists from list ``first`` on."""
+            """Store the largest share of each list, rounded up, for ``_LISTS`` lists from list ``first`` on."""
             starts = start[first : first + _LISTS + 1].astype(np.int64)
             each = rounded_up[postings[starts[0] : starts[-1]] & 0xFFFF]
             bounds[first : first + _LISTS] = np.maximum.reduceat(each, starts[:-1] - starts[0])
@@ -189,28 +191,29 @@ class NumbaIndex(Index):
         known = terms < len(self._terms)
         known[known] = self._terms[terms[known]] == hashes[known]
         terms = terms[known]
-        numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])[known]  # the query of each term
+        numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])[known]  # number of each term's query
         lists = np.stack([self._lists[terms], self._lists[terms + 1]], 1).astype(np.int64)
         holders = np.diff(self._columns[2][lists].astype(np.int64))[:, 0]
         counts = np.array([count for each in times for count in each.values()], np.int64)[known]
         weights = counts * np.log1p((self._holding - holders + 0.5) / (holders + 0.5))
         first = np.searchsorted(numbers, np.arange(len(times) + 1))
-        # Sum each query separately. A vectorised sum adds in another order, which changes the last digits of scores.
+        # Each query is summed separately, because the order of a vectorised sum changes the last digits of scores.
         sums = np.array([weights[begin:end].sum() or 1.0 for begin, end in pairwise(first.tolist())])
         scales = 2**30 / sums
         order = np.lexsort((weights, numbers))
         whole = np.rint(weights[order] * scales[numbers]).astype(np.int64)
-        sizes = CHUNK, self.passages, min(top_k, self.passages)
-        rows, scores, counts = _search_all(first, whole, lists[order], *self._columns, *sizes)
+        rows, scores, counts = _search_all(
+            first, whole, lists[order], *self._columns, CHUNK, self.passages, min(top_k, self.passages)
+        )
         each = np.repeat(np.arange(len(counts)), counts)
         found = pa.table({"query": each, "score": scores, "id": self._ids.take(pa.array(rows))})
-        # Ties are sorted by id. UTF-8 bytes sort in the same order as characters.
+        # Arrow sorts ids by bytes, which is the order of characters in UTF-8.
         ranked = found.take(
             pc.sort_indices(found, [("query", "ascending"), ("score", "descending"), ("id", "ascending")])
         )
         best = ranked.filter(pa.array(np.arange(len(each)) - np.searchsorted(each, each) < top_k))
         each, scores = best["query"].to_numpy(), best["score"].to_numpy()
-        # Eleven digits of the largest possible score distinguish any two integer sums.
+        # With eleven digits of a query's largest possible score, different integer sums remain different.
         digits = (10 - np.floor(np.log10(sums)).astype(np.int64))[each]
         shown = scores / scales[each]
         for number in np.unique(digits).tolist():
@@ -219,10 +222,10 @@ class NumbaIndex(Index):
 
 
 def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
-    """Open the index of ``texts``. ``keep`` is the folder of indexes (None: the user's cache).
+    """Open the index of ``texts`` in the folder ``keep`` of indexes (None: the user's cache).
 
-    A missing or damaged index is built by ``workers`` processes and threads. The index is built in a temporary folder,
-    which is renamed when complete. A second process that needs the same index waits.
+    ``workers`` processes and threads build a missing or damaged index in a temporary folder, which is then renamed. A
+    second process that needs the same index waits.
     """
     folder, made = INDEXES.folder(
         keep, texts.key(VERSION), lambda new: write_index(new, texts.tokens(workers), texts.column("_id"), workers)
@@ -238,13 +241,13 @@ def _mapped(path: Path, dtype: Any) -> Any:
 
 @compiled
 def _added(weight, share):  # type: ignore[no-untyped-def]
-    """Return the score that a term adds to a passage. The score is never zero."""
+    """Return the contribution of a term to a passage's score. The contribution is at least 1."""
     return ((weight * share) >> _SHARE) + 1
 
 
 @compiled
 def _raise(best, score):  # type: ignore[no-untyped-def]
-    """Replace the lowest score of the min-heap ``best``."""
+    """Replace the lowest score of the min-heap ``best`` by a higher score."""
     place, size = 0, len(best)
     while 2 * place + 1 < size:
         below = 2 * place + 1
@@ -259,15 +262,15 @@ def _raise(best, score):  # type: ignore[no-untyped-def]
 
 @compiled
 def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores):  # type: ignore[no-untyped-def]
-    """Write the ``top_k`` best passages of one query, and all that tie with the last, into ``rows`` and ``scores``.
+    """Write one query's ``top_k`` best passages, and passages that tie with the last, into ``rows`` and ``scores``.
 
     Returns the number of written passages, which are unsorted. ``weights`` ascend. ``lists`` has the first list of each
-    term and the end of the term's lists. ``sums`` is all zeros before and after the call. ``sums`` and ``touched`` have
-    one element per row of a chunk. ``size`` is an argument: the cache of compiled code ignores changed constants.
+    term and the end of the term's lists. ``sums`` and ``touched`` have an element for each row of a chunk. ``sums`` has
+    only zeros before and after the call. ``size`` is an argument, because cached code would ignore a changed constant.
     """
     terms = len(weights)
     at, head, tail = lists[:, 0].copy(), np.empty(terms, np.int64), np.empty(terms, np.int64)
-    reach = np.zeros(terms + 1, np.int64)  # reach[n]: upper bound for the sum of the first n terms
+    reach = np.zeros(terms + 1, np.int64)  # reach[n]: upper bound of the sum of the first n contributions
     best = np.zeros(top_k, np.int64)  # min-heap of the best scores so far
     kept, least = 0, np.int64(1)
     for here in range((passages + size - 1) // size):
@@ -295,7 +298,7 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
                 if score + reach[term + 1] < least:
                     break
                 low, high = head[term], tail[term]
-                while low < high:  # binary search for the first posting whose row is at least this row
+                while low < high:  # binary search for the first posting with this row or a later row
                     middle = (low + high) >> 1
                     if postings[middle] >> 16 < row:
                         low = middle + 1
@@ -319,9 +322,9 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
 
 @compiled
 def _search_all(first, weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k):  # type: ignore[no-untyped-def]
-    """Search by several queries: return the rows and scores of all hits, and the number of hits of each query.
+    """Search by several queries. Return the rows and scores of all hits, and the number of hits of each query.
 
-    ``first`` has the first term of each query, then the number of all terms. The compiled call holds no Python lock.
+    ``first`` has the first term of each query, then the number of all terms. The compiled code holds no Python lock.
     """
     sums, touched = np.zeros(size, np.int32), np.empty(size, np.int32)
     rows, scores = np.empty(passages, np.int32), np.empty(passages, np.int32)

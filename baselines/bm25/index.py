@@ -1,4 +1,4 @@
-"""BM25 for any engine: the texts to index, the interface of an index, and the search of many queries."""
+"""BM25 for any engine: the texts to index, the interface of an index, and the search by many queries."""
 
 import abc
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,8 +26,8 @@ _QUERIES_PER_TASK = 32
 class Texts:
     """The texts to index: any config of a release with ``_id`` and ``text``.
 
-    ``max_chars`` is the number of characters to read from each text (None: the whole text). ``sample`` is a config.
-    Only its passages are read (None: all passages).
+    ``max_chars`` is the number of characters to read from each text (None: the whole text). ``sample`` is the config of
+    a sample, to read only the passages of the sample (None: all passages).
     """
 
     release: Release
@@ -38,12 +38,12 @@ class Texts:
     sample: str | None = None
 
     def key(self, engine: str) -> dict[str, Any]:
-        """Return everything an index of the texts depends on, as JSON values."""
+        """Return everything that an index of the texts depends on, as JSON values."""
         cut: dict[str, Any] = {} if self.max_chars is None else {"max_chars": self.max_chars}
         if self.sample is not None:
             cut["sample"] = self.release.fingerprint(self.sample, self.split)
-        corpus, segmenter = self.release.fingerprint(self.config, self.split), self.analyzer.version
-        return {**cut, "format": _FORMAT, "corpus": corpus, "segmenter": segmenter, "engine": engine}
+        corpus = self.release.fingerprint(self.config, self.split)
+        return {**cut, "format": _FORMAT, "corpus": corpus, "segmenter": self.analyzer.version, "engine": engine}
 
     @cached_property
     def rows(self) -> Rows | None:
@@ -74,10 +74,10 @@ def _segment(analyzer: Analyzer, texts: list[str]) -> list[str]:
 
 
 def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyzer) -> Iterator[list[str]]:
-    """Yield each batch as a list. A text becomes its tokens, joined by spaces.
+    """Yield the tokens of each batch's texts. The tokens of a text are joined by spaces.
 
-    At most ``workers`` processes are used. The result does not depend on ``workers``. Memory holds only a few batches
-    per worker. Raises :class:`InputError` if a worker process dies.
+    At most ``workers`` processes are used. The result does not depend on ``workers``. Memory holds a few batches per
+    process. Raises :class:`InputError` if a process dies.
     """
     with process_pool(workers) as pool:
         yield from in_order(pool, partial(_segment, analyzer), batches, 4 * workers)
@@ -91,10 +91,10 @@ class Index(abc.ABC):
 
     @abc.abstractmethod
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
-        """Return each query's ``top_k`` best passages. Scores exceed 0 and descend. Equal scores rank by id.
+        """Return each query's ``top_k`` best passages, by falling score, then by id. All scores exceed 0.
 
-        Every passage with one of the query's words is a candidate. A word that occurs twice in the query counts twice,
-        as in an Elasticsearch match query. ``ids``: the ids of the queries.
+        ``ids`` are the ids of the queries, and ``queries`` the tokens. Every passage with a token of the query is a
+        candidate. A token that occurs twice in the query counts twice, as in a match query of Elasticsearch.
         """
 
     def search(self, words: list[str], top_k: int) -> list[Hit]:
@@ -105,8 +105,8 @@ class Index(abc.ABC):
 def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
     """Yield the hits of (query id, text) pairs in order, in blocks. The number of threads does not change the hits.
 
-    A query has at most ``top_k`` hits, with descending scores and ties by corpus id. A query has no hit if none of its
-    tokens is in the corpus. A warning counts the queries without any token.
+    A query has at most ``top_k`` hits, by falling score, then by corpus id. A query has no hit if the corpus has none
+    of the query's tokens. A warning counts the queries without any token.
     """
     empty = 0
     batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))

@@ -1,8 +1,8 @@
 """Split Chinese text into tokens for BM25, by one of four analyzers. Queries need the analyzer of the passages.
 
-- ``words``: jieba's default mode, with its hidden Markov model for unknown words (``builders.core.words``).
-- ``characters``: single Chinese characters. A run of other letters and digits is one token.
-- ``bigrams``: pairs of neighbouring Chinese characters, single characters without a neighbour, and runs (see above).
+- ``words``: words of jieba's default mode, which uses a hidden Markov model for unknown words.
+- ``characters``: single Chinese characters, and runs of other letters and digits.
+- ``bigrams``: pairs of neighbouring Chinese characters, lone Chinese characters, and runs of other letters and digits.
 - ``both``: the words, then the bigrams. A word of two characters counts twice.
 
 Tokens are in lower case, and have at least one letter, digit or Chinese character.
@@ -23,8 +23,8 @@ _CHINESE = "\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN = re.compile(f"[{_CHINESE}]+|[^\\W_{_CHINESE}]+")
 _IS_CHINESE = re.compile(f"[{_CHINESE}]")
 
-# This project's own list of Chinese stop words, simplified and traditional. It has no numerals and no nouns, because
-# questions may be about them. It has no negations such as 不 and 没, because negations reverse the meaning.
+# This project's list of Chinese stop words, simplified and traditional. Most numerals and nouns are omitted, because a
+# question may be about a number or a thing. Negations (不, 没) are omitted, because a negation reverses the meaning.
 _STOP_WORDS = """
 particles: 的 地 得 之 了 着 过 吗 呢 吧 啊 呀 哦 嘛 啦 哇 么 所 者 也 而 其 于 以 及 与 或 且 则 乃 焉 矣 兮 等
   等等
@@ -54,12 +54,12 @@ def tokens(text: str) -> list[str]:
 
 
 def characters(text: str) -> list[str]:
-    """Return the Chinese characters of a text and its runs of other letters and digits, in order."""
+    """Return the Chinese characters of a text, and the runs of other letters and digits, in order."""
     return [each for run in _RUN.findall(text.lower()) for each in (run if _IS_CHINESE.match(run) else [run])]
 
 
 def bigrams(text: str) -> list[str]:
-    """Return the pairs of neighbouring Chinese characters and the runs of other letters and digits, in order."""
+    """Return the bigrams of a text, in order: see the list at the top of this file."""
     found: list[str] = []
     for run in _RUN.findall(text.lower()):
         found += map("".join, pairwise(run)) if len(run) > 1 and _IS_CHINESE.match(run) else [run]
@@ -87,7 +87,7 @@ class Analyzer:
 
     @property
     def version(self) -> str:
-        """Name and version of the rules, part of an index's key."""
+        """Name and version of the rules, for the key of an index."""
         parts = [f"{segmenter_version()} tokens {_RULE}"] if self.name in ("words", "both") else []
         if self.name != "words":
             parts.append(f"{self.name} {_CHARACTERS_RULE}")

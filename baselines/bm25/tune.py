@@ -1,7 +1,7 @@
 """Select k1 and b by MRR@10 on judged questions.
 
-b and k1 are tuned in turn until neither changes: the best of nine values of b with k1 fixed, then the best of nine
-values of k1 with b fixed. This takes about 30 searches (a grid: 81). A tie goes to the value nearest the current one.
+b and k1 are tuned in turn until both stay the same: the best of nine values of b with k1 fixed, then the best of nine
+values of k1 with b fixed. Tuning takes about 30 searches (a grid: 81). Ties go to the value nearest the current one.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from builders.core.files import write_text
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
-QUESTIONS = 1_000  # size of the sample
+QUESTIONS = 1_000  # questions to tune on
 K1_TRIED = (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4, 3.0)
 B_TRIED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
 
@@ -60,7 +60,7 @@ def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple
 
 
 def descend(measured: Callable[[float, float], float]) -> tuple[float, float]:
-    """Maximise ``measured(k1, b)`` from the defaults. Change one of the two values at a time."""
+    """Return the k1 and b that maximise ``measured(k1, b)``. Start at the defaults, and change one value at a time."""
     best, found = None, (K1, B)
     while found != best:
         best = k1, last = found

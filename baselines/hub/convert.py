@@ -5,9 +5,10 @@ without this project. dual_params becomes a SentenceTransformer with two encoder
 has ERNIE 1.0 twice. cross_params becomes a CrossEncoder whose score is the probability of class 1. ERNIE 1.0 alone
 becomes a starting checkpoint. `encode`, `search`, `rerank`, `push` and `train --start` read the output.
 
-The dual-encoder and the cross-encoder read the official code's tokens: spaces are removed, and the dual-encoder's
-passages begin with an empty title. A query has at most 32 tokens, a passage or a pair 384. A file that is missing,
-damaged, unknown or of a wrong shape is an error. Pre-training heads and optimizer states are skipped.
+The tokenizers of the dual-encoder and the cross-encoder produce the tokens of the official code: spaces are removed,
+and the dual-encoder's passages begin with an empty title. A query has at most 32 tokens. A passage or a pair has at
+most 384. A file that is missing, damaged or unknown, or has a wrong shape, is an error. Pre-training heads and
+optimizer states are skipped.
 
 Example with unpacked archives:
 
@@ -34,14 +35,12 @@ def run(args: argparse.Namespace) -> None:
     from baselines.hub.paddle import read_official, write_model
 
     out = check_output(args.out, "a checkpoint", RECIPE)
-    official = read_official(args.params, args.config, args.vocab)
-
-    name = args.params.resolve().name
+    official, name = read_official(args.params, args.config, args.vocab), args.params.resolve().name
     with work_beside(out) as work:
         write_model(work, official)
         write_json(work / RECIPE, {"name": name, "model": {"kind": official.kind}})
-        record = {"converted": {"from": name, "sha256": official.sources}, "versions": versions()}
-        write_json(work / TRAINING, record)
+        converted = {"from": name, "sha256": official.sources}
+        write_json(work / TRAINING, {"converted": converted, "versions": versions()})
         finish_checkpoint(work, out.name)
         replace_directory(work, out)
     print(args.out)

@@ -1,8 +1,8 @@
 """Read ERNIE 1.0 from the official Paddle parameters, configuration and vocabulary, and write it as a BERT model.
 
-The parameters are a folder with one file for each parameter. The file has the parameter's name. It is little endian:
-uint32 version (0), uint64 number of LoD levels (0 for a parameter), uint32 version (0), int32 size of a protobuf
-TensorDesc (field 1: data type, field 2: dimensions), the TensorDesc, and the values.
+The parameters are a folder with one file for each parameter. The file has the parameter's name. Its numbers are little
+endian: uint32 version (0), uint64 number of LoD levels (0 for a parameter), uint32 version (0), int32 size of a
+protobuf TensorDesc (field 1: data type, field 2: dimensions), the TensorDesc, and the values.
 
 ERNIE 1.0 and BERT have the same architecture: the sum of word, position and type embeddings, a layer norm, and
 post-layer-norm layers. Only the configuration's activation (relu) and layer-norm epsilon (Paddle's default) differ.
@@ -14,7 +14,7 @@ import math
 import re
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -40,7 +40,7 @@ Floats = npt.NDArray[np.float32]
 Kind = Literal["dual", "cross", "encoder"]
 QUERY, PASSAGE = "query_", "titlepara_"  # prefixes of the names of the dual-encoder's two encoders
 _POOLER = "pooler.dense.weight", "pooler.dense.bias"
-_HEAD = "<IQIi"
+_HEAD = "<IQIi"  # the fields of a file before the TensorDesc
 _NUMBERS: dict[int, np.dtype[Any]] = {4: np.dtype("<f2"), 5: np.dtype("<f4")}
 _Size = Annotated[int, Meta(ge=1)]
 _Dropout = Annotated[float, Meta(ge=0, lt=1)]
@@ -50,7 +50,8 @@ _SAME = (
     *("hidden_act", "initializer_range", "hidden_dropout_prob", "attention_probs_dropout_prob"),
 )
 _SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
-# Heads of ERNIE's pre-training, Adam's moments of each parameter, and counters of Paddle's optimizers.
+# Files that are no part of a model: heads of ERNIE's pre-training, Adam's moments of each parameter, and counters of
+# Paddle's optimizers.
 _NO_PART = re.compile(
     rf"(?:{QUERY}|{PASSAGE})?(?:mask_lm|next_sent)_.+|.+_(?:moment[12]|beta[12]_pow_acc)_\d+|learning_rate_\d+"
     r"|@LR_DECAY_COUNTER@|loss_scaling_\d+|num_(?:good|bad)_steps_\d+"
@@ -116,8 +117,8 @@ class Name(NamedTuple):
 class Official:
     """The parameters of a model under transformers' names, with its configuration and vocabulary.
 
-    ``parts`` has the keys ``query`` and ``document`` for a dual-encoder, else ``model``. The encoder in ``model`` has a
-    pooler if the folder has one. ``sources`` has the SHA-256 of each input.
+    ``parts`` has the keys ``query`` and ``document`` for a dual-encoder, else ``model``. A starting checkpoint has a
+    pooler if the folder has a pooler. ``sources`` has the SHA-256 of each input.
     """
 
     kind: Kind
@@ -152,12 +153,11 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
     if left:
         log.info("skipped, no part of the model: %s", ", ".join(sorted(left)))
     read: dict[str, dict[str, Floats]] = {part: {} for part in parts}
-    every = [(part, name) for part, names in parts.items() for name in names]
-    for part, name in progress(every, unit="file", label="parameters"):
-        values = read_parameter(files[name.paddle])
+    for part, name in progress([(p, n) for p, names in parts.items() for n in names], unit="file", label="parameters"):
+        path = files[name.paddle]
+        values = read_parameter(path)
         if values.shape != name.shape:
-            problem = f"has the shape {list(values.shape)}; the configuration says {list(name.shape)}"
-            raise InputError(problem, path=files[name.paddle])
+            raise InputError(f"has the shape {[*values.shape]}; the configuration says {[*name.shape]}", path=path)
         read[part][name.bert] = values.T if name.is_dense else values
     listed = "".join(f"{sha256_of(files[name])}  {name}\n" for name in sorted(wanted))
     sources = {
@@ -168,16 +168,14 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
     return Official(kind, ernie, tokens, read, sources)
 
 
-def _parts(config: Config, names: Iterable[str]) -> tuple[Kind, dict[str, list[Name]]]:
-    """Detect the model from the names in a folder. Returns (kind, the parameters of each part)."""
-    there = set(names)
-    if any(name.startswith((QUERY, PASSAGE)) for name in there):
-        towers = {"query": QUERY, "document": PASSAGE}
-        return "dual", {part: list(encoder_names(config, prefix)) for part, prefix in towers.items()}
+def _parts(config: Config, names: set[str]) -> tuple[Kind, dict[str, list[Name]]]:
+    """Detect the kind of a model from the names of its files. Return (kind, parameters of each part)."""
+    if any(name.startswith((QUERY, PASSAGE)) for name in names):
+        return "dual", {"query": [*encoder_names(config, QUERY)], "document": [*encoder_names(config, PASSAGE)]}
     encoder, pooler, outputs = list(encoder_names(config, "")), list(pooler_names(config)), list(output_names(config))
-    if there & {name.paddle for name in outputs}:
+    if names & {name.paddle for name in outputs}:
         return "cross", {"model": [*encoder, *pooler, *outputs]}
-    return "encoder", {"model": [*encoder, *pooler] if there & {name.paddle for name in pooler} else encoder}
+    return "encoder", {"model": [*encoder, *pooler] if names & {name.paddle for name in pooler} else encoder}
 
 
 def read_config(path: Path) -> Config:
@@ -186,7 +184,7 @@ def read_config(path: Path) -> Config:
 
 
 def read_vocabulary(path: Path, size: int) -> dict[str, int]:
-    """Read a `vocab.txt` as {token: id}. The id is the line's number, counted from 0, or follows the token and a tab.
+    """Read a `vocab.txt` as {token: id}. A line has a token, or a token, a tab and an id (default: line number from 0).
 
     Raises:
         InputError: a line has another format or an id of ``size`` or above, or a special token is missing.
@@ -207,7 +205,7 @@ def read_vocabulary(path: Path, size: int) -> dict[str, int]:
 
 
 def encoder_names(config: Config, prefix: str) -> Iterator[Name]:
-    """Yield an encoder's parameters. ``prefix`` precedes their Paddle names."""
+    """Yield an encoder's parameters. All Paddle names begin with ``prefix``."""
     size = config.hidden_size
     for paddle, bert, rows in (
         ("word_embedding", "word_embeddings", config.vocab_size),
@@ -266,8 +264,7 @@ def read_parameter(path: Path) -> Floats:
         raise InputError(f"has values of Paddle's type {kind}; expected FP16 (4) or FP32 (5)", path=path)
     wanted, found = math.prod(shape) * _NUMBERS[kind].itemsize, len(content) - start - size
     if wanted != found:
-        what = f"expected {wanted:,} bytes of values for the shape {shape}, found {found:,}"
-        raise InputError(f"truncated or damaged ({what})", path=path)
+        raise InputError(f"damaged: expected {wanted:,} bytes for the shape {shape}, found {found:,}", path=path)
     values = np.frombuffer(content, _NUMBERS[kind], offset=start + size).reshape(shape).astype(np.float32)
     if not np.isfinite(values).all():
         raise InputError("damaged: has values that are not finite", path=path)
@@ -275,7 +272,7 @@ def read_parameter(path: Path) -> Floats:
 
 
 def _varints(message: bytes) -> Iterator[int]:
-    """Yield the numbers of a protobuf message that only has numbers: tags and values in turn."""
+    """Yield the numbers of a protobuf message that consists of numbers: tags and values in turn."""
     value = place = 0
     for byte in message:
         value |= (byte & 0x7F) << place
@@ -295,14 +292,14 @@ def write_model(folder: Path, official: Official) -> None:
 
 
 def _write_dual(folder: Path, official: Official, parts: Path) -> None:
-    """Write a Router of two encoders. Their [CLS] vectors are compared by dot product."""
+    """Write a Router of two encoders. The [CLS] vectors of queries and passages are compared by dot product."""
     kinds: dict[str, tuple[InputKind, int]] = {
         "query": ("query", QUERY_LENGTH),
         "document": ("passage", PASSAGE_LENGTH),
     }
     towers: dict[str, list[Any]] = {}
     for part, (kind, length) in kinds.items():
-        # BertModel needs a pooler, which does not affect the vector. A random pooler would differ from run to run.
+        # BertModel needs a pooler, which does not affect the vector. Random weights would change the file in each run.
         size = official.config.hidden_size
         nothing = {_POOLER[0]: torch.zeros(size, size), _POOLER[1]: torch.zeros(size)}
         model: Any = BertModel(_config(official))
@@ -358,5 +355,5 @@ def _bert_tokenizer(official: Official) -> Any:
 
 
 def _tokenizer(official: Official, kind: InputKind, length: int) -> Any:
-    """Return the official tokenizer. Its length is at most the number of positions, which is small in a tiny model."""
+    """Return the official tokenizer. It truncates at ``length`` tokens, or fewer if the model has fewer positions."""
     return official_tokenizer(_bert_tokenizer(official), kind, min(length, official.config.max_position_embeddings))

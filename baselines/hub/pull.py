@@ -45,7 +45,7 @@ class File(Struct, frozen=True):
 class Manifest(Struct, frozen=True):
     """The manifest of a checkpoint on the hub. It lists all other files.
 
-    ``results`` lists files of ``.eval_results``. They are never pulled, and the next push replaces them.
+    ``results`` lists the files of ``.eval_results``, which are never pulled. The next push replaces these files.
     """
 
     files: list[File]
@@ -82,9 +82,9 @@ def run(args: argparse.Namespace) -> None:
 def fetch(repo: str, commit: str, folder: Path) -> None:
     """Fetch into ``folder`` the files that the manifest of a commit lists, except files that are already complete.
 
-    In this process, a download resumes after a broken connection. A partial file of another process is fetched anew,
-    because huggingface_hub 2 keeps no parts. Raises :class:`InputError` if the hub refuses, if `push` did not make the
-    checkpoint, or if a file differs from the manifest.
+    After a broken connection, the download of a file resumes. After a restart, an incomplete file is fetched from its
+    beginning, because huggingface_hub 2 keeps no incomplete files. Raises :class:`InputError` if the hub refuses, if
+    `push` did not make the checkpoint, or if a file differs from the manifest.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import EntryNotFoundError

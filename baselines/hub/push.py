@@ -4,8 +4,8 @@ One commit has the model's files, the recipe, the record of the training and its
 states and optimizer states are never pushed. The card describes the training, the data and the use of the model.
 --dataset names the release on the hub. --run adds scores to the card, measured with the judgments of --release.
 
-If --release has the passages, queries and qrels of --dataset, the scores are also written to .eval_results/. The hub
-shows these scores on the dataset's leaderboard. The dataset's eval.yaml lists the leaderboard's tasks.
+If passages, queries and qrels of --release are identical to those of --dataset, the scores are also written to
+.eval_results/. The hub shows these scores on the dataset's leaderboard, whose tasks are in the dataset's eval.yaml.
 
 After an interruption, run the same command again: complete files are not sent again. The access token comes from `hf
 auth login` or HF_TOKEN. HF_ENDPOINT names another hub. Set HF_HUB_DISABLE_XET=1 if that hub has no xet storage.
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> list[Measured]:
-    """Return each run's scores, and the data on which the run was measured."""
+    """Return the scores of each run, with the facts about the release that the card states."""
     qrels, corpus = release_qrels(release, split, set_name), SETS[set_name].corpus
     passages, fingerprint = release.rows(corpus, "corpus"), release.fingerprint(corpus, "corpus")
     means = [evaluate(read_run(path), qrels)[0] for path in runs]
@@ -116,9 +116,9 @@ def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, s
 def eval_results(measured: Sequence[Measured], release: Release, dataset: str, repo: str) -> dict[str, str]:
     """Return the files of ``.eval_results/`` with their YAML, one file for each run.
 
-    The hub shows these scores on the dataset's leaderboard. So the files are written only if the runs' passages,
-    queries and judgments equal the dataset's byte for byte. Otherwise a warning gives the reason. The format is that of
-    huggingface_hub's EvalResultEntry (github.com/huggingface/hub-docs, eval_results.yaml).
+    The hub shows these scores on the dataset's leaderboard. The files are therefore written only if the passages,
+    queries and judgments of ``release`` and ``dataset`` are identical. Otherwise a warning gives the reason. The format
+    is huggingface_hub's EvalResultEntry (github.com/huggingface/hub-docs, eval_results.yaml).
 
     Raises:
         InputError: the dataset does not exist, or the hub refuses.
@@ -155,7 +155,7 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
 
 
 def _difference(measured: Sequence[Measured], release: Release, dataset: str, commit: str) -> str:
-    """Return the reason why scores on ``release`` do not count for the dataset's tasks, or an empty string."""
+    """Describe the first difference between ``release`` and ``dataset``; empty if the measured data are identical."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 

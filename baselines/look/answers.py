@@ -1,6 +1,6 @@
-"""The search behind the page: it turns a query into HTML with one column of hits for each system.
+"""The answers of the search page: HTML with a column of hits for each system.
 
-The module does not depend on Gradio. Queries, passages and ids are escaped in the HTML.
+This module does not need Gradio. Queries, passages and ids are escaped in the HTML.
 """
 
 import functools
@@ -75,11 +75,9 @@ class Searcher:
         if not line:
             return f"{_STYLE}<p>Type a question, or choose one from the list.</p>"
         query, known = line[:LONGEST].rstrip(), self._ids.get(line)
-        notes = [f"“{html.escape(visible(query))}”"]
-        if known is None:
-            notes.append("This is not a question of the split, so its positives are unknown.")
-        else:
-            notes.append(f"question {html.escape(visible(known))}")
+        unknown = "This is not a question of the split, so its positives are unknown."
+        origin = unknown if known is None else f"question {html.escape(visible(known))}"
+        notes = [f"“{html.escape(visible(query))}”", origin]
         if len(line) > LONGEST:
             notes.append(f"Only the first {LONGEST:,} of {len(line):,} characters were searched.")
         return f'{_STYLE}<p>{" · ".join(notes)}</p><div class="found">{self._answer(query, known)}</div>'
@@ -87,9 +85,9 @@ class Searcher:
     def _columns(self, query: str, known: str | None) -> str:
         positive = None if known is None or self._positives is None else self._positives.get(known, set())
         columns, last = [], list[Hit]()
-        for number, (name, search) in enumerate(self._systems.items(), 1):
-            wanted = self._candidates if self._rerank and number == len(self._systems) else 0
-            last = search(query, max(self._top_k, wanted))
+        depth = max(self._top_k, self._candidates if self._rerank else 0)
+        for name, search in self._systems.items():
+            last = search(query, depth)
             columns.append(self._column(name, query, last, positive))
         if self._rerank:
             name, rerank = self._rerank
@@ -122,9 +120,9 @@ class Searcher:
                 f'<span class="rank">{rank}</span><span>{score:.4f}</span>{moved}{label}</div>'
                 f'<div>{short}</div><div class="id">{html.escape(visible(corpus))}</div></div>'
             )
-        hits_html = "".join(shown) or _NOTHING
         ranks = tally([corpus for corpus, _ in best], positive)
-        return f'<section><h3>{html.escape(name)}</h3><p class="tally">{ranks}</p>{hits_html}</section>'
+        head = f'<h3>{html.escape(name)}</h3><p class="tally">{ranks}</p>'
+        return f"<section>{head}{''.join(shown) or _NOTHING}</section>"
 
 
 def _one_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Excerpts of passages: the words around the terms that a passage shares with a question."""
+"""Excerpts of passages around the terms of a question, and the ranks of positives."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ SAMPLE = Path("build/sample")
 CHARS = 120  # characters of an excerpt on the page
 _WHOLE = 5_000  # characters of an opened passage on the page
 
-Word = tuple[str, bool]  # a word of a text, and True if the question has it too
+Word = tuple[str, bool]  # (word of a text, True if the word is also in the question)
 
 
 def tally(ranking: Sequence[str], positive: set[str] | None) -> str:
@@ -48,8 +48,8 @@ def marked(text: str, terms: set[str]) -> list[Word]:
 def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
     """Return the part of at most ``chars`` characters whose distinct terms have the most characters in total.
 
-    Among equally good parts the middle one is chosen, so that the terms have words on both sides. Without terms, the
-    excerpt is the beginning. Omitted text is shown as "…".
+    Among equally good parts, the middle part is chosen, so that the terms have words on both sides. If the text has no
+    terms, its beginning is returned. Omitted text is shown as "…".
     """
     starts = [0, *accumulate(len(word) for word, _ in text)]
     ends = [max(first + 1, bisect_right(starts, start + chars) - 1) for first, start in enumerate(starts[:-1])]

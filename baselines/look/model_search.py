@@ -16,7 +16,7 @@ from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit
 
-_TURN = threading.Lock()  # one query at a time, because several would wait for the same cores or GPU
+_TURN = threading.Lock()  # one query at a time, because several queries would compete for the same cores or GPU
 
 
 def open_dual_search(args: argparse.Namespace, release: Release, corpus: str, passages: Passages) -> Search:
@@ -28,8 +28,7 @@ def open_dual_search(args: argparse.Namespace, release: Release, corpus: str, pa
 
     def search(query: str, top_k: int) -> list[Hit]:
         with _TURN:
-            found = nearest(vectors, encoder.encode([query]), passages, [device], top_k)
-            return next(named(found, passages, top_k))
+            return next(named(nearest(vectors, encoder.encode([query]), passages, [device], top_k), passages, top_k))
 
     return search
 

@@ -26,7 +26,7 @@ _TOP = ("README.md", "requirements.txt", "search_page.py")  # search_page.py sta
 def serve(args: argparse.Namespace) -> None:
     """Serve the page until the process is stopped, or write the Space's folder (``--assemble``)."""
     if (args.model is None) != (args.passages is None):
-        raise InputError("--model M and --passages DIR (the passages' embeddings by M) go together")
+        raise InputError("--model M and --passages DIR (embeddings of the passages by M) need each other")
     if args.assemble:
         _assemble(args)  # without --release, the Space builds the sample itself
         return
@@ -44,7 +44,7 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def open_searcher(args: argparse.Namespace) -> Searcher:
-    """Open the systems that the options name. Raises :class:`InputError` if one cannot be opened."""
+    """Open the systems that the options name. Raises :class:`InputError` if a system cannot be opened."""
     release, configs = open_release(args.release), SETS[args.set]
     questions = read_queries(release, args.split, configs.queries)
     positives = positives_of(release, configs, args.split)
@@ -74,8 +74,8 @@ def open_searcher(args: argparse.Namespace) -> Searcher:
 def _assemble(args: argparse.Namespace) -> None:
     """Write the folder ``--assemble DIR``. An earlier assembled folder is replaced.
 
-    Raises :class:`InputError` for a set or split other than the page's defaults, and for models on the hub. In a
-    Space, variables such as SPACE_MODEL name models on the hub.
+    Raises :class:`InputError` for a set or split other than the page's defaults, and for models that are not folders.
+    In a Space, the variables SPACE_MODEL and SPACE_RERANKER name models on the hub.
     """
     if (args.set, args.split) != ("main", "dev"):
         raise InputError("--assemble: a Space only shows the set main and its split dev")

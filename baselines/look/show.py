@@ -1,14 +1,16 @@
 """Show a question with the passages of each run, or serve a page.
 
 --query names a question by its id, its text or a part of its text. Without --query, the first question that every run
-answers is shown. Positives are marked. A passage longer than --chars is cut around the terms that it shares with the
-question. The terms are BM25's tokens. A terminal highlights them, unless NO_COLOR is set.
+answers is shown. Positives are marked. Of a long passage, an excerpt of at most --chars characters is shown, around the
+terms that passage and question share. The terms are BM25's tokens. A terminal shows the terms in colour, unless
+NO_COLOR is set.
 
 --serve starts a page (Gradio) that searches the release. Each system has a column with ranks, scores, positives and
-shared terms. The query is a question of the split or any other text. BM25 is always a column. --model adds a
+shared terms. The query is a question of the split or any other text. The first column is BM25. --model adds a
 dual-encoder, and needs --passages, the output of `encode`. --reranker adds a cross-encoder, which re-ranks the passages
-of the dual-encoder, or else of BM25. Only this machine can open the page, unless --host is 0.0.0.0. If build/sample is
-missing, the embedded sample is built. --assemble DIR only writes a folder that you can push as a Hugging Face Space.
+of the dual-encoder or, without --model, of BM25. By default, only this machine can open the page. With --host 0.0.0.0,
+other machines can open it, too. If build/sample is missing, the embedded sample is built. --assemble DIR writes a
+folder that you can push as a Hugging Face Space, and starts no page.
 
 examples:
 
@@ -116,7 +118,7 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _chosen(questions: Sequence[Question], runs: Sequence[Run], args: argparse.Namespace) -> tuple[Question, str]:
-    """Return the question that ``--query`` names, or the first that every run answers, and a note on the choice."""
+    """Return the question of ``--query``, or the first question that every run answers, and a note on the choice."""
     wanted = args.query
     if wanted is None:
         every = "every run" if len(runs) > 1 else "the run"

@@ -29,6 +29,7 @@ import pyarrow as pa
 from baselines.measure.compare_tables import shown
 from baselines.measure.evaluate import evaluate, with_columns
 from baselines.measure.groups import Groups, add_by, groups_of
+from baselines.measure.holes import holes
 from baselines.measure.measures import LIST_DEPTH, PAPER, Values, mean, measured, values_of
 from baselines.measure.qrels import Qrels, add_reference, read_queries, reference_qrels
 from baselines.measure.significance import TEST_RESAMPLES, TESTS, detectable, groups, holm, paired
@@ -99,8 +100,6 @@ def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
     result, table = evaluate(retrieved, qrels)
     if {*measures} <= {*measured(table)}:
         return table
-    from baselines.measure.holes import holes
-
     return with_columns(table, holes(retrieved.rankings, qrels, result)[1])
 
 

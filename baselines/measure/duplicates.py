@@ -54,8 +54,8 @@ def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, sha
         raise InputError(f"has a passage {lacking[0]!r} that the release's {corpus} lacks", path=run.path)
     found = Found()
     for query, grades in progress(judged.items(), unit="query", label="near-duplicates"):
-        order = dict.fromkeys([*grades, *tops[query]])
-        _follow(query, {each: texts[each] for each in order if each in texts}, grades, length, share, found)
+        own = {each: texts[each] for each in (*grades, *tops[query]) if each in texts}
+        _follow(query, own, grades, length, share, found)
     return found
 
 
@@ -163,8 +163,8 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     first = results[0]["duplicates"]
     return "\n".join(
         [
-            "near-duplicates. repeated: percent of the top 10 or 50 that repeat a higher passage; queries: percent of",
-            "queries with a repetition in the top 10; copies: unjudged copies of positives; contradicted: copies with different labels",
+            "near-duplicates: percent of passages that repeat a higher passage, percent of queries with a repetition",
+            "in the top 10, number of unjudged copies of positives, number of near-duplicates with different labels",
             text_table(["run", "repeated@10", "repeated@50", "queries", "copies", "contradicted"], counts),
             "",
             f"measures in percent, with near-duplicates counted as one passage; later copies are {first['way']} "

@@ -34,7 +34,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from baselines.measure import measures
+from baselines.measure import holes, measures
 from baselines.measure.answers import Ranks, agreement, answer_recall, first_answers, rank_columns
 from baselines.measure.answers import text as answers_text
 from baselines.measure.groups import add_by, groups_of, measure_groups
@@ -93,9 +93,7 @@ def run(args: argparse.Namespace) -> None:
             for name, values in rank_columns(ranks[number], list(qrels.positives)).items():
                 table = table.append_column(name, values)
         if args.holes:
-            from baselines.measure.holes import holes
-
-            result["holes"], by_query = holes(retrieved.rankings, qrels, result)
+            result["holes"], by_query = holes.holes(retrieved.rankings, qrels, result)
             table = with_columns(table, by_query)
         if args.duplicates:
             from baselines.measure import duplicates
@@ -178,8 +176,6 @@ def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
     if "answers" in results[0]:
         parts.append(answers_text(results))
     if "holes" in results[0]:
-        from baselines.measure import holes
-
         parts.append(holes.text(results, qrels))
     if "duplicates" in results[0]:
         from baselines.measure import duplicates

@@ -188,8 +188,9 @@ def _is_apart(path: Path, few: bool) -> bool:
 def _read_weights(args: argparse.Namespace) -> list[float]:
     if not args.weights:
         raise InputError("--method weighted needs --weights FILE or --tune SPLIT")
-    expected = 'expected {"weights": [a number for each run]}'
-    found = json_of(read_whole(args.weights), _Weights, args.weights, remedy=expected)
+    found = json_of(
+        read_whole(args.weights), _Weights, args.weights, remedy='expected {"weights": [a number for each run]}'
+    )
     if found.method not in (None, args.method):
         raise InputError(f"expected weights of --method {args.method}, found {found.method}", path=args.weights)
     if (count := len(found.weights)) != len(args.runs):

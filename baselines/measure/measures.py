@@ -103,9 +103,8 @@ def _scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, f
 def measure(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
     """Return (means under ``official`` and ``ir_measures``, values by query of RR@10 and ``IR_MEASURES``)."""
     by_query = per_query(rankings, qrels)
-    means = {name: mean(values) for name, values in by_query.items()}
-    by_query = {"RR@10": list(map(reciprocal_rank, first_ranks(rankings, qrels))), **by_query}
-    return {"official": official(rankings, qrels), "ir_measures": means}, by_query
+    means = {"official": official(rankings, qrels), "ir_measures": {name: mean(by_query[name]) for name in by_query}}
+    return means, {"RR@10": list(map(reciprocal_rank, first_ranks(rankings, qrels))), **by_query}
 
 
 def cells(means: Mapping[str, Any]) -> list[str]:
@@ -128,8 +127,8 @@ def values_of(by_query: pa.Table, measure: str) -> Values:
     if measure not in measured(by_query):
         raise InputError(f"unknown measure {measure!r}; expected one of {', '.join(measured(by_query))}")
     if measure in OFFICIAL:
-        values = map(_paper_values, by_query["first_positive_rank"].to_pylist())
-        return np.array([row[OFFICIAL.index(measure)] for row in values])
+        ranks, column = by_query["first_positive_rank"].to_pylist(), OFFICIAL.index(measure)
+        return np.array([_paper_values(rank)[column] for rank in ranks])
     return np.asarray(by_query[measure].to_numpy(), np.float64)
 
 

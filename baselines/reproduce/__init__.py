@@ -1,12 +1,12 @@
 """Reproduce the paper's tables, and print the published scores.
 
-The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, `errors --tally` Table 10.
-baselines/matrix.toml lists the rows with their steps and published scores. Rows can share steps. A step is skipped if
-its output exists and was made from the same input by the same version of the code.
+The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, and `errors --tally` prints Table 10.
+baselines/matrix.toml lists the rows with steps and published scores. Rows can share steps. A step is skipped if its
+output exists and was made from the same input by the same version of the code.
 
-Every score has a mark, and a 95 % interval over queries. The mark is OK, close or off if the data and the starting
-checkpoint are those of the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page
-(reproduce.html under --out, or --html FILE) shows the tables, Figure 2, the training curves and the leaderboard.
+Every score has a mark, and a 95 % interval over queries. The mark is OK, close or off if data and models are those of
+the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page (reproduce.html under --out,
+or --html FILE) shows the tables, Figure 2, the training curves and the leaderboard.
 
 Without --release, the command builds the embedded sample (build/sample) and runs as with --small. Scores on the sample
 only show that every step runs. --small means --scratch with the settings of baselines/settings/sample.toml. On two
@@ -20,15 +20,15 @@ changes all recipes, and [options.VERB] changes the options of a command. baseli
 Figures are also drawn as PNG and SVG under --out.
 
 --extrapolation [restrain-14K resttest] runs BM25, DE and CE (or another --row) on the sets that `builders add` drew.
-The report has the scores of interpolation and extrapolation, and the gap between them.
+The report has the scores for interpolation and for extrapolation, and the gap between the two scores.
 
 --pool trains the nine models of the paper's pool (Section 2.3, A.1): BM25 and four dual-encoders, whose top 50 are the
 candidates, and four re-rankers, whose mean score selects the best 5 of each query for people to judge.
 
 --leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources. A column shows if a model
 declares training on data of DuReader. The whole collection and the sample of 100,001 passages (C-MTEB's DuRetrieval)
-have separate tables. Each RUN is measured on --split of --release, with 95 % intervals. It is listed in the table of
-its collection, or in a table of its own.
+have separate tables. Each RUN is measured on --split of --release, with 95 % intervals. A run on another collection has
+a separate table.
 
 --dry-run prints the estimated cost of each step as comments, and then the commands. Costs are rows, tokens, operations
 and bytes on disk. Training takes 6 x parameters x tokens operations. Encoding and re-ranking take 2 x parameters x
@@ -68,7 +68,7 @@ from builders.store.reader import open_release
 SAMPLE = Path("build/sample")
 _POOL = "pool"  # the step of matrix.toml that selects the pool's best passages
 SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
-_SAMPLE_IS = "this is the embedded sample, written for this project: it shows that every step runs"
+_SAMPLE_IS = "this is the embedded sample, written for this project: scores only show that every step runs"
 _BLIND = "the official labels were never published; %d rows get files of predictions instead of scores"
 
 
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--split", default="dev", help="split to measure on, unless the row has its own (default: dev)")
     parser.add_argument("--scratch", action="store_true", help="use recipes without pretrained weights")
-    parser.add_argument("--small", action="store_true", help="use --scratch with the settings of the sample")
+    parser.add_argument("--small", action="store_true", help="use --scratch and the settings for the embedded sample")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="TOML file that changes recipes and options")
     runs = Path("build/runs")
     parser.add_argument("--out", type=Path, default=runs, metavar="DIR", help=f"output directory (default: {runs})")
@@ -161,17 +161,22 @@ def run(args: argparse.Namespace) -> None:
     steps = plan | {step.name: step for step in (_predictions(row, plan, args) for row in blind)}
     done = run_plan(steps, release, args)
     measured, own = measure(labelled, plan, release, args.split)
-    report = side_by_side(matrix, release, measured, steps, done, settings)
-    report["images"] = list(map(str, draw_figures(measured, args.out)))
-    report["notes"] = [_SAMPLE_IS] if args.release == SAMPLE else []
-    if args.pool:
-        report["notes"].append(f"the pool's best passages, for `builders annotate export`: {plan[_POOL].output}")
-    report["predictions"] = [
-        {"table": row.table, "row": row.name, "split": row.split or args.split, "file": str(file)}
-        for row in blind
-        for file in (_predictions(row, plan, args).output / "predictions").iterdir()
-    ]
-    report["trainings"] = trainings(plan)
+    report = side_by_side(matrix, release, measured, steps, done, settings) | {
+        "images": list(map(str, draw_figures(measured, args.out))),
+        "notes": [
+            *[_SAMPLE_IS] * (args.release == SAMPLE),
+            *[
+                f"the pool's best passages, for `builders annotate export`: {plan[_POOL].output}"
+                for _ in range(args.pool)
+            ],
+        ],
+        "predictions": [
+            {"table": row.table, "row": row.name, "split": row.split or args.split, "file": str(file)}
+            for row in blind
+            for file in (_predictions(row, plan, args).output / "predictions").iterdir()
+        ],
+        "trainings": trainings(plan),
+    }
     report["page"] = str(write_page(args.html or args.out / PAGE, report, own))
     print_result(report, text(report), args.format)
 
@@ -189,12 +194,11 @@ def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argpars
     if len(labelled) < len(rows):
         log.warning(_BLIND, len(rows) - len(labelled))
     before = [sample_command(args.release)] if args.release == SAMPLE and not release else []
-    commands = [*before, *(step.command for step in plan.values())]
-    commands += [_last_command(row, plan, args, row in labelled) for row in rows]
-    if args.format == "text" and not before:  # the sizes of a sample that is not built are unknown
-        of = release.path if release else "the paper's collection"
-        print("\n".join(f"# {line}" for line in [f"{of}, by formula:", *plan_table(plan, release).splitlines()]))
-    print(printed(commands, args))
+    last = (_last_command(row, plan, args, row in labelled) for row in rows)
+    if args.format == "text" and not before:  # before the sample is built, its sizes are unknown
+        costed = release.path if release else "the paper's collection"
+        print("\n".join(f"# {line}" for line in [f"{costed}, by formula:", *plan_table(plan, release).splitlines()]))
+    print(printed([*before, *(step.command for step in plan.values()), *last], args))
 
 
 def _plan(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argparse.Namespace) -> dict[str, Step]:
@@ -204,22 +208,22 @@ def _plan(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argpars
 
 
 def _last_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespace, labelled: bool) -> list[str]:
-    """Return the command that measures a row's run as the report does, or that exports its predictions."""
+    """Return the command that measures a row's run, or that exports predictions if the run's split has no labels."""
     if not labelled:
         return _predictions(row, plan, args).command
-    some = [*["--queries", row.queries] * bool(row.queries), *["--qrels-config", row.qrels] * bool(row.qrels)]
-    return ["baselines", "evaluate", *_of_row(row, args), *some, str(plan[row.step].output)]
+    words = ["--release", str(args.release), *_set_of(row), "--split", row.split or args.split]
+    words += [*["--queries", row.queries] * bool(row.queries), *["--qrels-config", row.qrels] * bool(row.qrels)]
+    return ["baselines", "evaluate", *words, str(plan[row.step].output)]
 
 
 def _predictions(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> Step:
     """Return the step that exports a row's run as the official JSON for a submission."""
     run, split = plan[row.step].output, row.split or args.split
     out = args.out / "predictions" / f"table{row.table}.{row.name}.{split}"
-    words = ["--release", str(args.release), *["--set", row.set] * (row.set != "main"), "--format", "official"]
-    command = ["builders", "export", *words, "--runs-only", "--run", str(run), "--out", str(out)]
+    command = ["builders", "export", "--release", str(args.release), *_set_of(row), "--format", "official"]
+    command += ["--runs-only", "--run", str(run), "--out", str(out)]
     return Step(f"predictions.table{row.table}.{row.name}", command, out, (row.step,))
 
 
-def _of_row(row: Row, args: argparse.Namespace) -> list[str]:
-    set_words = ["--set", row.set] if row.set != "main" else []
-    return ["--release", str(args.release), *set_words, "--split", row.split or args.split]
+def _set_of(row: Row) -> list[str]:
+    return ["--set", row.set] if row.set != "main" else []

@@ -2,8 +2,8 @@
 
 Operations are 6 x parameters x tokens for training and 2 x parameters x tokens for encoding and re-ranking. Only the
 parameters of the transformer's layers count, because looking up an embedding multiplies nothing. Every text counts
-with the recipe's maximum length. Disk space is that of checkpoints and embeddings. The estimate omits attention
-scores, the second forward pass of gradient caching, vector search, and static models.
+with the recipe's maximum length. Disk space covers checkpoints and embeddings. The estimate omits attention scores,
+the second forward pass of gradient caching, vector search, and static models.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from builders.core.tables import text_table
 from builders.store.layout import set_of
 from builders.store.reader import Release
 
-_TOP_K = 50  # the commands' default
+_TOP_K = 50  # default of --top-k
 
 
 class Architecture(NamedTuple):
@@ -58,7 +58,7 @@ KNOWN = {
 
 
 class StepCost(NamedTuple):
-    """The cost of one step. A value is None if it is unknown, or if the step runs no model."""
+    """The cost of one step. A value is None if the value is unknown, or if the step runs no model."""
 
     rows: int
     tokens: int | None = None
@@ -67,7 +67,7 @@ class StepCost(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The sizes of ``release``, or of the paper's data if it is None. Raises KeyError if the paper lacks a size."""
+    """The sizes of ``release``, or of the paper's data without a release. Raises KeyError if the paper lacks a size."""
 
     release: Release | None = None
 
@@ -91,9 +91,9 @@ class Sizes(NamedTuple):
 
 
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
-    """Return the architecture of a recipe's starting checkpoint, or None if it is unknown.
+    """Return the architecture of a recipe's starting checkpoint, or None if the architecture is unknown.
 
-    If another recipe trains this checkpoint, return that recipe's architecture. ``recipes``: see :func:`step_cost`.
+    If another recipe trains this checkpoint, its architecture is returned. ``recipes``: see :func:`step_cost`.
     """
     while recipe.model.start.startswith(FROM_RECIPE):
         name = recipe.model.start.removeprefix(FROM_RECIPE)
@@ -105,7 +105,7 @@ def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture 
 
 
 def tokens_of_row(recipe: Recipe) -> int:
-    """Return the number of tokens of a training row: the query and its passages for a dual-encoder, else one text."""
+    """Return the tokens of a training row. A dual-encoder's row has a query and its passages, other rows one text."""
     data = recipe.data
     if recipe.model.kind != "dual":
         return data.passage_length
@@ -145,7 +145,7 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
         recipe = recipes[options["--out"]]
         rows, model = training_rows(recipe, sizes), architecture(recipe, recipes)
         tokens = rows * tokens_of_row(recipe)
-        # Count the checkpoint and two states for resuming. A state also has Adam's two moments. A value takes 4 bytes.
+        # The checkpoint and two states for resuming. A state also has Adam's two moments. A number takes 4 bytes.
         disk = model and recipe.model.towers * model.parameters * 4 * (1 + 2 * 3 * bool(recipe.train.saves))
         return StepCost(rows, tokens, model and 6 * model.in_layers * tokens, disk)
     name = options.get("--set", "main")
@@ -156,7 +156,7 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
     model, length, disk = architecture(recipe, recipes), recipe.data.passage_length, None
     if verb == "encode":
         rows = sizes.passages(name)
-        disk = model and rows * model.hidden * 2  # two bytes per value
+        disk = model and rows * model.hidden * 2  # two bytes per number
     elif verb == "search":
         rows, length = sizes.queries(config, split), recipe.data.query_length
     else:  # rerank
@@ -166,12 +166,12 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
 
 
 def plan_table(plan: Mapping[str, Step], release: Release | None) -> str:
-    """Return the costs of a plan's steps and their sum as a table. Unknown costs are dashes."""
+    """Return the costs of a plan's steps as a table, with the sum of the costs. Unknown costs are dashes."""
     recipes: dict[str, Recipe] = {}
-    for step in (step for step in plan.values() if step.command[1] == "train"):
-        own = [value for option, value in itertools.pairwise(step.command) if option == "--set"]
-        recipe = read_recipe(step.command[2], own)
-        recipes[recipe.name] = recipes[str(step.output)] = recipe
+    for step in plan.values():
+        if step.command[1] == "train":
+            recipe = step.recipe()
+            recipes[recipe.name] = recipes[str(step.output)] = recipe
     costs = {}
     for name, step in plan.items():
         try:

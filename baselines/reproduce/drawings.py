@@ -13,7 +13,7 @@ from baselines.measure.measures import PAPER
 from baselines.reproduce.report import Measured
 from builders.core.files import write_bytes
 
-# The paper's caption says "before (light blue) and after (dark blue)". Any other series is grey.
+# The paper's caption says "before (light blue) and after (dark blue)". Other series are grey.
 _COLOURS = {"before": "#a9cce3", "after": "#1f618d"}
 _METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # omitted to keep the bytes equal
 
@@ -33,7 +33,7 @@ def draw_figures(measured: Sequence[Measured], out: Path) -> list[Path]:
 @contextmanager
 def _image(name: str, width: float, height: float) -> Iterator[Any]:
     """Open a matplotlib figure (size in inches) that always saves the same bytes. ``name`` salts the ids in an SVG."""
-    # Imported here because it is slow. pyplot is not used, because it has global state and may want a display.
+    # pyplot is not used, because pyplot has global state and may need a display.
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -49,7 +49,7 @@ def _bytes_of(figure: Any, suffix: str) -> bytes:
 
 
 def _drawn(measured: Sequence[Measured], suffix: str) -> bytes:
-    """Draw an image with a panel for each measure, a group of bars for each system, and a bar for each series."""
+    """Draw a panel for each measure. A panel has a group of bars for each system, with a bar for each series."""
     systems = list(dict.fromkeys(each.row.title for each in measured))
     series = list(dict.fromkeys(each.row.series for each in measured))
     with _image("figure", 3.6 * len(PAPER), 3.6) as figure:
@@ -67,8 +67,13 @@ def _bars(panel: Any, measured: Sequence[Measured], systems: list[str], series: 
         values = [each.ours[name] for each in own]
         lows, highs = zip(*(each.intervals[name] for each in own), strict=True)
         ends = np.clip([np.subtract(values, lows), np.subtract(highs, values)], 0, None)
-        look = {"color": _COLOURS.get(each_series, "#909497"), "label": each_series, "error_kw": {"elinewidth": 0.8}}
-        bars = panel.bar(places, values, width, yerr=ends, **look)
+        bars = panel.bar(
+            *(places, values, width),
+            yerr=ends,
+            error_kw={"elinewidth": 0.8},
+            color=_COLOURS.get(each_series, "#909497"),
+            label=each_series,
+        )
         panel.bar_label(bars, fmt="%.1f", padding=1, fontsize=7)
     panel.set_title(f"{name}, %", fontsize=10)
     panel.set_xticks(range(len(systems)), [title.replace(" > ", " >\n") for title in systems], fontsize=7)

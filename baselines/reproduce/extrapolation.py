@@ -2,9 +2,10 @@
 
 The method is that of extrapolate-eval (Zhan et al., arXiv 2204.11447). ``builders add`` makes the configs.
 ReSTrain trains every system twice: on questions near the test queries (interpolation) and on other questions
-(extrapolation). The two models are measured on the same test queries. ReSTTest trains every system once for each bucket
-of questions, without these questions. Extrapolation is measured on the bucket's test queries, interpolation on the
-other test queries. The scores are means over the buckets. BM25 learns from no questions and shows how hard queries are.
+(extrapolation). The two models are measured on the same test queries. ReSTTest divides the questions into buckets. It
+trains every system once for each bucket, without the bucket's questions. Extrapolation is measured on the bucket's test
+queries, interpolation on all other test queries. Scores are means over the buckets. BM25 learns from no questions, so
+its gap shows how much harder the test queries of extrapolation are.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from baselines.measure.measures import PAPER, paper_by_query
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import LEVEL, RESAMPLES
-from baselines.reproduce.matrix import Matrix, Row, Step, fill, read_matrix, runnable
+from baselines.reproduce.matrix import WORD, Matrix, Row, Step, fill, read_matrix, runnable
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import printed, run_plan
 from baselines.train.recipe import read_recipe
@@ -30,36 +31,31 @@ from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 
-ROWS = ("bm25", "de-bm25-neg", "ce-bm25-neg-on-bm25")  # measured if no row is named
+ROWS = ("bm25", "de-bm25-neg", "ce-bm25-neg-on-bm25")  # measured by default
 KINDS = ("interpolation", "extrapolation")
 RESTTEST = "resttest"
 _RESTRAIN = re.compile(r"(restrain-[^-]+)-interpolation")
-_WORD = re.compile(r"\{([^{}]*)\}")
 Floats = npt.NDArray[np.float64]
 
-
 # Two pairs, for interpolation and for extrapolation: (training config, (config of the test judgments, split)). If the
-# config of the test judgments is empty, the release's own qrels are used.
+# config of the test judgments is empty, the judgments are the release's qrels.
 Fold = tuple[tuple[str, tuple[str, str]], tuple[str, tuple[str, str]]]
 
 
 def reproduce_extrapolation(args: argparse.Namespace) -> None:
-    """Run the missing steps and print the report. Raises :class:`InputError` if the release has no such sets."""
+    """Run the missing steps and print the report. Raises :class:`InputError` if the release lacks the sets."""
     release, matrix = open_release(args.release), read_matrix()
     sets = _sets(release, args.split, args.extrapolation)
-    asked = bool(args.table or args.row)
-    systems = {
-        row.step: row
-        for row in reversed(matrix.select(args.table, args.row))
+    rows = [
+        row
+        for row in matrix.select(args.table, args.row)
         if row.set == "main"
         and not (row.split or row.queries or row.qrels or row.figure)
-        and (asked or row.name in ROWS)
-    }
-    if not systems:
-        raise InputError(
-            "--extrapolation: no such row of the main set; name another --row or --table", path=args.release
-        )
-    rows = runnable(list(systems.values())[::-1], release, args)
+        and (args.table or args.row or row.name in ROWS)
+    ]
+    if not rows:
+        raise InputError("--extrapolation: no row measures the main set; name another --row or --table")
+    rows = runnable(rows, release, args)
     configs = list(dict.fromkeys(config for folds in sets.values() for fold in folds for config, _ in fold))
     extended, trained = trained_on(matrix, [row.step for row in rows], configs, fill(args)["variant"])
     every = [replace(row, step=trained[row.step, config]) for config in configs for row in rows]
@@ -77,7 +73,7 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
 
 
 def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[Fold]]:
-    """Return the release's folds for the split's queries, by the name of the set: ``restrain-SIZE``, ``resttest``."""
+    """Return the release's folds for the split's queries, by the name of the set (``restrain-SIZE``, ``resttest``)."""
     stats, have = read_stats(release.path).get("extrapolation", {}), {config for config, _ in release.splits()}
     found: dict[str, list[Fold]] = {}
     buckets = []
@@ -90,9 +86,11 @@ def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[
     if buckets:
         found[RESTTEST] = buckets
     if not found or not {*asked} <= {*found}:
-        what = " and ".join(asked) or "sets for interpolation and extrapolation"
-        known = f"it has {', '.join(found) or 'none'}; `python -m builders add` makes them"
-        raise InputError(f"has no {what} of the {split} queries; {known}", path=release.path)
+        raise InputError(
+            f"has no {' and '.join(asked) or 'sets for interpolation and extrapolation'} of the {split} queries; it "
+            f"has {', '.join(found) or 'none'}; `python -m builders add` makes these sets",
+            path=release.path,
+        )
     return {name: folds for name, folds in found.items() if not asked or name in asked}
 
 
@@ -101,21 +99,21 @@ def trained_on(
 ) -> tuple[Matrix, dict[tuple[str, str], str]]:
     """Repeat ``steps`` with each config's training questions, in a copy of the matrix.
 
-    A training on questions is repeated, and so is every step that uses its checkpoint. Other steps are shared:
-    BM25, masked language models, and negatives that BM25 finds. Returns the new matrix, and the names of the new steps
-    by (step, config).
+    A training on questions is repeated, and so is every step that uses the checkpoint. Other steps are shared: BM25,
+    masked language models, and the negatives of BM25. Returns the new matrix, and the names of the new steps by
+    (step, config).
     """
     added: dict[str, str] = {}
 
     def of(step: str, config: str) -> str:
         head, out = matrix.steps[step].split(" --out {out}/")
-        used = {word: of(word, config) for word in _WORD.findall(head) if word in matrix.steps}
+        used = {word: of(word, config) for word in WORD.findall(head) if word in matrix.steps}
         words = head.split()
         learns = words[1] == "train" and read_recipe(words[2].replace("{variant}", variant)).model.kind != "mlm"
         if not learns and all(before == after for before, after in used.items()):
             return step
         name = f"{step}/{config}"
-        head = _WORD.sub(lambda found: f"{{{used.get(found[1], found[1])}}}", head)
+        head = WORD.sub(lambda found: f"{{{used.get(found[1], found[1])}}}", head)
         if learns:  # in the folder of the other checkpoints, because a recipe looks for its starting checkpoint there
             added[name] = f"{head} --set data.set={config} --out {{out}}/{out}.{config}"
         else:
@@ -127,7 +125,7 @@ def trained_on(
 
 
 def _values(release: Release, step: Step, test: tuple[str, str]) -> dict[str, Floats]:
-    """Return the paper's measures of every query, by query id."""
+    """Return the paper's measures of every test query, by query id."""
     qrels = release_qrels(release, test[1], qrels=test[0])
     return dict(zip(qrels.positives, np.array(paper_by_query(read_run(step.output).rankings, qrels)), strict=True))
 
@@ -135,33 +133,31 @@ def _values(release: Release, step: Step, test: tuple[str, str]) -> dict[str, Fl
 def _figures(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]]) -> list[dict[str, Any]]:
     """Return a system's scores for interpolation and extrapolation. A score is the mean of the folds' means."""
     near, far = (np.mean([np.mean(list(fold[kind].values()), axis=0) for fold in folds], axis=0) for kind in (0, 1))
-    found = []
-    for metric, *values in zip(PAPER, near, far, *gap_interval(folds), strict=True):
-        interpolation, extrapolation, low, high = (round(100 * float(value), 2) for value in values)
-        gap, relative = (
-            round(100 * float(each), 2) for each in (values[1] - values[0], values[1] / (values[0] or 1) - 1)
-        )
-        found.append(
-            {
-                "test": name,
-                "row": row.name,
-                "title": row.title,
-                "metric": metric,
-                "interpolation": interpolation,
-                "extrapolation": extrapolation,
-                "gap": gap,
-                "gap_interval": [low, high],
-                "relative_gap": relative if values[0] else None,
-            }
-        )
-    return found
+
+    def percent(fraction: float) -> float:
+        return round(100 * float(fraction), 2)
+
+    return [
+        {
+            "test": name,
+            "row": row.name,
+            "title": row.title,
+            "metric": metric,
+            "interpolation": percent(interpolation),
+            "extrapolation": percent(extrapolation),
+            "gap": percent(extrapolation - interpolation),
+            "gap_interval": [percent(low), percent(high)],
+            "relative_gap": percent(extrapolation / interpolation - 1) if interpolation else None,
+        }
+        for metric, interpolation, extrapolation, low, high in zip(PAPER, near, far, *gap_interval(folds), strict=True)
+    ]
 
 
 def gap_interval(folds: Sequence[Sequence[Mapping[str, Floats]]], seed: int = 0) -> tuple[Floats, Floats]:
     """Return (low, high) of the gap's percentile bootstrap interval. Both arrays have the shape (measures,).
 
-    The gap is extrapolation minus interpolation. Test queries are resampled with replacement, once for all folds. A
-    resample without queries of a fold skips this fold.
+    The gap is extrapolation minus interpolation. Test queries are resampled with replacement, once for all folds. If a
+    resample has no queries of a fold, this fold is skipped in the resample.
     """
     queries = sorted({query for fold in folds for kind in fold for query in kind})
     drawn = np.random.default_rng(seed).multinomial(len(queries), np.full(len(queries), 1 / len(queries)), RESAMPLES)

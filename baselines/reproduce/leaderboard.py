@@ -25,21 +25,21 @@ from builders.store.runs import read_run
 
 LEADERBOARD = Path(__file__).parents[1] / "leaderboard.toml"
 LEGEND = (
-    "percent; Recall@k: the share of questions with a positive in the top k (the paper's); R@k: the share of the "
-    "positives found (MTEB's); trained: on data of DuReader, as the model declares"
+    "percent; Recall@k (paper): share of questions with a positive in the top k; R@k (MTEB): share of all positives "
+    "in the top k; trained: yes if the model declares training on data of DuReader"
 )
 OTHER = "other"  # neither the whole collection nor MTEB's sample of it
 OWN = "own run"
 PASSAGES = {"whole": 8_096_668, "sample": 100_001}
 _USUAL = ("nDCG@10", "R@10")
-# The measures of each table. Its models are sorted by the first measure. The whole collection has the paper's measures
-# (Recall@k is a hit rate). The sample has MTEB's measures (R@k is the share of the positives found).
+# The measures of each table, which is sorted by them in this order. The whole collection has the paper's measures
+# (Recall@k is a hit rate). The sample has MTEB's measures (R@k is the share of all positives in the top k).
 MEASURES = {"whole": tuple(PAPER), "sample": ("nDCG@10", "MRR@10", "R@10"), OTHER: (*PAPER, *_USUAL)}
 _SAMPLE_QUERIES = 2_000
 _HEADS = {
     "whole": "the whole collection, {passages:,} passages",
     "sample": "MTEB's sample of the collection, {passages:,} passages",
-    OTHER: "{release}, {passages:,} passages: comparable with nothing above",
+    OTHER: "{release}, {passages:,} passages: not comparable with the other tables",
 }
 _Place = tuple[str, str, str]  # the searched collection, the split, and for an unknown collection the release
 # An own run has ``model``, ``place`` (a _Place), ``passages``, and ``figures`` and ``intervals`` in percent by measure.
@@ -51,7 +51,7 @@ _Date = Annotated[str, Meta(pattern=r"\A\d{4}-\d\d(-\d\d)?\Z")]
 class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A source of scores: a ``document``, or a ``repository`` at a ``commit``.
 
-    ``date`` is the day of the document or the commit, or another day that ``note`` explains.
+    ``date`` is the day of the document or the commit. A ``note`` explains any other day.
     """
 
     title: _Text
@@ -99,7 +99,7 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_leaderboard(path: Path = LEADERBOARD) -> Published:
-    """Read the published scores. Raises :class:`InputError` for a score that is repeated or has no source."""
+    """Read the published scores. Raises :class:`InputError` for a repeated score or an unknown source."""
     found = typed(read_toml(path), Published, path)
     seen = set()
     for figure in found.figures:
@@ -136,14 +136,13 @@ def place_of(passages: int, queries: int, split: str, release: str) -> _Place:
 def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]:
     """Return the tables as JSON values.
 
-    The whole collection comes first, then the sample, then other collections. dev comes before test. The best model is
-    first. A table has ``searched``, ``split``, ``title``, ``passages``, ``measures``, ``models``, ``of`` (all models).
-    A model has ``model``, ``trained``, ``source``, ``file``, ``figures``. An own run also has ``intervals``.
+    The whole collection comes first, then the sample, then other collections. dev comes before test. A table has
+    ``searched``, ``split``, ``title``, ``passages``, ``measures``, ``models`` (the best first) and ``of`` (number of
+    models). A model has ``model``, ``trained``, ``source``, ``file``, ``figures``. An own run also has ``intervals``.
     """
     places = {(figure.searched, figure.split, "") for figure in published.figures} | {each["place"] for each in own}
-    order = list(_HEADS)
     tables = []
-    for searched, split, release in sorted(places, key=lambda place: (order.index(place[0]), *place[1:])):
+    for searched, split, release in sorted(places, key=lambda place: ([*_HEADS].index(place[0]), *place[1:])):
         measures, models = MEASURES[searched], dict[str, dict[str, Any]]()
         for each in published.figures:
             if (each.searched, each.split) == (searched, split):
@@ -179,12 +178,12 @@ def print_leaderboard(args: argparse.Namespace) -> None:
         release = open_release(args.release)
         qrels = release_qrels(release, args.split)
         own = [own_of(str(path), release, args.split, evaluate(read_run(path), qrels)) for path in args.leaderboard]
-    wanted = (args.searched, OTHER) if args.searched else tuple(_HEADS)
-    tables = [table for table in board(published, own) if table["searched"] in wanted]
-    for table in tables:
-        models = table["models"]
-        kept = [each for place, each in enumerate(models) if place < (args.top or len(models)) or "intervals" in each]
-        table["models"] = kept
+    tables = [
+        table for table in board(published, own) if not args.searched or table["searched"] in (args.searched, OTHER)
+    ]
+    for table in tables:  # an own run is listed even if it is not among the top
+        best = table["models"][: args.top]
+        table["models"] = best + [each for each in table["models"][len(best) :] if "intervals" in each]
     named = {model["source"] for table in tables for model in table["models"]}
     sources = {name: source for name, source in published.sources.items() if name in named}
     if args.format == "json":

@@ -1,4 +1,4 @@
-"""The mark of a score: OK, close or off, or "not comparable" if data or starting checkpoint differ."""
+"""The mark of a score: OK, close or off, or "not comparable" if data or models differ."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,12 +9,13 @@ from baselines.reproduce.settings import Settings
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 
 OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"
-# Recipe keys that may differ in a comparable training: the seed, speed, and the measurements during the training.
-_NEUTRAL = {f"train.{key}" for key in ("seed", "mini_batch", "mini_batch_tokens", "workers", "compile")}
-_NEUTRAL |= {f"train.{key}" for key in ("logs", "evaluations", "saves")}
-_NEUTRAL |= {"data.dev_split", "data.dev_queries", "data.dev_passages", "model.revision"}
+# Recipe keys that may differ in a comparable training: the seed, speed, and the evaluation during the training.
+_NEUTRAL = {
+    *("train.seed", "train.mini_batch", "train.mini_batch_tokens", "train.workers", "train.compile", "train.logs"),
+    *("train.evaluations", "train.saves", "data.dev_split", "data.dev_queries", "data.dev_passages", "model.revision"),
+}
 _NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "device", "cache", "quiet"}
-_HALF = 0.005  # half a unit of the last printed digit
+_HALF = 0.005  # published scores have two decimals
 
 
 def nearness(interval: Interval, published: float) -> str:
@@ -33,7 +34,7 @@ def other_data(ours: Mapping[str, int], split: str, published: Published) -> lis
         found.append(f"measured on {split}, published on {published.split}")
     for key in ("passages", "queries", "positives"):
         theirs = getattr(published, key)
-        # Another split always has other queries, so only its passages are compared.
+        # Different splits always have different queries, so only their passages are compared.
         if theirs and ours[key] != theirs and (key == "passages" or split == published.split):
             found.append(f"{ours[key]:,} {key}, not {theirs:,}")
     return found

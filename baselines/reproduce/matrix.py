@@ -5,14 +5,14 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from baselines.measure.measures import PAPER
 from baselines.reproduce.settings import Settings
-from baselines.train.recipe import FROM_RECIPE, read_recipe
+from baselines.train.recipe import FROM_RECIPE, Recipe, read_recipe
 from builders.core.errors import InputError, log
 from builders.core.files import read_toml
 from builders.core.typed import typed
@@ -21,9 +21,8 @@ from builders.store.reader import Release
 
 MATRIX = Path(__file__).parents[1] / "matrix.toml"
 SCRATCH = "-scratch"  # {variant} of the recipes without pretrained weights
-_AS_THEY_ARE = Settings()
-_WORD = re.compile(r"\{([^{}]*)\}")
-_NEGATIVES = "hard negatives that came with the data (`python -m builders official` brings them)"
+NO_SETTINGS = Settings()
+WORD = re.compile(r"\{([^{}]*)\}")  # a name in braces in a step
 _Place = tuple[str, int]  # ("table", 4), ("figure", 2) or ("pool", 1)
 
 
@@ -46,11 +45,11 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         step: the step that writes the measured run.
         published: the published scores in percent.
         published_on: the data of the published scores (empty: the paper's data of the set).
-        like: another row. If its published scores are on our split, they are also compared with our scores.
+        like: another row. The published scores of that row are also compared with our scores, if the splits agree.
         official_negatives: True if the steps read the hard negatives of the official data.
         queries, qrels: see :class:`Reference`.
         needs: further configs that the release must have.
-        series: the series of the bar, such as before or after. Only rows of a figure have a series.
+        series: the series of a figure's bar, such as before or after. Rows of a table have none.
     """
 
     table: Annotated[int, Meta(ge=1)] | None = None
@@ -81,11 +80,6 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             return "pool", 1
         return ("figure", self.figure) if self.figure is not None else ("table", self.table or 0)
 
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """The measures that the paper prints for the row, or all its measures if the paper prints no number."""
-        return tuple(self.published) or tuple(PAPER)
-
     def reference(self, split: str) -> Reference:
         """Return the judgments of the row. ``split`` is used if the row has no split."""
         return Reference(self.set, self.split or split, self.queries, self.qrels)
@@ -93,12 +87,16 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a plan: the words after ``python -m``, the output, and the steps whose output it reads."""
+    """A step of a plan: the words after ``python -m``, the output, and the steps whose outputs the command reads."""
 
     name: str
     command: list[str]
     output: Path
     needs: tuple[str, ...] = ()
+
+    def recipe(self) -> Recipe:
+        """Return the recipe of a training, with the values of ``--set``."""
+        return read_recipe(self.command[2], [value for key, value in pairwise(self.command) if key == "--set"])
 
 
 class Published(Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,19 +136,18 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         """
         asked = asked_places(tables, figures)
         rows = [row for row in self.rows if row.pool is pool]
-        found = [row for row in rows if row.place in (asked or [row.place]) and name in (None, row.name)]
+        found = [row for row in rows if (not asked or row.place in asked) and name in (None, row.name)]
         if not found or {*asked} - {row.place for row in found}:
             wanted = " ".join([*(f"--{kind} {number}" for kind, number in asked), *[f"--row {name}"] * bool(name)])
             known = "; ".join("--{} {} --row {}".format(*row.place, row.name) for row in rows)
             raise InputError(f"no row matches {wanted}; known rows: {known}", path=MATRIX.name)
         return found
 
-    def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = _AS_THEY_ARE) -> dict[str, Step]:
-        """Return the steps that the rows need, each once and after the steps whose output it reads.
+    def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = NO_SETTINGS) -> dict[str, Step]:
+        """Return the steps that the rows need. A step comes after the steps whose outputs it reads.
 
         Args:
-            rows: the rows to measure.
-            fill: values of ``release``, ``split``, ``out`` and ``variant``.
+            fill: values of the names in braces that stand for options, as :func:`fill` returns them.
             settings: changed values of recipes and options of commands.
 
         Raises:
@@ -163,20 +160,19 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
             name, own = (name, {**fill, "split": split}) if split not in ("", fill["split"]) else (base, fill)
             if name not in planned:
                 words = settings.with_options(shlex.split(self.steps[base]))
-                needs: list[str] = []
-                given = []
+                needs, given = list[str](), list[str]()
                 if words[1] == "train":
                     recipe = words[2].replace("{variant}", fill["variant"])
                     given = settings.of_recipe(recipe)
                     needs += self._before(recipe, given)
-                needs += [other for word in words for other in _WORD.findall(word) if other not in fill]
+                needs += [other for word in words for other in WORD.findall(word) if other not in fill]
                 before = {other: add(other) for other in needs}
                 values = {**own, **{other: str(step.output) for other, step in before.items()}}
-                command = [_WORD.sub(lambda found: values[found[1]], word) for word in words]
+                command = [WORD.sub(lambda found: values[found[1]], word) for word in words]
                 command += [word for each in given for word in ("--set", each)]
                 settings.check(command)
-                out = Path(command[command.index("--out") + 1])
-                planned[name] = Step(name, command, out, tuple(step.name for step in before.values()))
+                output = Path(command[command.index("--out") + 1])
+                planned[name] = Step(name, command, output, tuple(step.name for step in before.values()))
             return planned[name]
 
         for row in rows:
@@ -201,9 +197,13 @@ def read_matrix(path: Path = MATRIX) -> Matrix:
 
 
 def fill(args: argparse.Namespace) -> dict[str, str]:
-    """Return the values of the words in braces in a matrix's steps."""
-    variant = SCRATCH if args.scratch else ""
-    return {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
+    """Return the values of the names in braces that stand for options: release, split, out and variant."""
+    return {
+        "release": str(args.release),
+        "split": args.split,
+        "out": str(args.out),
+        "variant": SCRATCH if args.scratch else "",
+    }
 
 
 def behind(plan: Mapping[str, Step], step: str) -> dict[str, Step]:
@@ -221,7 +221,7 @@ def asked_places(tables: Sequence[int] | None, figures: Sequence[int] | None) ->
 
 
 def runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
-    """Return the rows that can run on a release. The other rows are logged with the data that they lack.
+    """Return the rows that can run on a release. Each skipped row is logged with the data that the release lacks.
 
     Raises :class:`InputError` if a row, table or figure that ``args`` names cannot run.
     """
@@ -234,10 +234,10 @@ def runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) ->
             kept.append(row)
     unserved = {*asked_places(args.table, args.figure)} - {row.place for row in kept}
     for found, skipped in lacking.items():
-        words = f"{', '.join(dict.fromkeys(row.name for row in skipped))}: {found}"
+        problem = f"{', '.join(dict.fromkeys(row.name for row in skipped))}: {found}"
         if args.row or not kept or any(row.place in unserved for row in skipped):
-            raise InputError(words, path=release.path)
-        log.warning("%s: %s; skipped", release.path, words)
+            raise InputError(problem, path=release.path)
+        log.warning("%s: %s; skipped", release.path, problem)
     return kept
 
 
@@ -254,7 +254,9 @@ def _lacks(row: Row, release: Release, args: argparse.Namespace, negatives: bool
         return f"has no {', '.join(sorted(missing))}; `python -m builders similar` and `annotate merge` make them"
     if row.official_negatives and args.scratch:
         return "has no recipe without pretrained weights (--scratch)"
-    return f"has no {_NEGATIVES}" if row.official_negatives and not negatives else ""
+    if row.official_negatives and not negatives:
+        return "has no official hard negatives, which `python -m builders official` imports"
+    return ""
 
 
 def is_labelled(row: Row, release: Release, split: str) -> bool:

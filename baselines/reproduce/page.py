@@ -34,7 +34,7 @@ svg { max-width: 100%; height: auto; } .wide { overflow-x: auto; }
     --own: #17293b; --ok: #14532d; --close: #5c4400; --off: #6b1d14; --not: #343a40; }
   body { background: #16191c; } a { color: #7ab8f5; }
 }
-@media (max-width: 40rem) { /* A row of a table becomes a block: its name, then three cells a line under their heads. */
+@media (max-width: 40rem) { /* Phones: a row becomes a block. Its first cell fills a line. Other lines have 3 cells. */
   table, tbody { display: block; } thead, td:empty, td[data-head="|"] { display: none; } ul { padding-left: 1.2rem; }
   tr { display: grid; grid-template-columns: repeat(3, 1fr); border-top: 1px solid var(--line); padding: .3rem 0; }
   td, td:first-child { border: 0; padding: 0 .3rem 0 0; text-align: left; white-space: normal; }
@@ -60,7 +60,7 @@ def page(
 ) -> str:
     """Return the page as HTML. Texts of the release, the matrix and the user are escaped.
 
-    ``tables`` and ``sources`` belong to the leaderboard.
+    ``tables`` and ``sources``: the tables and sources of the leaderboard.
     """
     reasons, parts = text.Reasons(), []
     images = [Path(path) for path in report["images"] if path.endswith(".svg")]
@@ -78,10 +78,10 @@ def page(
     parts.append(("commands", "The commands", f"<pre>{_t(steps)}</pre>"))
     parts.append(("legend", "Legend", _items([text.LEGEND, text.MARKS, *reasons.lines()])))
     links = "".join(f'<a href="#{name}">{_t(title.partition(":")[0])}</a>' for name, title, _ in parts)
-    shown = [
+    lines = [
         "<!DOCTYPE html>",
         '<html lang="en"><head><meta charset="utf-8"><title>DuReader-retrieval: the paper\'s tables</title>',
-        # The policy makes the browser refuse requests and scripts.
+        # This policy lets the browser refuse requests and scripts.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<style>{_STYLE}</style></head><body>",
@@ -89,9 +89,9 @@ def page(
         _items(text.measured_on(report)),
         f"<nav>{links}</nav>",
         *(f'<section id="{name}"><h2>{_t(title)}</h2>{body}</section>' for name, title, body in parts),
-        "</body></html>",
+        "</body></html>\n",
     ]
-    return "\n".join(shown) + "\n"
+    return "\n".join(lines)
 
 
 def _t(value: object) -> str:
@@ -113,7 +113,7 @@ def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(words: str, head: str) -> str:
-    """Return a cell with its column's head, for phones. A mark is coloured, and links to its footnote if it has one."""
+    """Return a cell with its column's head, which phones show. A mark is coloured, or links to the legend."""
     cell = f'<td data-head="{_t(head)}">'
     if words.startswith(NOT):
         return f'{cell}<span class="mark not"><a href="#legend">{_t(words)}</a></span></td>'

@@ -1,4 +1,4 @@
-"""The report of ``reproduce`` as JSON values: our scores beside the published ones, with intervals and marks."""
+"""The report of ``reproduce`` as JSON values: our scores, the published scores, intervals and marks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from msgspec import Struct, to_builtins
 
 from baselines.checkpoint import TRAINING
 from baselines.measure.evaluate import evaluate
+from baselines.measure.measures import PAPER
 from baselines.measure.qrels import Qrels, release_qrels
 from baselines.measure.significance import Interval
 from baselines.reproduce.leaderboard import Own, own_of
@@ -34,8 +35,11 @@ class Measured:
 
     def counts(self, release: Release) -> dict[str, int]:
         """Return the numbers of queries, positives and passages that the row was measured on."""
-        passages = release.rows(SETS[self.row.set].corpus, "corpus")
-        return {"queries": len(self.qrels.positives), "positives": self.qrels.pairs, "passages": passages}
+        return {
+            "queries": len(self.qrels.positives),
+            "positives": self.qrels.pairs,
+            "passages": release.rows(SETS[self.row.set].corpus, "corpus"),
+        }
 
 
 def measure(
@@ -67,13 +71,8 @@ def side_by_side(
 ) -> dict[str, Any]:
     """Return the report of the measured rows.
 
-    Args:
-        matrix: the published scores.
-        release: the release that the rows were measured on.
-        measured: the rows with our scores.
-        plan: the steps behind the rows.
-        done: the stamp of each step.
-        settings: the settings of the steps.
+    ``release`` is the release that the rows were measured on. ``plan`` has the steps behind the rows, ``done`` the
+    stamps and ``settings`` the settings of these steps. ``matrix`` has the published scores.
     """
     counted = {each.row.reference(each.split): each.counts(release) for each in measured}
     sets = [
@@ -108,7 +107,7 @@ def _figures(
     models = other_models(steps.values(), settings)
 
     def beside(theirs: Row, name: str) -> dict[str, Any]:
-        """Return a row's published score, and the mark that compares our score with it."""
+        """Return a row's published score, and the mark of our score."""
         on, value = matrix.published(theirs), theirs.published.get(name)
         mark, why = None, ["the paper prints no number"]
         if value is not None:
@@ -119,7 +118,7 @@ def _figures(
     like = next((other for other in matrix.rows if other.name == row.like), None)
     if like and matrix.published(like).split != each.split:
         like = None
-    for name in row.measures:
+    for name in row.published or PAPER:  # all measures if the paper prints no number
         yield {
             "table": row.table,
             **({"pool": True} if row.pool else {}),

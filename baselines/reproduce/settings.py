@@ -15,6 +15,7 @@ top-k = 20
 
 import argparse
 import importlib
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from builders.core.files import read_toml
 
 EVERY = "*"
 OPTIONS = "options"
-_OF_THE_STEP = ("--set", "--split")  # options that define a step, like the words in braces
+_OF_THE_STEP = ("--set", "--split")  # options that define a step, like options whose values are names in braces
 _Value = str | bool | int | float
 
 
@@ -63,10 +64,11 @@ class Settings:
         found = list(words)
         for name, value in self.options.get(words[1], {}).items():
             option = f"--{name}"
-            place = found.index(option) if option in found else len(found)
-            if option in _OF_THE_STEP or "".join(found[place + 1 : place + 2]).startswith("{"):
+            start = found.index(option) if option in found else len(found)
+            earlier = list(itertools.takewhile(lambda word: not word.startswith("--"), found[start + 1 :]))
+            if option in _OF_THE_STEP or any(word.startswith("{") for word in earlier):
                 raise self._error(words[1], f"{option} defines the step and cannot be set; remove it")
-            found[place : place + 2] = []
+            del found[start : start + 1 + len(earlier)]
             found += [option] if value is True else [option, str(value)]
         return found
 
@@ -83,8 +85,11 @@ class Settings:
 
     def shown(self, verb: str, but: Collection[str]) -> list[str]:
         """Return the options of a verb as on a command line, ``rerank --top-k 20``, except those in ``but``."""
-        own = self.options.get(verb, {}).items()
-        return [f"{verb} --{name} {value}".removesuffix(" True") for name, value in own if name not in but]
+        return [
+            f"{verb} --{name} {value}".removesuffix(" True")
+            for name, value in self.options.get(verb, {}).items()
+            if name not in but
+        ]
 
     def _error(self, verb: str, message: str) -> InputError:
         return InputError(f"{OPTIONS}.{verb}: {message}", path=self.path)
@@ -102,8 +107,8 @@ def read_settings(path: Path) -> Settings:
         try:
             msgspec.convert(tables, dict[str, dict[str, _Value]])
         except msgspec.ValidationError as error:
-            words = "expected a table of strings, numbers or true, for example train.epochs = 3 or [options.rerank]"
-            raise InputError(f"{name}: {words}", path=path) from error
+            expected = "expected strings, numbers or true in sections, for example train.epochs = 3 or [options.rerank]"
+            raise InputError(f"{name}: {expected}", path=path) from error
     options = content.pop(OPTIONS, {})
     if unknown := next((verb for verb in options if verb not in verbs()), None):
         raise InputError(f"{OPTIONS}.{unknown}: no verb of baselines; expected {', '.join(verbs())}", path=path)

@@ -25,17 +25,16 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, to_builtins
-from msgspec.structs import replace
 
-from baselines.checkpoint import check_hashes, weights_sha256
+from baselines.checkpoint import check_hashes, weights_sha256, write_json
 from baselines.reproduce.matrix import Step
 from baselines.reproduce.settings import verbs
 from baselines.retrieve.hub_models import model_commit
-from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe, read_recipe
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe
 from baselines.train.resume import start_commit, states_of
 from builders.core.command import main
 from builders.core.errors import InputError, log
-from builders.core.files import sha256_of, write_text
+from builders.core.files import sha256_of
 from builders.core.typed import read_json
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release
@@ -47,7 +46,7 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 class Stamp(Struct):
     """The record of a step beside its output. Earlier versions wrote no ``seconds``, ``processes`` or ``code``.
 
-    ``files`` lists the output's files if the step is finished. ``seconds`` and ``processes`` describe its last run.
+    ``files`` lists the output's files if the step is finished. ``seconds`` and ``processes`` describe the step's run.
     """
 
     key: str = ""
@@ -74,7 +73,7 @@ def run_steps(
         release: the release that the commands name.
         quiet: let the steps log only warnings and errors.
         here: run every step in this process. Libraries load once, but memory is not released between steps.
-        processes: number of processes of a training; the result does not depend on it.
+        processes: number of processes of a training. The result does not depend on this number.
         any_code: accept outputs of other versions of the code.
 
     Raises:
@@ -90,32 +89,40 @@ def run_steps(
             log.info("skipped, already done: %s", step.output)
         else:
             started, used = time.monotonic(), processes if step.command[1] == "train" else 1
-            begun = _begin(step, Stamp(keys[name], codes[name], step.command), any_code)
+            stamp = Stamp(keys[name], codes[name], step.command, processes=used)
+            _begin(step, stamp, any_code)
             call(step.command, quiet, here, used)
-            seconds = round(time.monotonic() - started, 1)
-            stamp = replace(begun, files=_listing(step.output), seconds=seconds, processes=used)
-            _write(_stamp(step.output), stamp)
+            stamp.files, stamp.seconds = _listing(step.output), round(time.monotonic() - started, 1)
+            write_json(_stamp(step.output), to_builtins(stamp))
         done[name] = stamp
     return done
 
 
 def run_plan(plan: Mapping[str, Step], release: Release, args: argparse.Namespace) -> dict[str, Stamp]:
     """Run the missing steps of a plan with the options of `reproduce`."""
-    how = {"quiet": args.quiet, "here": args.one_process, "processes": args.processes, "any_code": args.any_code}
-    return run_steps(plan, release, **how)
+    return run_steps(
+        plan,
+        release,
+        quiet=args.quiet,
+        here=args.one_process,
+        processes=args.processes,
+        any_code=args.any_code,
+    )
 
 
 def printed(commands: Sequence[list[str]], args: argparse.Namespace) -> str:
     """Return the commands of --dry-run as lines, or with --format json as lists of words."""
-    lines = [shown(command, args.processes) for command in commands]
-    return json.dumps(commands) if args.format == "json" else "\n".join(lines)
+    if args.format == "json":
+        return json.dumps(commands)
+    return "\n".join(shown(command, args.processes) for command in commands)
 
 
 def sample_command(release: Path) -> list[str]:
     """Return the command that builds the embedded sample."""
     raw = _CHECKOUT / "builders" / "sample"
-    shown_raw = os.path.relpath(raw) if raw.is_relative_to(Path.cwd()) else str(raw)
-    return ["builders", "release", "--raw", shown_raw, "--out", str(release)]
+    if raw.is_relative_to(Path.cwd()):
+        raw = raw.relative_to(Path.cwd())
+    return ["builders", "release", "--raw", str(raw), "--out", str(release)]
 
 
 def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1) -> None:
@@ -127,7 +134,7 @@ def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1
     log.info("running: %s", shown(command, processes))
     started = time.monotonic()
     words = [*command, *(["--quiet"] if quiet else [])]
-    # stdout carries only the caller's table, so the output of a step goes to stderr.
+    # stdout is for the report, so the output of a step goes to stderr.
     if here and processes == 1:
         with contextlib.redirect_stdout(sys.stderr):
             code = main(command[0], "", verbs(command[0]), words[1:])
@@ -144,7 +151,7 @@ def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a step's process and return its exit code. If this process is stopped, the step is terminated, too."""
+    """Wait for a step's process and return its exit code. If this process is stopped, terminate the step."""
     try:
         return process.wait()
     except BaseException:
@@ -174,8 +181,7 @@ def _known_key(step: Step, read: list[str], release: Release) -> str:
     try:
         return key_of_step(step, read, release)
     except InputError as error:
-        start = _recipe(step).model.start if step.command[1] == "train" else ""
-        commit = start_commit(step.output, start) if start else None
+        commit = start_commit(step.output, step.recipe().model.start) if step.command[1] == "train" else None
         key = key_of_step(step, read, release, commit) if commit else ""
         if not _done(step.output, key):
             raise
@@ -193,7 +199,7 @@ def key_of_step(step: Step, read: list[str], release: Release, commit: str | Non
     joined = {options[name] for name in ("--queries", "--sample") if name in options}
     set_name = options.get("--set", "main")
     if step.command[1] == "train":
-        recipe = _recipe(step)
+        recipe = step.recipe()
         about["recipe"] = recipe.resolved()
         about["start"] = commit or _start(recipe)
         set_name = recipe.data.set
@@ -206,20 +212,15 @@ def key_of_step(step: Step, read: list[str], release: Release, commit: str | Non
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def _recipe(step: Step) -> Recipe:
-    words = step.command
-    return read_recipe(words[2], [value for option, value in itertools.pairwise(words) if option == "--set"])
-
-
 def _start(recipe: Recipe) -> str | None:
-    """Return the SHA-256 or commit of the starting checkpoint; None if a step or the training makes it."""
+    """Return the SHA-256 or commit of the starting checkpoint. None if a step or the training makes this checkpoint."""
     start = recipe.model.start
     if start in MADE or start.startswith(FROM_RECIPE):
         return None
     if Path(start).is_dir():
         return weights_sha256(Path(start))
-    without = f"--settings FILE with [{recipe.name}] model.start = DIR uses a local folder instead"
-    return model_commit(start, recipe.model.revision, without)
+    remedy = f"--settings FILE with [{recipe.name}] model.start = DIR uses a local folder instead"
+    return model_commit(start, recipe.model.revision, remedy)
 
 
 def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
@@ -244,7 +245,7 @@ class _OwnModules(ModuleFinder):
 def code_of(module: str) -> str:
     """Return the SHA-256 of the code of a verb's module and of all project modules that it imports.
 
-    Comments, docstrings and layout do not count. Libraries do not count either; ``training.json`` has their versions.
+    Comments, docstrings and layout do not count. Libraries do not count. ``training.json`` has the libraries' versions.
     """
     finder = _OwnModules([str(_CHECKOUT)])
     finder.import_hook(module)
@@ -265,21 +266,22 @@ def _stamp(output: Path) -> Path:
     return output.with_name(f".{output.name}.step.json")
 
 
-def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
+def _begin(step: Step, stamp: Stamp, any_code: bool) -> None:
     """Write the stamp of a step that begins.
 
-    Saved states of an earlier training with this name are removed first. An output that another version of the code
-    made is also removed, because the command would skip it as finished. A model is renamed to NAME.before instead.
+    First, saved states of an earlier training with this name are removed. If another version of the code made the
+    output, the output is removed, because the command would skip a finished output. A model is renamed to NAME.before.
     """
     path, output = _stamp(step.output), step.output
     earlier = _read(path)
     if path.exists() and (earlier.key != stamp.key or (earlier.code != stamp.code and not any_code)):
         shutil.rmtree(states_of(output), ignore_errors=True)
         if earlier.key == stamp.key:
-            words = (
-                "%s: made by another version of the code; the step runs again (--any-code keeps it; models become %s)"
+            log.warning(
+                "%s: made by another version of the code; the step runs again (--any-code keeps the output; a model is "
+                "renamed to NAME%s)",
+                *(output, _BEFORE),
             )
-            log.warning(words, output, f"NAME{_BEFORE}")
             shutil.rmtree(output.with_name(f".{output.name}.building"), ignore_errors=True)
             if step.command[1] == "train" and output.is_dir():
                 before = output.with_name(output.name + _BEFORE)
@@ -289,8 +291,7 @@ def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
                 shutil.rmtree(output)
             else:
                 output.unlink(missing_ok=True)
-    _write(path, stamp)
-    return stamp
+    write_json(path, to_builtins(stamp))
 
 
 def _read(path: Path) -> Stamp:
@@ -298,10 +299,6 @@ def _read(path: Path) -> Stamp:
         return read_json(path, Stamp)
     except (OSError, InputError):
         return Stamp()
-
-
-def _write(path: Path, stamp: Stamp) -> None:
-    write_text(path, json.dumps(to_builtins(stamp), ensure_ascii=False, indent=1) + "\n")
 
 
 def _done(output: Path, key: str, code: str = "") -> Stamp | None:

@@ -15,10 +15,10 @@ TITLES = {
     ("table", 8): "cCOVID-News, out of domain",
     ("table", 9): "cross-lingual",
     ("pool", 1): "the nine models (Section 2.3, A.1); the re-rankers order the pool's candidates",
-    ("figure", 2): "by the judgments before and after people corrected them; the paper draws bars and prints no number",
+    ("figure", 2): "judgments before and after the corrections by people; the paper draws bars and prints no number",
 }
-LEGEND = "percent; Recall@k as the paper and the official script count it: a hit rate; 95 % over queries"
-MARKS = "OK: the published score lies in our 95 % interval; close: in an interval twice as wide; off: further away"
+LEGEND = "scores in percent; Recall@k: share of queries with a positive in the top k; 95 %: interval over queries"
+MARKS = "OK: the published score lies in our 95 % interval; close: in an interval twice as wide; off: outside of both"
 Figure = Mapping[str, Any]
 
 
@@ -94,10 +94,10 @@ def sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
 
 
 def _table(rows: Mapping[str, Mapping[str, Figure]], reasons: Reasons) -> tuple[list[str], list[list[str]]]:
-    """Return (head, rows) of a table with our scores beside the published ones.
+    """Return (head, rows) of a table with our scores and the published scores.
 
-    Under each row are the intervals, and the published scores on our split. If nothing is published, the table only
-    has our scores.
+    Each row is followed by its intervals. A row "like for like" has the published scores of a similar system on the
+    same split. Without published scores, a row has only our scores.
     """
     names = [name for name in PAPER if any(name in found for found in rows.values())]
     body, head = [], ["", *names]

@@ -48,7 +48,7 @@ def use_openvino(model: nn.Module, dtype: str) -> None:
 
 
 class _Forward:
-    """The ``forward`` of a transformer, run by OpenVINO. A copy of the object is None: copied models only tokenise."""
+    """The ``forward`` of a transformer, run by OpenVINO. Copies of a model only tokenise, so a copy of this is None."""
 
     def __init__(self, model: PreTrainedModel, dtype: str) -> None:
         self._names = [name for name in _INPUTS if name in inspect.signature(model.forward).parameters]

@@ -49,8 +49,8 @@ _GROUP = 32  # columns per group in top()
 class Engine(abc.ABC):
     """Find the best passages of every query, block by block.
 
-    The best passages of each block are merged into the best so far. PyTorch merges on the GPU, so that the GPU does not
-    wait for the CPU. The choice among equal scores is undefined.
+    The best passages of each block are merged into the best passages so far. PyTorch merges on the GPU, so that the
+    GPU does not wait for the CPU. The choice among equal scores is undefined.
     """
 
     def __init__(self, queries: int, count: int, device: str) -> None:
@@ -66,7 +66,7 @@ class Engine(abc.ABC):
         """Search a prepared block, whose first passage is row ``start``."""
 
     def best(self) -> tuple[Floats, Rows]:
-        """Return (scores, rows) of the best passages so far, best first, shape (queries, count). Padding: -inf, -1."""
+        """Return the best (scores, rows) so far, best first, shape (queries, count). Empty places have -inf and -1."""
         return self._scores.cpu().numpy(), self._rows.cpu().numpy()
 
     def _merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
@@ -205,8 +205,8 @@ def search(
 ) -> Iterator[tuple[Rows, Floats]]:
     """Yield (rows, scores) of each query's ``top_k`` best passages, unsorted. A small collection yields all passages.
 
-    Passages that tie with the last of the best may follow, because the caller breaks ties by id. The result is exact if
-    the engines compute in 32 bits.
+    Further passages with the lowest of these scores may follow, because the caller breaks ties by id. The result is
+    exact if the engines compute in 32 bits.
 
     Args:
         engines: new engines for these queries and ``count``. An engine cannot be used for a second search.
@@ -234,7 +234,7 @@ def search(
 def _second_pass(
     vectors: Index, queries: Halves, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
 ) -> list[tuple[Rows, Floats]]:
-    """Return each query's ``top_k`` best of the passages whose 32-bit score reaches the query's limit. Ties by id."""
+    """Return each query's ``top_k`` best passages (by score, then id) with a 32-bit score of at least ``limits``."""
     best = [(np.array([], np.int64), np.array([], np.float32))] * len(queries)
     wide, order = widened(queries), ranks()
     for start, block in vectors.blocks(BLOCK):
@@ -261,7 +261,7 @@ def nearest(
 
     ``vectors`` has the embeddings of all ``passages`` or of the rows ``vectors.chosen``. ``queries`` has the shape
     (queries, dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default:
-    FAISS on a CPU if it is installed, else torch).
+    ``faiss`` on a CPU with FAISS, else ``torch``).
     """
     count, chosen = 2 * top_k, vectors.chosen
     faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None
@@ -300,7 +300,7 @@ def expect_model(vectors: Index, path: Path | str, queries_by: str, precision: s
 
 
 class Dense(Retriever):
-    """A dual-encoder. Its index is a directory of embeddings, the format that `encode` writes and `search` reads."""
+    """A dual-encoder. The index is a directory of embeddings, the format that `encode` writes and `search` reads."""
 
     kind, side = "dense", Encoder
 
@@ -338,28 +338,29 @@ class Static(Dense):
 
 
 def called(model: Any, names: Sequence[str], inputs: Sequence[Any], size: int, dims: int) -> torch.Tensor:
-    """Call a user's model on ``size`` inputs at a time, and return the rows of all its arrays in fp32.
+    """Call a user's model on ``size`` inputs at a time, and return all rows in fp32.
 
-    The first method among ``names`` that the model has is called, else the model itself. Raises TypeError if nothing
-    can be called. Raises :class:`InputError` for an array with another number of axes than ``dims``, with another
-    number of rows than inputs, or with numbers that are not finite.
+    The first method among ``names`` that the model has is called, else the model itself. A call must return an array
+    with ``dims`` axes, and a row of finite numbers for each input. Raises TypeError if nothing can be called, and
+    :class:`InputError` for a wrong array.
     """
     name = getattr(model, "__name__", type(model).__name__)
     call = next(filter(callable, [*(getattr(model, each, None) for each in names), model]), None)
     if call is None:
         raise TypeError(f"{name}: expected a function, or an object with {names[-1]}(list)")
-    found = [torch.empty(0, *[0] * (dims - 1))]
+    found: list[torch.Tensor] = []
     for start in range(0, len(inputs), size):
         some = list(inputs[start : start + size])
-        rows = call(some)
-        found.append(torch.as_tensor(rows if torch.is_tensor(rows) else np.asarray(rows)).detach().float().cpu())
-        wide = [each.shape[1:] for each in found[1:]]
-        if found[-1].ndim != dims or len(found[-1]) != len(some) or wide[0] != wide[-1]:
-            shape = tuple(found[-1].shape)
-            raise InputError(f"{name}: expected {len(some)} rows of one width, found an array of shape {shape}")
-        if not found[-1].isfinite().all():
+        given = call(some)
+        rows = torch.as_tensor(given if torch.is_tensor(given) else np.asarray(given)).detach().float().cpu()
+        if rows.ndim != dims or len(rows) != len(some) or (found and rows.shape[1:] != found[0].shape[1:]):
+            raise InputError(
+                f"{name}: expected {len(some)} rows of one width, found an array of shape {tuple(rows.shape)}"
+            )
+        if not rows.isfinite().all():
             raise InputError(f"{name}: expected finite numbers, found NaN or infinity")
-    return torch.cat(found[1:] or found)
+        found.append(rows)
+    return torch.cat(found) if found else torch.empty(0, *[0] * (dims - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,9 +382,13 @@ class Own(Dense):
         query, passage = (self._vectors(task, [SENTENCE, "水"]).astype(np.float32) for task in ("query", "document"))
         if query.shape != passage.shape:
             raise InputError(f"queries have {query.shape[1]} dimensions, but passages have {passage.shape[1]}")
-        same = f"{abs(query[0] - query[1]).argmax()} {abs(passage[0] - passage[1]).argmax()}"
-        about = {"name": self.settings.name, "fingerprint": same, "settings": self.settings.overrides()}
-        return {**about, "similarity": self.settings.similarity, "dim": query.shape[1]}
+        return {
+            "name": self.settings.name,
+            "fingerprint": f"{abs(query[0] - query[1]).argmax()} {abs(passage[0] - passage[1]).argmax()}",
+            "settings": self.settings.overrides(),
+            "similarity": self.settings.similarity,
+            "dim": query.shape[1],
+        }
 
     def open_model(self) -> SentenceTransformer:
         model = copy.copy(self.model)  # the user's object keeps its prompts
@@ -400,7 +405,7 @@ class Own(Dense):
         prompt = (self.settings.query_prompt if task == "query" else self.settings.passage_prompt) or ""
         rows = called(self.model, (f"encode_{task}", "encode"), [prompt + each for each in texts], self.texts_a_call, 2)
         rows = rows if self.settings.similarity == "dot" else torch.nn.functional.normalize(rows, dim=1)
-        halves: Halves = rows.half().numpy()
+        halves = rows.half().numpy()
         if not np.isfinite(halves).all():
             raise InputError(f"{self.settings.name}: the vectors have numbers that are too large for 16 bits")
         return halves

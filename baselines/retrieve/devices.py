@@ -51,8 +51,8 @@ def work_of(args: argparse.Namespace) -> Work:
     own = args.tokenizers
     if own is None:  # a CPU's cores are for the model; 8 processes are enough for a GPU
         own = 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
-    dtype = dtype_of(args.dtype, devices[0], args.backend)
-    return Work(devices, dtype, args.batch_tokens or batch_tokens(devices[0]), own)
+    tokens = args.batch_tokens or batch_tokens(devices[0])
+    return Work(devices, dtype_of(args.dtype, devices[0], args.backend), batch_tokens=tokens, tokenizers=own)
 
 
 def devices_of(wanted: str | None) -> list[str]:
@@ -65,13 +65,12 @@ def devices_of(wanted: str | None) -> list[str]:
     found = wanted.split(",")
     for name in found:
         if name != "cpu" and name not in gpus:
-            have = ", ".join(["cpu", *gpus])
-            raise InputError(f"--device {wanted}: no device {name!r}; this machine has {have}")
+            raise InputError(f"--device {wanted}: no device {name!r}; this machine has {', '.join(['cpu', *gpus])}")
     return found
 
 
 def dtype_of(wanted: str, device: str, backend: str = "torch") -> str:
-    """Return the precision that ``--dtype`` selects on a device: a key of ``DTYPES``, or "openvino-" and a precision.
+    """Return the precision that ``--dtype`` selects on a device: a key of ``DTYPES``, or openvino-fp32, -bf16 or -int8.
 
     ``auto`` is fp32 even on CPUs with bf16 units, so that scores do not depend on the CPU.
     """

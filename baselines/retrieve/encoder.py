@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from sentence_transformers import CrossEncoder, MultiVectorEncoder
+from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.cross_encoder.modules import LogitScore
 
 from baselines.retrieve.devices import batch_tokens
@@ -32,7 +32,7 @@ Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
 Result = TypeVar("Result")
 MANY = 100_000  # smallest number of texts that processes tokenise
-_LONG = "的 " * 5_000  # longer than the limit of any model
+_LONG = "的 " * 5_000  # 5,000 tokens or more
 _ROWS = 1 << 14  # rows converted per step: 50 MB in 32 bits at 768 dimensions
 
 
@@ -51,10 +51,9 @@ class Prefetcher:
         self._model, self._given, self._processes, self._pin = model, given, processes, pin
         self._pool: ProcessPoolExecutor | None = None
         if processes and can_start_processes():
-            # This process has threads and may use a GPU, so a fork of it would be unsafe.
+            # Forking is unsafe, because this process has threads and may use a GPU.
             context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-            given_to_each = without_weights(model), given
-            self._pool = ProcessPoolExecutor(processes, context, initializer=_start, initargs=given_to_each)
+            self._pool = ProcessPoolExecutor(processes, context, _start, initargs=(without_weights(model), given))
 
     def tokens(self, texts: list[Any]) -> dict[str, Any]:
         """Tokenise one batch without prefetching."""
@@ -130,12 +129,12 @@ class Side:
 
     problem = "the model's embeddings have numbers that are too large for 16 bits"
 
-    def __init__(self, model: Any, task: str, tokens: int | None = None, tokenizers: int = 0) -> None:
+    def __init__(self, model: Any, task: str = "", tokens: int | None = None, tokenizers: int = 0) -> None:
         self.model, self.task, self.device = model, task, torch.device(model.device)
         self._tokens = tokens or batch_tokens(self.device.type)
         given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
         self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
-        # The longest input in tokens. This call also initialises the tokenizer before threads use it.
+        # The model's limit in tokens, but at most the length of _LONG. The call also sets up the tokenizer for threads.
         self._longest = int(self._prefetcher.tokens([_LONG if task else ("的", _LONG)])["input_ids"].shape[-1])
 
     def batches(
@@ -203,9 +202,6 @@ class CrossScorer(Side):
 
     problem = "the cross-encoder returns scores that are not finite"
 
-    def __init__(self, model: CrossEncoder, tokens: int | None = None, tokenizers: int = 0) -> None:
-        super().__init__(model, "", tokens, tokenizers)
-
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """Return the score of every pair, shape (pairs,), in the pairs' order."""
         return self.computed(pairs, self._score)
@@ -234,8 +230,7 @@ def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator
 
 def widened(block: Halves) -> Floats:
     """Convert to 32 bits by PyTorch, which takes a tenth of NumPy's time."""
-    wide: Floats = torch.from_numpy(np.ascontiguousarray(block)).float().numpy()
-    return wide
+    return torch.from_numpy(np.ascontiguousarray(block)).float().numpy()
 
 
 def largest_norm(block: Halves) -> float:

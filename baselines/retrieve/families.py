@@ -30,7 +30,7 @@ WITH = " with "  # joins the source of a prompt's template and the source of the
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
-    """Models that share settings. ``models.toml`` explains the fields. The model's files decide if a setting is None.
+    """Models that share settings. ``models.toml`` explains the fields. None means the setting in the model's files.
 
     Attributes:
         said: the source of each setting, or two sources joined by " with ".
@@ -61,7 +61,6 @@ class Declared(Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def declared() -> Declared:
-    """Read ``models.toml``."""
     return typed(read_toml(FAMILIES), Declared, FAMILIES)
 
 

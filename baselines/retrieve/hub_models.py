@@ -27,14 +27,14 @@ def quiet_libraries() -> None:
     logging.getLogger("huggingface_hub").handlers.clear()  # with this handler, messages would be printed twice
 
 
-def commit_of(name: str, revision: str = "", option: str = "--revision") -> str:
+def commit_of(name: str, revision: str = "") -> str:
     """Return the commit of a model on the hub at ``revision`` (commit, tag or branch; empty: main), or "" for a folder.
 
-    ``option`` names the option with the revision in an error. Raises :class:`InputError` if neither the hub nor the
-    libraries' cache has the model. A hub that does not answer is given up after some seconds.
+    Raises :class:`InputError` if neither the hub nor the libraries' cache has the model. The hub has some seconds to
+    answer.
     """
     if revision and Path(name).is_dir():
-        raise InputError(f"is a directory; expected {option} only with a model on the hub", path=name)
+        raise InputError("is a directory; expected --revision only with a model on the hub", path=name)
     return model_commit(name, revision, "a directory needs no hub") or ""
 
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -50,6 +50,7 @@ _REMEDY = "encode it again"
 _HEADERS = threading.Lock()  # NumPy parses file headers with ast, which is not thread-safe in Python 3.11
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
+Made = TypeVar("Made")
 
 
 class File(FileEntry, frozen=True):
@@ -163,9 +164,9 @@ class Index:
             path = self.path / file.path
             return wrong_file(path, file, lambda: _wrong_array(path, file))
 
-        faults = in_threads(look, self.files, usable_cores())
-        bar = progress(faults, total=len(self.files), unit="file", label="verify")
-        return next((f"{file.path} {fault}" for file, fault in zip(self.files, bar, strict=True) if fault), "")
+        found = in_threads(look, self.files, usable_cores())
+        faults = progress(found, total=len(self.files), unit="file", label="verify")
+        return next((f"{file.path} {fault}" for file, fault in zip(self.files, faults, strict=True) if fault), "")
 
     def check(self, of: str, release: Release, config: str, split: str) -> None:
         """Raise :class:`InputError` if the index has another source. ``of`` is passages or queries."""
@@ -213,7 +214,7 @@ def _longest(array: npt.NDArray[Any]) -> float:
 
 
 def open_vectors(path: Path) -> Index:
-    """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged files or another content."""
+    """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged or other files."""
     vectors = Index.read(path)
     if "dim" not in vectors.manifest:  # `run` writes such indexes for sparse and late-interaction models
         raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=path)
@@ -246,8 +247,8 @@ class Retriever(abc.ABC):
     def pair_scores(self, index: Index, queries: Any, rows: Rows) -> npt.NDArray[Any]:
         """Return the same scores as :meth:`found` for the given rows of an index, shape (queries, n).
 
-        ``queries`` is the result of ``side.encode``. The score of row -1 is -inf. So is the score of a passage that a
-        search never returns, for example a passage without tokens.
+        ``queries`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for example
+        passages without tokens, have the score -inf.
         """
 
     @abc.abstractmethod
@@ -260,7 +261,7 @@ class Retriever(abc.ABC):
         """
 
     def size(self, model: Any) -> dict[str, Any]:
-        """Return sizes of the model for the manifest."""
+        """Return the number of dimensions as ``dim``, if the model has one vector per text."""
         return {}
 
     @functools.cached_property
@@ -308,7 +309,6 @@ class Retriever(abc.ABC):
         rows, total = chunk_rows or self.chunk_rows, len(every)
         whole = {**self._origin(release, config, split), "shard_rows": rows}
         whole |= {} if chosen is None else {"rows": chosen}
-        of = whole["of"]
         with work_beside(out, key_of(whole)) as work:
             if (out / MANIFEST).exists() and _is_of(earlier := Index.read(out), {"rows": None, **whole}):
                 if not (fault := earlier.fault()):
@@ -316,7 +316,7 @@ class Retriever(abc.ABC):
                     return earlier
                 log.warning("%s: damaged (%s); encoded again", out, fault)
             spans = [every[start : start + rows] for start in range(0, total, rows)]
-            places = [work / chunk_name(of, number, len(spans)) for number in range(len(spans))]
+            places = [work / chunk_name(whole["of"], number, len(spans)) for number in range(len(spans))]
             tasks = [(self, release.path, config, split, *each) for each in zip(spans, places, strict=True)]
             files: list[File] = []
             with progress(total=total, unit="row", label="encode") as bar:
@@ -354,8 +354,8 @@ class Retriever(abc.ABC):
         """Return (scores of each group's passages, number of passages that this call encoded).
 
         A group is the text of a query and ids of passages. The scores are the same as those of :meth:`search`, or -inf
-        for a passage that a search never returns. A passage is encoded once. Its encoding is reused from the index
-        ``folder``, or from indexes in the directory ``folder.parts``, into which new encodings are written.
+        for a passage that a search never returns. A passage is encoded once. Encodings are reused from the index
+        ``folder`` and from the indexes in the directory ``folder.parts``. New encodings are written to this directory.
         """
         passages, sizes = open_passages(release, config), np.array([len(ids) for _, ids in groups], np.int64)
         inside = np.arange(sizes.max(initial=0)) < sizes[:, None]
@@ -366,10 +366,7 @@ class Retriever(abc.ABC):
         asked = np.unique(wanted[inside])
         if len(missing := np.setdiff1d(asked, np.concatenate([[-1], *(rows for _, rows in parts)]))):
             beside.mkdir(exist_ok=True)
-            chosen, size = (
-                missing.tolist(),
-                max(1, self.chunk_rows // 8),
-            )  # an interruption loses a chunk
+            chosen, size = missing.tolist(), max(1, self.chunk_rows // 8)  # an interruption loses a chunk
             index = self.index(release, config, beside / key_of(chosen), chunk_rows=size, chosen=chosen)
             parts.append((index, missing))
         queries = self.encoder(self.work.devices[0], "query").encode([text for text, _ in groups]) if parts else None
@@ -427,9 +424,8 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
     module, name = RETRIEVERS[kind]
-    at_commit = structs.replace(settings, revision=commit_of(settings.name, settings.revision))
-    found: Retriever = getattr(importlib.import_module(f"baselines.retrieve.{module}"), name)(at_commit, work)
-    return found
+    retriever: type[Retriever] = getattr(importlib.import_module(f"baselines.retrieve.{module}"), name)
+    return retriever(structs.replace(settings, revision=commit_of(settings.name, settings.revision)), work)
 
 
 def _is_of(index: Index, about: dict[str, Any]) -> bool:
@@ -471,8 +467,7 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, Sequence[int], Path], dev
         return found
 
     note = place.with_name(f"{place.name}.npy.json")
-    files: list[File] = resumed(note, list[File], lambda files: bool(files) and not first_fault(work, files), make)
-    return files
+    return resumed(note, list[File], lambda files: bool(files) and not first_fault(work, files), make)
 
 
 @functools.lru_cache(maxsize=1)
@@ -487,8 +482,8 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
     return File(**structs.asdict(describe(work, name, len(array))), longest=1.0001 * _longest(array))  # rounded up
 
 
-def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
-    """Return a task's result from the JSON file ``note`` of an interrupted job. Otherwise call ``make`` and write it.
+def resumed(note: Path, kind: type[Made], is_right: Callable[[Made], bool], make: Callable[[], Made]) -> Made:
+    """Return a task's result from the JSON file ``note`` of an interrupted job. Otherwise make and write the result.
 
     ``kind`` is the type of the result. ``make`` writes all other files of the task, so ``note`` is written last.
     ``is_right`` returns False for the result of another task, or if a file of the task is missing or damaged.

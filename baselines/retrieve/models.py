@@ -49,12 +49,12 @@ _BY_TYPE = {
 }
 
 
-class _Config(Struct):  # of config.json, and of SETTINGS, the settings file of sentence-transformers
+class _Config(Struct):  # fields of config.json, and of SETTINGS, the settings file of sentence-transformers
     model_type: str | None = None
     architectures: list[str] | None = None
 
 
-class _Module(Struct):  # an entry of modules.json
+class _Module(Struct):  # a field of each entry of modules.json
     type: str
 
 
@@ -119,8 +119,7 @@ def opening(
     missing: set[str] = set()
 
     def loaded(cls: type[PreTrainedModel], *args: Any, **given: Any) -> Any:
-        """Call from_pretrained with ``output_loading_info``, which sentence-transformers does not set."""
-        model, info = plain.__func__(cls, *args, **given, output_loading_info=True)
+        model, info = plain.__func__(cls, *args, **given, output_loading_info=True)  # info has the missing weights
         missing.update(key for key in info["missing_keys"] if not may_lack(model, key))
         return model
 
@@ -158,7 +157,7 @@ def new_head(model: PreTrainedModel, key: str) -> bool:
 
 
 def classes(config: Any) -> list[str]:
-    """Return the class names in a model's config. Raises :class:`InputError` if they are no list of names."""
+    """Return the class names in a model's config. Raises :class:`InputError` for a damaged config."""
     return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
 
 
@@ -212,7 +211,6 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
     name, pairs = settings.name, isinstance(model, CrossEncoder)
     key = "scores" if pairs else "token_embeddings" if isinstance(model, MultiVectorEncoder) else "sentence_embedding"
     texts = [(text, text) if pairs else text for text in (SENTENCE, _STRANGE)]
-    modes = [(module, module.training) for module in model.modules()]
     with opening(f"{name}: cannot read a text"), torch.no_grad():
         model.eval()
         if not pairs:
@@ -225,8 +223,6 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
                 raise InputError(f"returns no {key.replace('_', ' ')} of a text", path=name)
             if not torch.isfinite(made).all():
                 raise InputError("returns numbers that are not finite: its weights are damaged", path=name)
-    for module, mode in modes:
-        module.training = mode
 
 
 def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
@@ -276,8 +272,7 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
         for place in reversed(range(len(model))):
             if isinstance(model[place], Normalize):
                 del model[place]
-    found: SentenceTransformer = moved(finished(model, settings), device, dtype)
-    return found
+    return moved(finished(model, settings), device, dtype)
 
 
 def finished(model: Any, settings: ModelSettings) -> Any:
@@ -311,10 +306,9 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
         model.max_seq_length = limit
     if settings.query_prompt is not None:
         model.prompts, model.default_prompt_name = {**model.prompts, "asked": settings.query_prompt}, "asked"
-    if not any(isinstance(module, LogitScore) for module in model):  # LanguageModel checks later
+    if not any(isinstance(module, LogitScore) for module in model):  # the class LanguageModel checks such models
         check_reading(model, settings)
-    found: CrossEncoder = moved(model, device, dtype)
-    return found
+    return moved(model, device, dtype)
 
 
 def open_as(kind: Any, settings: ModelSettings) -> Any:
@@ -428,8 +422,7 @@ def settings_in_use(model: Any) -> dict[str, Any]:
 
 def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:
     """Return everything that affects the output of an open fp32 model, for a manifest, without local paths."""
-    about: dict[str, Any] = {"name": shown_name(settings.name), "fingerprint": fingerprint(model)}
-    about["computed_in"] = dtype
+    about = {"name": shown_name(settings.name), "fingerprint": fingerprint(model), "computed_in": dtype}
     given = {"max_length": settings.max_length, "commit": settings.revision, "settings": settings.overrides()}
     given["left_out"] = left_out(Path(settings.name))
     return about | {key: value for key, value in given.items() if value}

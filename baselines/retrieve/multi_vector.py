@@ -52,7 +52,7 @@ class MultiVector(Retriever):
         expect_no(settings, "a late-interaction model", "pooling", "truncate_dim", "normalize", "similarity")
         if kind_of_model(settings) != "multi-vector":  # the library would add a random projection
             raise InputError("is no late-interaction model; expected a ColBERT checkpoint", path=settings.name)
-        model: MultiVectorEncoder = open_as(MultiVectorEncoder, settings)
+        model = open_as(MultiVectorEncoder, settings)
         shorten(model, settings)
         check_reading(model, settings)
         return model
@@ -62,10 +62,8 @@ class MultiVector(Retriever):
         return {"/vectors": np.concatenate(found), "/ends": np.cumsum([0, *map(len, found)])}
 
     def pair_scores(self, index: Index, queries: list[Halves], rows: Rows) -> Scores:
-        chunks, found = (
-            [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks],
-            np.full(rows.shape, -np.inf),
-        )
+        chunks = [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks]
+        found = np.full(rows.shape, -np.inf)
         for number, own in enumerate(queries):
             found[number, rows[number] >= 0] = _exact(index, chunks, own, rows[number][rows[number] >= 0])
         return found
@@ -74,8 +72,7 @@ class MultiVector(Retriever):
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
         device, rows_each = self.work.devices[0], index.manifest["shard_rows"]
-        side = self.encoder(device, "query")
-        asked = side.encode(queries)
+        asked = self.encoder(device, "query").encode(queries)
         tokens = [torch.from_numpy(widened(own)) for own in asked]
         lengths = np.array([float(own.norm(dim=1).sum()) for own in tokens])
         # The error bound of a 32-bit sum of products, doubled for safety.

@@ -48,8 +48,7 @@ def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrai
         name = getattr(start_tokenizer, "name_or_path", "") or type(start_tokenizer).__name__
         raise InputError("official inputs need a WordPiece vocabulary, for example BERT's or ERNIE's", path=name)
     special = {f"{name}_token": getattr(start_tokenizer, f"{name}_token") for name in _SPECIAL}
-    missing = [name for name, token in special.items() if token is None and name != "mask_token"]
-    if missing:
+    if missing := [name for name, token in special.items() if token is None and name != "mask_token"]:
         raise InputError(f"official inputs need a vocabulary with {', '.join(missing)}")
     tokenizer = Tokenizer(
         WordPiece(

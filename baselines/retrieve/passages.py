@@ -46,8 +46,7 @@ class _Manifest(msgspec.Struct):
 
 def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
     """Describe the first file that differs from its entry. Return "" if no file differs. Checksums are cached."""
-    faults = ((file.path, wrong_file(folder / file.path, file)) for file in files)
-    return next((f"{path} {fault}" for path, fault in faults if fault), "")
+    return next((f"{file.path} {fault}" for file in files if (fault := wrong_file(folder / file.path, file))), "")
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Cache:
     name: str
 
     def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:
-        """Return (folder of ``key`` in ``keep``, True if this call built the folder). ``keep`` replaces the cache.
+        """Return (folder of ``key`` in ``keep`` or, for None, in the cache; True if this call built the folder).
 
         A missing or damaged folder is built: ``build`` writes the files into a temporary folder, which is then renamed.
         A second process that needs the same folder waits. Raises :class:`InputError` if ``keep`` is not writable.
@@ -68,7 +67,6 @@ class Cache:
         folder = (keep or caches() / self.name) / key_of(key)
 
         def damage() -> str:
-            """Describe the damage of the folder. Return "" if the folder is intact."""
             try:
                 manifest = read_json(folder / _MANIFEST, _Manifest)
             except (OSError, InputError) as error:
@@ -111,8 +109,8 @@ class Strings:
 
     def array(self) -> pa.LargeStringArray:
         """Return all strings as an Arrow array on the mapped files, without a copy."""
-        buffers = pa.py_buffer(np.ascontiguousarray(self._ends)), pa.py_buffer(self._bytes)
-        return pa.LargeStringArray.from_buffers(len(self), *buffers)
+        ends = np.ascontiguousarray(self._ends)
+        return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(ends), pa.py_buffer(self._bytes))
 
 
 def _ends(path: Path) -> Path:
@@ -157,12 +155,10 @@ class Passages:
 
     def rows(self, ids: Sequence[str]) -> Rows:
         """Return the row of every corpus id, shape (ids,). The row of an unknown id is -1."""
-        wanted = _hashes(ids)
-        places = np.minimum(np.searchsorted(self._hashes, wanted), len(self) - 1)
+        places = np.minimum(np.searchsorted(self._hashes, _hashes(ids)), len(self) - 1)
         rows = self._by_hash[places]
         same = [own == given for own, given in zip(self._ids.at(rows), ids, strict=True)]
-        found: Rows = np.where(same, rows.astype(np.int64), -1)
-        return found
+        return np.where(same, rows.astype(np.int64), -1)
 
     def ranks(self) -> Rows:
         """Return each passage's rank in the order of the corpus ids, shape (passages,)."""
@@ -217,8 +213,7 @@ def open_passages(
         with progress(total=total, unit="passage", label="unpack") as bar:
             write_strings(folder / "texts", texts(bar))
 
-    key = {"format": _FORMAT, "corpus": release.fingerprint(config, split)}
-    folder, made = TEXTS.folder(keep, key, unpack)
+    folder, made = TEXTS.folder(keep, {"format": _FORMAT, "corpus": release.fingerprint(config, split)}, unpack)
     if made:
         log.info("%s unpacked into %s", shown, folder)
     return Passages(folder)
@@ -233,8 +228,7 @@ def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt
     batches = release.batches(config, split, ["_id"])
     hashes = np.concatenate([_hashes([]), *(_hashes(batch.column("_id").to_pylist()) for batch in batches)])
     order = np.argsort(hashes, kind="stable")
-    again = order[1:][hashes[order][1:] == hashes[order][:-1]]
-    if len(again):
+    if len(again := order[1:][hashes[order][1:] == hashes[order][:-1]]):
         row = int(again.min())
         found = release.table(config, split, ["_id"])["_id"][row].as_py()
         raise InputError(f"the id {found!r} is repeated; expected it once", path=release.place(config, split, row))

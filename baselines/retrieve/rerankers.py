@@ -1,8 +1,8 @@
 """Re-rankers: cross-encoders, language models, and models behind an endpoint. All devices share the work.
 
 A language model is asked if a passage answers a query. The score is the logit of yes minus the logit of no. A chat
-template with the roles query and document is used unchanged (for example of Qwen3-Reranker, saved by
-sentence-transformers). Any other chat template gets the prompt of Qwen3-Reranker's model card: an instruction, the
+template with the roles query and document is used unchanged, for example if sentence-transformers saved Qwen3-Reranker
+with such a template. Any other chat template gets the prompt of Qwen3-Reranker's model card: an instruction, the
 query and the passage. The prompt asks for yes or no without thinking.
 
 A model behind an endpoint sorts several passages at once, as in RankGPT (Sun et al., 2023, arXiv 2304.09542). A window
@@ -85,14 +85,13 @@ class Cross(Reranker):
         return {"kind": self.kind, **described(self.settings, model, self.work.dtype), **template}
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
-        scores: list[float] = _scorer(self, device).scores(pairs).tolist() if pairs else []
-        return scores
+        return _scorer(self, device).scores(pairs).tolist() if pairs else []
 
 
 @functools.lru_cache(maxsize=1)
 def _scorer(reranker: Cross, device: str) -> CrossScorer:
     model = moved(reranker.open_model(), device, reranker.work.dtype)
-    return CrossScorer(model, reranker.work.batch_tokens, reranker.work.tokenizers)
+    return CrossScorer(model, tokens=reranker.work.batch_tokens, tokenizers=reranker.work.tokenizers)
 
 
 class LanguageModel(Cross):
@@ -149,8 +148,8 @@ class Listwise(Reranker):
 
     def about(self) -> dict[str, Any]:
         expect_no(self.settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")
-        asked = order_prompt("", [""], self.settings.query_prompt or "")
-        return {"kind": self.kind, "name": self.settings.name, "window": [SHOWN, STEP], "asked": asked}
+        about = {"kind": self.kind, "name": self.settings.name, "window": [SHOWN, STEP]}
+        return about | {"asked": order_prompt("", [""], self.settings.query_prompt or "")}
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
         endpoint = Endpoint(self.settings.name, otherwise="")
@@ -197,8 +196,7 @@ def order_in(answer: str, count: int) -> list[int]:
     """Return the order of ``count`` passages in an answer, as numbers from 0. [] if the answer names no passage."""
     answer = re.sub(r"(?s)<think>.*?</think>", "", answer)  # the thoughts of a reasoning model
     numbers = re.findall(r"\[\s*(\d{1,4})\s*\]", answer) or re.findall(r"\d{1,4}", answer)
-    named = [int(number) - 1 for number in numbers]
-    found = list(dict.fromkeys(number for number in named if 0 <= number < count))
+    found = list(dict.fromkeys(int(number) - 1 for number in numbers if 1 <= int(number) <= count))
     return found and found + [number for number in range(count) if number not in found]
 
 
@@ -217,7 +215,7 @@ def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Rerank
 
 @dataclass(frozen=True)
 class PairJob:
-    """A re-ranker, and the config ``corpus`` and the split of the passages to score. The job is sent to processes."""
+    """A re-ranker, and the config ``corpus`` and the split of the passages to score. Worker processes get the job."""
 
     release: Path
     corpus: str
@@ -283,23 +281,20 @@ def score_windows(
 
 
 def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
-    """Return the scores of each query's passages in a window. Scores that the window's file has are reused."""
+    """Return the scores of each query's passages in a window. Scores in the window's file are reused."""
     job, path, groups = task
-
-    def is_right(scores: list[list[float]]) -> bool:
-        return [len(own) for own in scores] == [len(ids) for _, ids in groups]
-
-    def score() -> list[list[float]]:
+    return resumed(
+        path,
+        list[list[float]],
+        lambda scores: [len(own) for own in scores] == [len(ids) for _, ids in groups],
         # Nine digits identify a 32-bit number.
-        return [[float(f"{score:.9g}") for score in own] for own in score_groups(job, device, groups)]
-
-    scores: list[list[float]] = resumed(path, list[list[float]], is_right, score)
-    return scores
+        lambda: [[float(f"{score:.9g}") for score in own] for own in score_groups(job, device, groups)],
+    )
 
 
 @functools.lru_cache(maxsize=1)
 def _encoders(reranker: Reranker, device: str) -> list[Encoder]:
-    """Return the query encoder and the passage encoder of a dual-encoder. The cache lets a process open it once."""
+    """Return the query encoder and the passage encoder of a dual-encoder. A process opens the model once."""
     model, work = open_encoder(reranker.settings, device, reranker.work.dtype), reranker.work
     return [Encoder(model, task, work.batch_tokens, work.tokenizers) for task in ("query", "document")]
 

@@ -58,7 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind", metavar="KIND", help="dense, static, sparse or multi-vector (default: by the model's files)"
     )
-    parser.add_argument("--index", type=Path, metavar="DIR", help="index; --over writes DIR.parts (default: cached)")
+    parser.add_argument(
+        "--index",
+        type=Path,
+        metavar="DIR",
+        help="directory of the index, or DIR.parts with --over (default: cached)",
+    )
     add_options(parser, "--batch-tokens", "--tokenizers", "--backend", *DEVICE)
     add_format(parser)
 
@@ -73,8 +78,10 @@ def run(args: argparse.Namespace) -> None:
     start, stages = time.perf_counter(), []
     if args.over:
         manifest, cost = rescored(argparse.Namespace(**vars(args) | {"run": args.over, "out": out}), release)
-        second = "second stage", f"top {args.top_k}", f"{cost}, {time.perf_counter() - start:.1f} s"
-        stages = [("first stage", args.over.name, "0 passages encoded"), second]
+        stages = [
+            ("first stage", args.over.name, "0 passages encoded"),
+            ("second stage", f"top {args.top_k}", f"{cost}, {time.perf_counter() - start:.1f} s"),
+        ]
     else:
         found, queries, hits = search(args, release)
         lines = write_run(out, hits, tag=tag_of(found))

@@ -17,7 +17,7 @@ class Overrides(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         prompt_name: name of the model's prompt for queries. Used if ``query_prompt`` is None. "" means unset.
         pooling: pooling mode of a dual-encoder, by its name in sentence-transformers: mean, cls, lasttoken ...
         last_token: token to end every text with, or "eos_token" for the tokenizer's end token.
-        truncate_dim: number of dimensions to keep, from the first.
+        truncate_dim: keep only this number of first dimensions.
         normalize: True to scale embeddings to unit length.
         similarity: cosine or dot.
     """
@@ -48,7 +48,7 @@ class ModelSettings(Overrides, frozen=True):
     trust_remote_code: bool = False
 
     def overrides(self) -> dict[str, Any]:
-        """Return all :class:`Overrides` with a value, for a manifest."""
+        """Return all overrides with a value, for a manifest."""
         values = [(name, getattr(self, name)) for name in Overrides.__struct_fields__]
         return {key: value for key, value in values if value is not None and (value != "" or "_prompt" in key)}
 
@@ -98,13 +98,12 @@ def add_model_settings(parser: argparse.ArgumentParser, *names: str) -> None:
     group.add_argument("--query-prompt", *names, metavar="TEXT", help="prompt before every query; '' for no prompt")
     group.add_argument("--passage-prompt", metavar="TEXT", help="prompt before every passage; '' for no prompt")
     group.add_argument("--prompt-name", metavar="NAME", help="name of a query prompt of the family or the model")
-    poolings = ("cls", "mean", "lasttoken")
-    group.add_argument("--pooling", choices=poolings, help="pooling of token vectors into one vector per text")
+    group.add_argument("--pooling", choices=["cls", "mean", "lasttoken"], help="pooling of the tokens' vectors")
     group.add_argument("--truncate-dim", type=whole_number(1), metavar="N", help="use only the first N dimensions")
     group.add_argument(
         "--normalize",
         action=argparse.BooleanOptionalAction,
-        help="scale embeddings to unit length (default: if the similarity is cosine)",
+        help="scale embeddings to unit length (default: only if the similarity is cosine)",
     )
     group.add_argument("--similarity", choices=["cosine", "dot"], help="similarity of embeddings")
     add_options(group, "--max-length", "--trust-remote-code", "--revision")

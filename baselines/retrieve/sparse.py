@@ -60,8 +60,7 @@ class Sparse(Retriever):
         if kind_of_model(self.settings) != "sparse" and not pooled:
             # The library would add a random autoencoder.
             raise InputError("is no sparse encoder; expected a SparseEncoder or a masked language model", path=name)
-        found: SparseEncoder = finished(model, self.settings)
-        return found
+        return finished(model, self.settings)
 
     def arrays(self, found: tuple[Rows, Rows, Floats]) -> Arrays:
         """Return the arrays of an inverted index: the dimensions in use, the limits of each dimension's list, and all

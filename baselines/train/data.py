@@ -72,8 +72,8 @@ def positives(
         scores |= read_judgments(release, configs, split, REMOVED)
         texts |= read_queries(release, split, REMOVED)
     judged = {query: [corpus for corpus, score in own.items() if score > 0] for query, own in scores.items()}
-    rows_of = _rows_of(judged, passages, release.path)
-    found = {query: rows for query, rows in rows_of.items() if rows and query in texts}
+    rows = _rows_of(judged, passages, release.path)
+    found = {query: own for query, own in rows.items() if own and query in texts}
     if not found:
         raise InputError(f"has no query with a positive passage in {configs.qrels}/{split}", path=release.path)
     return {query: texts[query] for query in found}, found
@@ -313,9 +313,7 @@ def _cut(order: list[int], size: int, apart: Callable[[int], Collection[int]]) -
     """Cut the order into batches of ``size`` rows. Rows whose ``apart`` values overlap go to different batches."""
     rest, waiting = iter(order), deque[int]()
     for _ in range(len(order) // size):
-        batch: list[int] = []
-        seen: set[int] = set()
-        kept: list[int] = []
+        batch, kept, seen = list[int](), list[int](), set[int]()
         while len(batch) < size:
             row = waiting.popleft() if waiting else next(rest, None)
             if row is None:  # only conflicting rows remain, so the batch must accept one
@@ -348,13 +346,12 @@ class Sampled:
 
         depths: dict[str, Any] = {"mrr_at_k": [10], "accuracy_at_k": [1, 50]}
         depths |= {"precision_recall_at_k": [1], "ndcg_at_k": [1], "map_at_k": [1]}  # unused, but must not be empty
-        evaluator = InformationRetrievalEvaluator(
+        found = InformationRetrievalEvaluator(
             self.queries, self.passages, self.positive, batch_size=batch, write_csv=False, **depths
-        )
-        found = evaluator(model)
-        keys = ("mrr@10", "accuracy@1", "accuracy@50")  # accuracy@k is the paper's Recall@k, a hit rate
-        prefix = model.similarity_fn_name
-        return {ours: float(found[f"{prefix}_{key}"]) for ours, key in zip(PAPER.values(), keys, strict=True)}
+        )(model)
+        prefix = model.similarity_fn_name  # accuracy@k is the paper's Recall@k, a hit rate
+        keys = (f"{prefix}_mrr@10", f"{prefix}_accuracy@1", f"{prefix}_accuracy@50")
+        return {ours: float(found[key]) for ours, key in zip(PAPER.values(), keys, strict=True)}
 
 
 @dataclass
@@ -413,9 +410,8 @@ def dev_sample(release: Release, recipe: Recipe, passages: Passages, run: Path |
     if run is not None:
         good = {name: set(passages.ids(judged[name])) for name in chosen}
         return _reranked(run, queries, good, passages, data.passage_length)
-    rows = {row for name in chosen for row in judged[name]}
-    rows |= set(generator.integers(len(passages), size=data.dev_passages).tolist())
-    order = sorted(rows)
+    others = generator.integers(len(passages), size=data.dev_passages).tolist()
+    order = sorted({*others, *(row for name in chosen for row in judged[name])})
     found = dict(zip(map(str, order), passages.texts(order), strict=True))
     return Sampled(queries, found, {name: set(map(str, judged[name])) for name in chosen})
 

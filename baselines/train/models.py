@@ -45,7 +45,7 @@ from baselines.retrieve.models import (
 from baselines.retrieve.official_input import official_tokenizer
 from baselines.retrieve.passages import Passages
 from baselines.retrieve.settings import ModelSettings
-from baselines.train.recipe import WORDS, Recipe, Scratch, Words
+from baselines.train.recipe import WORDS, Recipe, Words
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.core.folders import build_once
@@ -160,9 +160,8 @@ def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
     if any(isinstance(module, Router) for module in model):
         return model
     passages = list(model.children())
-    router = Router.for_query_document(copy.deepcopy(passages), passages)
     return SentenceTransformer(
-        modules=[router],
+        modules=[Router.for_query_document(copy.deepcopy(passages), passages)],
         device=device,
         prompts=model.prompts,
         default_prompt_name=model.default_prompt_name,
@@ -283,14 +282,8 @@ def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
     tokenizer = BertTokenizer(str(folder / "vocab.txt"), model_max_length=POSITIONS)
     torch.manual_seed(recipe.train.seed)
     tokenizer.save_pretrained(folder)
-    BertForMaskedLM(scratch_config(sizes, len(vocabulary))).save_pretrained(folder)
-    log.info("a vocabulary of %d word pieces and random weights", len(vocabulary))
-
-
-def scratch_config(sizes: Scratch, words: int) -> BertConfig:
-    """Return the BERT configuration of the given sizes, for a vocabulary of ``words`` word pieces."""
-    return BertConfig(
-        vocab_size=words,
+    config = BertConfig(
+        vocab_size=len(vocabulary),
         hidden_size=sizes.hidden,
         num_hidden_layers=sizes.layers,
         num_attention_heads=sizes.heads,
@@ -300,6 +293,8 @@ def scratch_config(sizes: Scratch, words: int) -> BertConfig:
         max_position_embeddings=POSITIONS,
         initializer_range=0.02 * (768 / sizes.hidden) ** 0.5,  # BERT's value, scaled up for narrower models
     )
+    BertForMaskedLM(config).save_pretrained(folder)
+    log.info("a vocabulary of %d word pieces and random weights", len(vocabulary))
 
 
 def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
@@ -319,8 +314,7 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
     # A character inside words needs a second piece with "##". The library would number these pieces in a random order,
     # and the numbers break ties. Special tokens get fixed numbers, so the pieces are passed as special tokens.
-    alphabet: list[str] = []
-    inside: list[str] = []
+    alphabet, inside = list[str](), list[str]()
     for character in common:
         if len(alphabet) + len(inside) >= 0.75 * (size - len(_SPECIAL)):
             break

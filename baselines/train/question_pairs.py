@@ -110,11 +110,8 @@ def train_and_dev(
 
     Raises :class:`InputError` if the training pairs or the dev pairs have only one of the two labels.
     """
-    train = read_question_pairs(files)
-    if dev_files:
-        dev = read_question_pairs(dev_files)
-    else:
-        train, dev = hold_out(train, held_out, seed)
+    pairs = read_question_pairs(files)
+    train, dev = (pairs, read_question_pairs(dev_files)) if dev_files else hold_out(pairs, held_out, seed)
     for pairs, use in ((train, "training"), (dev, "evaluation")):
         if len({pair.label for pair in pairs}) < 2:
             raise InputError(f"{len(pairs)} pairs for {use}; expected pairs with label 0 and pairs with label 1")

@@ -212,8 +212,9 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.report_to not in ("auto", "none") and not {*self.report_to.split(",")} <= _LOGGERS:
-            known = ", ".join(sorted(_LOGGERS))
-            raise ValueError(f"report_to: expected auto, none, or some of {known}; found {self.report_to!r}")
+            raise ValueError(
+                f"report_to: expected auto, none, or some of {', '.join(sorted(_LOGGERS))}; found {self.report_to!r}"
+            )
 
     def loggers(self) -> list[str]:
         """Return the libraries of ``report_to``. Raises :class:`InputError` if a library is not installed."""

@@ -6,7 +6,6 @@ last. ``DIR.training`` also has TensorBoard's logs.
 """
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from msgspec import Struct, to_builtins
 from baselines.checkpoint import TRAINING, check_hashes, write_json
 from builders.core.cache import FileEntry, describe, wrong_file
 from builders.core.errors import InputError, log
-from builders.core.files import write_text
 from builders.core.typed import read_json
 
 _ABOUT, _SEAL, _STATE = "about.json", "sealed.json", "checkpoint-"
@@ -103,16 +101,18 @@ def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[Path
 
 def _differences(left: Any, right: Any, key: str = "") -> list[str]:
     if isinstance(left, dict) and isinstance(right, dict):
-        keys = sorted({*left, *right})
-        return [found for k in keys for found in _differences(left.get(k), right.get(k), f"{key}.{k}" if key else k)]
+        return [
+            found
+            for name in sorted({*left, *right})
+            for found in _differences(left.get(name), right.get(name), f"{key}.{name}" if key else name)
+        ]
     return [] if left == right else [key]
 
 
 def seal(state: Path, seconds: float, processes: int) -> None:
     """Write the manifest of a state after every process has saved its part. ``seconds``: training time so far."""
     names = sorted(path.relative_to(state).as_posix() for path in state.rglob("*") if path.is_file())
-    sealed = _Seal(seconds, processes, [describe(state, name) for name in names])
-    write_text(state / _SEAL, json.dumps(to_builtins(sealed), indent=1) + "\n")
+    write_json(state / _SEAL, to_builtins(_Seal(seconds, processes, [describe(state, name) for name in names])))
 
 
 def last_state(states: Path, processes: int) -> tuple[Path | None, float]:

@@ -301,8 +301,12 @@ def read_data(job: Job) -> Data:
             dual, counts = recipe.model.kind == "dual", pairs.counts
             rows = data.DualRows(pairs, passages, recipe.data.rows) if dual else data.CrossRows(pairs, passages)
         sample = data.dev_sample(job.release, recipe, passages, job.dev_run) if job.first else None
-    sizes = {"max_steps": settings.max_steps, "rank": job.rank, "world": job.world}
-    batches = data.Batches(rows, settings.batch, settings.epochs, settings.seed, **sizes)
+    batches = data.Batches(
+        *(rows, settings.batch, settings.epochs, settings.seed),
+        max_steps=settings.max_steps,
+        rank=job.rank,
+        world=job.world,
+    )
     evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
     return Data(batches, counts, evaluate, passages)
 
@@ -363,7 +367,6 @@ def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: flo
     import torch
 
     batches, history, device = trainer.batches, trainer.state.log_history, trainer.args.device
-    is_gpu = device.type == "cuda"
     return {
         "about": {**job.about, "start_commit": job.commit},
         "builds": [build.verb for build in job.release.manifest.builds] if job.release else None,
@@ -375,7 +378,9 @@ def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: flo
         "processes": job.world,
         "seconds": round(seconds, 1),
         "rows_per_second": round(len(batches) * batches.batch / seconds, 2),
-        "device": torch.cuda.get_device_name(device) if is_gpu else f"CPU, {torch.get_num_threads()} threads",
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"CPU, {torch.get_num_threads()} threads",
         "precision": "bf16" if trainer.args.bf16 else "fp32",
         "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
         "dev_run": {"name": job.dev_run.name, "sha256": sha256_of(job.dev_run)} if job.dev_run else None,

@@ -209,7 +209,6 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
     """Return the arguments that all three trainers share. ``states``: folder of states and TensorBoard's logs."""
     train = recipe.train
     cuda = device.startswith("cuda")
-    bf16 = train.precision == "bf16" or (train.precision == "auto" and computes_bf16(device))
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(states / "tensorboard")
     # Start no workers on a CPU, because the model needs the cores.
     workers = train.workers if cuda and train.workers and can_start_processes() else 0
@@ -227,7 +226,7 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "weight_decay": train.weight_decay,  # the library exempts biases and layer norms
         "seed": train.seed,
         "use_cpu": device == "cpu",
-        "bf16": bf16,
+        "bf16": train.precision == "bf16" or (train.precision == "auto" and computes_bf16(device)),
         "tf32": True if cuda and torch.cuda.get_device_capability()[0] >= 8 else None,
         "dataloader_num_workers": workers,
         "dataloader_drop_last": True,

@@ -1,13 +1,13 @@
 """Add cCOVID-News, the news out-of-domain set (Section 2.4).
 
-Table 3 has the figures of the set, which is built from DataFountain competition 424. --release adds the set
-to a copy of a release. NCPPolicies_context_*.csv has the documents (docid, text). Each whole document is one passage.
+The source is DataFountain competition 424, and Table 3 has the figures of the set. --release adds the set to a copy of
+a release. NCPPolicies_context_*.csv has the documents (docid, text). Each whole document is one passage.
 NCPPolicies_train_*.csv has the questions (id, docid, question, answer). Files are tab-separated, in UTF-8 or GB18030,
 plain, .gz or .zip. JSON lines with docid, context and an optional question also work. The kind of a file is detected
 from its header. The competition's test questions have no document and are not used.
 
 949 questions are drawn at random for test, as in the paper. The other 4,000 questions of the competition become train,
-for fine-tuning. The paper does not publish its draw. The manifest records the seed of this draw.
+for fine-tuning. The paper's own draw is not published. The seed of the new draw is in the manifest.
 
 example:
   python -m builders add ccovid --source NCPPolicies --out build/ccovid
@@ -36,7 +36,7 @@ TEST_SIZE = 949  # Section 2.4
 
 
 class Row(msgspec.Struct, gc=False):
-    """A line of JSON: a document, optionally with one of its questions."""
+    """A line of JSON: a document, and optionally a question about the document."""
 
     docid: str
     context: str
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
     """Return the set, with all questions in one split, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, and if ``paths`` names a file that is not the competition's.
+    Raises :class:`InputError` for a wrong row, and if ``paths`` names a file with another header.
     """
     questions, documents = SourceTexts("question"), SourceTexts("document")
     judged: dict[str, dict[str, None]] = {}
@@ -69,7 +69,7 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
             if text is not None:
                 documents.add(docid, text, source, line)
             if question is not None:
-                # The file's ids identify pairs of a question and a document, so only the text identifies a question.
+                # The file's ids name pairs of a question and a document, so the text is the id of a question.
                 questions.add(question, question, source, line)
                 if question.strip():
                     judged.setdefault(question, {})[docid] = None

@@ -1,14 +1,14 @@
 """Add cMedQA, the medical out-of-domain set (Section 2.4).
 
-Table 3 has the figures of the set, which is built from cMedQA2. --release adds the set to a copy of a release.
+The source is cMedQA2, and Table 3 has the figures of the set. --release adds the set to a copy of a release.
 question.csv (question_id,content) and answer.csv (ans_id,question_id,content) have the texts. The candidates of dev and
-test have the columns question_id,ans_id,cnt,label, where label 1 is positive. The candidates of train have the same
+test have the columns question_id,ans_id,cnt,label, where label 1 is positive. The candidates of train have these
 columns, or question_id,pos_ans_id,neg_ans_id. The kind of a file is detected from its header. A candidates file also
 needs train, dev or test in its name. Files are UTF-8 or GB18030, plain, .gz or .zip.
 
-The corpus has all answers. cMedQA2's dev candidates become test, and its test candidates become dev, as their sizes
-suggest. The paper's test split has 3,999 queries and 7,527 passages. cMedQA2's dev candidates have 4,000 questions and
-7,527 positive pairs. Equal questions are merged. Questions without candidates go to train; answer.csv has their
+The corpus has all answers. cMedQA2's dev candidates become test, and its test candidates become dev, because the sizes
+match: the paper's test split has 3,999 queries and 7,527 positives, and cMedQA2's dev candidates have 4,000 questions
+and 7,527 positives. Equal questions are merged. Questions without candidates go to train, and answer.csv has their
 positives. cMedQA2 is for non-commercial research only.
 
 example:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
     """Return the set, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, for missing test candidates, and if ``paths`` names a foreign file.
+    Raises :class:`InputError` for a wrong row, missing test candidates, or a file in ``paths`` with another header.
     """
     questions, answers = SourceTexts("question"), SourceTexts("answer")
     own: _Judged = {}  # question -> its answers in answer.csv
@@ -82,7 +82,7 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
 def _read_candidates(table: Table, kind: str, judged: _Judged) -> None:
     columns = ("question_id", "pos_ans_id") if kind == "pairs" else ("question_id", "ans_id", "label")
     for line, (question, answer, *label) in progress(table.rows(columns), unit="pair", label=table.source.name):
-        found = judged.setdefault(question, {})  # adds the question even without a positive answer
+        found = judged.setdefault(question, {})  # also adds questions without a positive answer
         if kind == "pairs" or label[0] == "1":
             found[answer] = None
         elif label[0] != "0":

@@ -1,8 +1,8 @@
-"""Convert a set of questions and passages from another source to configs of a release.
+"""Convert questions and passages from another source to configs of a release.
 
-Sources have their own ids, but the ids of a release are MD5s of the text. So equal texts become one question or
-passage. A question in several splits stays in the first of test, dev, train. Judgments of a question or passage without
-a text are counted, reported and skipped.
+The ids of a release are MD5s of the text, so questions or passages of equal text become one. A question in several
+splits stays in the first of test, dev, train. Judgments of a question or passage without a text are counted, reported
+and skipped.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from builders.store.layout import CORPUS, QUERIES, text_id
 from builders.store.reader import Release, open_release
 from builders.store.table3 import LengthCounter, table3_column, table3_text
 
-# A question whose text is in several splits stays only in the first of them. ``all`` has questions without a split.
+# A question in several splits stays in the first of these splits. ``all`` has questions without a split.
 ORDER = ("all", "test", "dev", "train")
 
 # Split -> source's id of a question -> source's ids of its positive passages, in order.
@@ -70,10 +70,10 @@ _COUNTED = (
     *("in_another_split", "without_positive"),
 )
 _SKIPPED = {
-    "passage_missing": "judgments name a passage that the sources do not have",
-    "question_missing": "questions have no text in the sources",
-    "without_positive": "questions have no passage",
-    "in_another_split": "questions are also in an earlier split of the order test, dev, train",
+    "passage_missing": "judgments of passages that the sources lack",
+    "question_missing": "questions without a text in the sources",
+    "without_positive": "questions without a passage",
+    "in_another_split": "questions that are also in an earlier split of the order test, dev, train",
 }
 
 
@@ -92,7 +92,7 @@ def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: J
         taken.update(merged)
         for key, words in _SKIPPED.items():
             if counts[key]:
-                log.warning("%s %s: skipped: %d %s", name, split, counts[key], words)
+                log.warning("%s %s: skipped %d %s", name, split, counts[key], words)
     if not any(result.queries.values()):
         raise InputError(f"{name}: no question has a passage; expected questions and passages of the same source")
     return result
@@ -107,7 +107,7 @@ def merge_equal_questions(
 ) -> Queries:
     """Merge questions of equal text. Return text -> MD5s of the passages of its questions.
 
-    A text in ``taken`` is skipped, because an earlier split has it. The function increases ``counts``.
+    Texts of earlier splits (``taken``) are skipped. The function increases ``counts``.
     """
     merged: Queries = {}
     for question, answers in judged.items():
@@ -127,9 +127,9 @@ def merge_equal_questions(
 
 
 def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
-    """Draw ``size`` test queries at random from split ``all`` or, if it is missing, test. The rest becomes train.
+    """Draw ``size`` test queries at random from split ``all``, or from test. The other queries become train.
 
-    Section 2.4 draws 949 queries of cCOVID-News. The paper's second version uses the rest for training.
+    Section 2.4 draws 949 queries of cCOVID-News. The paper's second version trains on the other queries.
     """
     before = collection.queries.pop("all" if "all" in collection.queries else "test")
     collection.queries["test"] = drawn_questions(before, size, seed, f"{collection.name}: --test-size")
@@ -139,7 +139,7 @@ def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
 
 
 def drawn_questions(queries: Queries, size: int, seed: int, option: str) -> Queries:
-    """Draw ``size`` queries at random, without changing their order. Raises :class:`InputError` if there are fewer."""
+    """Draw ``size`` queries at random, in their original order. Raises :class:`InputError` for too few queries."""
     if len(queries) < size:
         raise InputError(f"{option} {size} is too large, because only {len(queries)} questions have a passage")
     drawn = draw(map(text_id, queries), size, seed)
@@ -149,7 +149,7 @@ def drawn_questions(queries: Queries, size: int, seed: int, option: str) -> Quer
 def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
     """Add the common options of cmedqa and ccovid."""
     parser.add_argument(
-        "--source", nargs="+", type=Path, required=True, metavar="PATH", help="source files, also .gz, .zip and folders"
+        "--source", nargs="+", type=Path, required=True, metavar="PATH", help="source files, .gz, .zip and folders"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
     parser.add_argument("--release", type=Path, metavar="DIR", help="release to copy into --out (default: no release)")
@@ -166,9 +166,9 @@ def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
 
 
 def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[Path]) -> Iterator[tuple[str, Source]]:
-    """Yield (kind, file) for the files of a set. ``headers`` maps a kind to columns; ``json`` is JSON lines.
+    """Yield (kind, file) for the files of a set. ``headers`` maps a kind to columns. The kind ``json`` is JSON lines.
 
-    Files without such a header are skipped. Raises :class:`InputError` if ``paths`` names such a file directly.
+    Files with other headers are skipped. Raises :class:`InputError` if ``paths`` names a file with another header.
     """
     for source in find_tables(paths):
         header = header_of(source)
@@ -197,19 +197,19 @@ def write_release(collection: Collection, args: argparse.Namespace, sources: Seq
 
 
 def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
-    """Describe the source files for the manifest. An archive is listed once, even if several members were read."""
+    """Describe the source files for the manifest. An archive is listed once."""
     return describe_files((source.name.split("!")[0], source.path) for source in sources)
 
 
 def open_base(path: Path, verb: str) -> Release:
-    """Open the release to extend, without the manifest's record of an earlier build by the same ``verb``."""
+    """Open the release to extend. The records of earlier builds by ``verb`` are removed from its manifest."""
     base = open_release(path)
     builds = [build for build in base.manifest.builds if build.verb != verb]
     return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=builds))
 
 
 def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
-    """Write the set into ``draft``, replacing an earlier build of it. Return its columns of Table 3, by split."""
+    """Write the set into ``draft``, in place of an earlier build. Return its columns of Table 3, by split."""
     name = collection.name
     prefix = "" if name == "main" else f"{name}-"
     for config in ("corpus", "queries", "qrels"):

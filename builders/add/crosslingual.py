@@ -1,10 +1,10 @@
 """Add the cross-lingual set: English queries (Section 2.5).
 
-Table 3 has the figures of the set. Sources are a release with the Chinese queries, and a table of translations
-(CSV or TSV). The table has columns named id or zh, and english. A table without a header has two columns: the query's
-id or Chinese text, and the English text. An English query has the passages, judgments and split of its Chinese query.
-The new configs are crosslingual-queries (_id, text, zh_id) and crosslingual. crosslingual has the rows of train, dev
-and test with the English query in `query` and the Chinese query in `query_zh`.
+Table 3 has the figures of the set. Sources are a release with the Chinese queries, and tables of translations (CSV or
+TSV). A table has a column id or zh, and a column english. A table without a header has two columns: the query's id or
+Chinese text, and the English text. An English query has the passages, judgments and split of its Chinese query. The
+new configs are crosslingual-queries (_id, text, zh_id) and crosslingual. crosslingual has the rows of train, dev and
+test with the English query in `query` and the Chinese query in `query_zh`.
 
 The id of an English query is the MD5 of its text. If several Chinese queries of a split have the same translation, each
 query has its own row, because its passages differ. From the second row on, the id is the MD5 of the English text, a
@@ -38,7 +38,7 @@ from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS, te
 from builders.store.reader import Release
 from builders.store.table3 import round_stat
 
-# Accepted column names of the query's id, its Chinese text, and its English text.
+# Accepted names of the columns with the query's id, Chinese text and English text.
 _COLUMNS = {
     "key": ("key", "id", "_id", "zh_id", "query_id", "query-id", "question_id", "qid"),
     "zh": ("zh", "query_zh", "chinese", "中文", "text", "query", "question"),
@@ -78,8 +78,8 @@ def open_translations(
 ) -> tuple[Release, Splits, list[Translation]]:
     """Return a release, its Chinese queries, and the rows of the tables that translate these queries.
 
-    A query of several splits is in the first of test, dev, train. Rows of unknown queries are counted, reported and
-    skipped. Raises :class:`InputError` if no row translates a query.
+    A query of several splits stays in the first of test, dev, train. Rows of unknown queries are counted, reported and
+    skipped. Raises :class:`InputError` if the release has no query, or if no row translates a query.
     """
     base = open_base(release, "crosslingual")
     splits: dict[str, dict[str, str]] = {}
@@ -94,14 +94,16 @@ def open_translations(
     if unknown := [pair for pair in found if pair.zh_id not in known]:
         first = f"{unknown[0].source.shown}:{unknown[0].line}"
         log.warning("skipped %d rows that name no query of the release; the first is %s", len(unknown), first)
-    if not known or (tables and not kept):
+    if not known:
+        raise InputError("has no queries to translate", path=release)
+    if tables and not kept:
         raise InputError("no row of the tables names a query of the release, by id or by Chinese text", path=release)
     return base, splits, kept
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One row of a table. ``package`` is empty in a plain table, and ``english`` may be empty.
+    """One row of a table. ``english`` may be empty. Only tables of `annotate translations` have a ``package``.
 
     ``by_machine`` is True if the English text equals the column machine_translation.
     """
@@ -117,7 +119,7 @@ class Translation:
 def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Translation]:
     """Yield the rows of translation tables. A table without a header has two columns: id or Chinese text, and English.
 
-    ``known`` maps the release's query ids to their texts. A key that is not in ``known`` is a Chinese text. Raises
+    ``known`` maps the release's query ids to texts. Values that are not in ``known`` are Chinese texts. Raises
     :class:`InputError` for a table with other columns, and a row whose id and Chinese text are of different queries.
     """
     for source in sources:
@@ -138,7 +140,7 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
             key, chinese, english = (fields.get(name, "") for name in roles.values())
             if not key:  # without a column of ids, the column of Chinese texts may contain ids
                 key, chinese = chinese, ""
-            # A spreadsheet may turn an id of only digits into a number. Such a row must not get another query.
+            # A spreadsheet may have changed the id, for example from digits to a rounded number.
             if key and chinese and key != text_id(chinese) and (key in known or text_id(chinese) in known):
                 expected = f"has the id {key!r} for {chinese!r}; expected {text_id(chinese)}"
                 raise InputError(expected, path=source.shown, line=line)
@@ -160,12 +162,10 @@ def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[Engli
         raise InputError("no row of --source has an English text; fill in the column english")
     untranslated, different = sum(not pair.english for pair in pairs), sum(map(len, texts.values()))
     counts = {
-        "rows": len(pairs),
-        "untranslated": untranslated,
-        "same_pair_again": len(pairs) - untranslated - different,
+        **{"rows": len(pairs), "untranslated": untranslated, "same_pair_again": len(pairs) - untranslated - different},
+        **{"further_translation": different - len(texts), "same_english_again": 0},
+        "machine": sum(pair.by_machine for pair in pairs),
     }
-    counts |= {"further_translation": different - len(texts), "same_english_again": 0}
-    counts["machine"] = sum(pair.by_machine for pair in pairs)
     queries: English = {}
     for split in splits:
         taken: set[str] = set()
@@ -198,7 +198,7 @@ def build_crosslingual(
 ) -> dict[str, Any]:
     """Write the release ``out``: a copy of ``base`` with the cross-lingual configs. Return the figures of the set.
 
-    ``packages`` has the figures of `annotate translations`, if people translated the queries.
+    ``packages`` has the figures of `annotate translations` (default: no figures).
     """
     queries, counts = english_queries(pairs, splits)
     figures: dict[str, Any] = {}
@@ -220,7 +220,7 @@ def build_crosslingual(
 
 
 def _joined(release: Release, split: str, queries: English) -> Iterator[pa.Table]:
-    """Yield a row for each English query: the joined row of its Chinese query, in the order of the joined config."""
+    """Yield the joined rows of the English queries, in the order of their Chinese queries' joined rows."""
     for batch in release.batches(split, split) if (split, split) in release.splits() else ():
         rows = [
             (row, english_id, text)

@@ -21,11 +21,10 @@ from builders.store.judgments import label_overlap, labelled, overlap_table
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release, open_release
 
-# ReSTrain needs 100 training queries for each test query. The authors used it for 97 test queries, not for 6,980.
-_FEW = 100
+_FEW = 100  # training queries for each test query; the authors used ReSTrain for 97 test queries, not for 6,980
 WARNING = (
     "%s test queries are many for %s training queries. ReSTrain is for small test sets, because almost every training"
-    " query is similar to some query of a large test set. Use resttest for large test sets (extrapolate-eval)."
+    " query is similar to some query of a large test set. Use resttest for large test sets."
 )
 
 
@@ -60,17 +59,17 @@ def restrain(args: argparse.Namespace) -> None:
     The method is Zhan et al.'s (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). It compares queries by the
     cosine of their vectors, which any model can compute.
 
-    SIZE-interpolation has the SIZE training queries most similar to the test queries: the nearest training query of
-    every test query, then the second nearest, and so on. If the last rank has too many, the most similar are used.
+    SIZE-interpolation has the SIZE training queries nearest to the test queries: the nearest training query of every
+    test query, then the second nearest, and so on. From the last rank, the queries with the largest cosines are used.
 
     SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of every
-    test query are removed. K is --exclude, or the K that allows the largest sets. K does not depend on SIZE. So a
-    smaller set is part of a larger set of its kind. Interpolation and extrapolation sets never share a query.
-    Many test queries cause a warning, because almost every training query is then similar to some test query.
+    test query are removed. K is --exclude, or the K that allows the largest sets. K does not depend on SIZE, so a
+    smaller set is part of a larger set of its kind. Interpolation and extrapolation sets never share a query. Many test
+    queries cause a warning, because almost every training query is then similar to some test query.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
     give the same sets on any number of threads. For every set, the command prints the mean cosine of a test query and
-    its nearest training query. It also prints the label overlap, and so does `check`.
+    its nearest training query, and the label overlap, which `check` also prints.
 
     Example:
 
@@ -113,7 +112,7 @@ class TrainingSet(NamedTuple):
     """One set of training queries: its kind (interpolation or extrapolation), size, and ascending rows.
 
     For interpolation, each query of the set is among the ``ranks`` nearest training queries of some test query. For
-    extrapolation, ``ranks`` is K: the set has none of the K nearest queries of any test query.
+    extrapolation, no query of the set is among the ``ranks`` nearest training queries of any test query.
     """
 
     kind: str
@@ -125,7 +124,8 @@ class TrainingSet(NamedTuple):
 def exclusion_depth(ranks: Ints) -> int:
     """Return the default of K: the least depth that allows the largest sets of both kinds.
 
-    K does not depend on a size, so a smaller set is part of a larger set. ``ranks`` (n,) is from :func:`best_ranks`.
+    K does not depend on the size of a set, so smaller sets are parts of larger sets. ``ranks`` (n,) is from
+    :func:`best_ranks`.
     """
     reached = np.searchsorted(np.sort(ranks), np.arange(1, len(ranks) + 1), side="right")
     return 1 + int(np.argmax(np.minimum(reached, len(ranks) - reached)))
@@ -137,8 +137,8 @@ def restrained(
     """Return ReSTrain's two sets for each of ``sizes``, the smallest size first.
 
     Interpolation has the training queries nearest to the test queries: by rank, then by cosine, then by row.
-    Extrapolation is drawn with ``seed`` from the queries that are not among any test query's ``exclude`` nearest. If
-    None, ``exclude`` is :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
+    Extrapolation is drawn with ``seed``, after the ``exclude`` nearest queries of every test query are removed. None is
+    :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
     """
     ranks, products = best_ranks(tests, trains)
     excluded = exclude or exclusion_depth(ranks)
@@ -150,7 +150,7 @@ def restrained(
             f" nearest of a test query, for interpolation, and {total - near:,} are left for extrapolation; use at most"
             f" {largest:,}" + " with this --exclude" * (exclude is not None)
         )
-    order = np.lexsort((-products, ranks))  # a stable sort puts the lower row first
+    order = np.lexsort((-products, ranks))  # the sort is stable, so ties are in the order of rows
     lots = _drawn(train_ids, seed)
     rest = lots[ranks[lots] > excluded]
     sets = []
@@ -170,12 +170,13 @@ def resttest(args: argparse.Namespace) -> None:
     """Add training and test sets by k-means, each with one bucket excluded from training (ReSTTest).
 
     The method is Zhan et al.'s (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
-    vectors, from any model. The config of bucket N has three splits. `train` has the training queries of the other
-    buckets, `extrapolation` the test queries of bucket N, `interpolation` all other test queries. Average over buckets.
+    vectors, which any model can compute. The config of bucket N has three splits. `train` has the training queries of
+    the other buckets, `extrapolation` the test queries of bucket N, and `interpolation` the test queries of the other
+    buckets. Average the scores over the buckets.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
     give the same sets on any number of threads. For every set, the command prints the mean cosine of a test query and
-    its nearest training query. It also prints the label overlap, and so does `check`.
+    its nearest training query, and the label overlap, which `check` also prints.
 
     Example:
 
@@ -255,7 +256,7 @@ def _judgments_of(qrels: pa.Table, queries: Sequence[str], rows: Ints) -> pa.Tab
 
 
 def _drawn(ids: Sequence[str], seed: int) -> Ints:
-    """Shuffle the rows of ``ids`` by a hash of ``seed`` and id. Every version of numpy gives the same order."""
+    """Shuffle the rows of ``ids`` by a hash of seed and id, which does not depend on the version of numpy."""
     keys = [hashlib.sha256(f"{seed}:{query}".encode()).digest() for query in ids]
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 

@@ -1,14 +1,13 @@
 """Add nested samples of the collection, to search instead of all passages.
 
-For every size, a config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and randomly
-drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs rank first for
-any query, then second, and so on. Among passages of the last rank, the choice is random. If the runs have too few
-passages, random passages follow. Among samples with -hard, and among samples without, a smaller sample is part of a
-larger one. Earlier samples are replaced. The same seed and runs give the same samples, whatever the passages' order.
+For every size, the config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and
+randomly drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs rank
+first for any query, then second, and so on. Passages of the last rank are drawn at random. If the runs have too few
+passages, random passages follow. Smaller samples are parts of larger samples of their kind (with or without -hard).
+Earlier samples are replaced. The same seed and runs give the same samples for any order of the passages.
 
---extract CONFIG writes a small release, with the sample's passages and the queries of the sample's splits. It lacks
-other queries, because a sample lacks their positives. `bm25` and `search` of baselines need no extract. Their option
---sample names a sample to search.
+--extract CONFIG writes a small release with the sample's passages, and the queries whose positives every sample has.
+`bm25` and `search` of baselines do not need an extract: their option --sample selects a sample.
 
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples
@@ -44,7 +43,7 @@ Levels = npt.NDArray[np.int64]  # level of each passage; a sample takes the lowe
 
 _CORPUS = "corpus"
 _AT_ONCE = 1 << 16
-_FIGURES = ("table3", "positives_per_query", "english")  # figures by split that an extract copies
+_FIGURES = ("table3", "positives_per_query", "english")  # an extract copies the values of its splits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,14 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--sizes", type=size, nargs="+", metavar="N", help="passages of a sample, for example 10K or 1M"
     )
-    action.add_argument("--extract", metavar="CONFIG", help="write a release of only this sample, e.g. sample-10K-hard")
+    action.add_argument("--extract", metavar="CONFIG", help="write a release of this sample, for example sample-10K")
     parser.add_argument(
         "--hard",
         type=Path,
         nargs="+",
         default=[],
         metavar="RUN",
-        help="also draw samples of the best hits of these runs",
+        help="also make samples of the best hits of these runs",
     )
     parser.add_argument(
         "--split",
@@ -128,7 +127,7 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
 
 
 def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
-    """Return every passage's level: the level in ``known`` or, for other passages, 1 above the highest level.
+    """Return every passage's level. Passages that are not in ``known`` have the level after the highest known level.
 
     Raises :class:`InputError` if ``known`` has a passage that is not in the corpus.
     """

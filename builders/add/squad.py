@@ -1,13 +1,13 @@
 """Build a release from reading comprehension in SQuAD's format.
 
-Each question of a reading comprehension dataset becomes a query, and its paragraph the positive passage. The result is
-real Chinese retrieval data, small enough to train on one machine. The input is JSON files, plain, .gz or .zip:
+Each question of a reading comprehension dataset becomes a query, and its paragraph becomes the positive passage. The
+result is real Chinese retrieval data, small enough to train on one machine. The input is JSON, plain, .gz or .zip:
 {"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}. SQuAD 1.1 and 2.0, CMRC 2018, DRCD and XQuAD have this
 format. Paragraphs are not cut. Equal questions become one query with all their paragraphs. A query in several splits
-stays in the first of test, dev, train. Questions marked is_impossible are skipped. --dev-size draws some dev questions.
+stays in the first of test, dev, train. Questions marked is_impossible are skipped.
 
---passages adds distractors from text files with one article a line; check their licences. Length control (Section
-2.2.2) joins sentences until a passage has --min-chars characters. --cut head uses an article's first passage.
+--passages adds distractors from text files with one article a line. Check the licences of the articles. Sentences of an
+article are joined until a passage has --min-chars characters (Section 2.2.2). --cut selects the passages to add.
 
 example:
   python -m builders squad --train cmrc/train.json.gz --dev cmrc/dev.json.gz --passages news/*.gz --out build/cmrc
@@ -45,7 +45,7 @@ _SENTENCE = re.compile("[^。！？!?]*[。！？!?]+[”’」』）)]*|[^。�
 
 
 class Question(msgspec.Struct, gc=False):
-    """One question. Its answer is not read."""
+    """One question. The answer is not read."""
 
     question: str
     is_impossible: bool = False
@@ -71,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(f"--{split}", nargs="+", type=Path, default=[], metavar="FILE", help=help_text)
     add("--passages", nargs="+", type=Path, default=[], metavar="FILE", help="distractors, one article a line")
     add("--cut", choices=CUTS, default="head", help="first passage, all passages, or uncut article (default: head)")
-    add("--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)")
+    add(
+        "--min-chars", type=whole_number(1), default=MIN_CHARS, help="least characters of a full passage (default: 256)"
+    )
     add("--dev-size", type=whole_number(1), metavar="N", help="draw N dev questions at random (default: all)")
     add("--seed", type=int, default=0, help="seed of the draw (default: 0)")
     add("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
@@ -87,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
     collection = read(questions, distractors, args.cut, args.min_chars)
     options: dict[str, Any] = {"cut": args.cut, "min_chars": args.min_chars} if distractors else {}
     if args.dev_size:
-        dev = collection.queries.get("dev", {})  # the passages of dropped questions stay
+        dev = collection.queries.get("dev", {})  # the passages of the other questions stay
         collection.queries["dev"] = drawn_questions(dev, args.dev_size, args.seed, "--dev-size")
         options |= {"dev_size": args.dev_size, "seed": args.seed}
     sources = [*(source for split in SPLITS for source in questions[split]), *distractors]
@@ -108,7 +110,7 @@ def read(
     cut: str = "head",
     min_chars: int = MIN_CHARS,
 ) -> Collection:
-    """Return the collection: the paragraphs of train, dev and test, then the distractors.
+    """Return the collection. Its passages are the paragraphs of train, dev and test, then the distractors.
 
     ``distractors`` are text files with one article a line, and ``cut`` is a mode of :func:`cut_article`. Raises
     :class:`InputError` for a file that is not UTF-8 or not in SQuAD's format, and if no split has a question.

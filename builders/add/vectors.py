@@ -4,11 +4,11 @@ Vectors come from a directory of ``baselines encode --queries`` for this release
 has a column of ids (``_id``, ``id``, ``query_id`` or ``query-id``) and a column of lists of floats. The floats may be
 float16, float32 or float64. Vectors need not be normalised, because only directions count.
 
-A sum of floats depends on the order of its terms. This order depends on the number of threads and the processor. So
-every vector is scaled to the same length below 4,096, and rounded to whole numbers. Every partial sum of a scalar
-product then stays within 2**24 (Cauchy-Schwarz), where float32 represents whole numbers exactly. The
-product is therefore the same in any order of summation. The error of a cosine is about 0.0001, less than the error of
-half-precision embeddings. If two products are equal, the lower row ranks first.
+A sum of floats depends on the order of its terms, which depends on the number of threads and the processor. So every
+vector is scaled to the same length below 4,096, and rounded to whole numbers. Every partial sum of a scalar product
+then stays within 2**24 (Cauchy-Schwarz), where float32 represents whole numbers exactly. The product is therefore the
+same in any order of summation. The error of a cosine is about 0.0001, less than the error of half-precision embeddings.
+If two products are equal, the lower row ranks first.
 """
 
 import math
@@ -34,8 +34,8 @@ from builders.store.reader import Release
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-_LENGTH = 4096
-_AT_ONCE = 1 << 22  # products in memory, which take 100 MB with sorting
+_LENGTH = 4096  # greatest length of a vector
+_AT_ONCE = 1 << 22  # products in memory; their sort needs 100 MB
 _ROUNDS = 100
 BLOCK_ROWS = 8192
 _ID_NAMES = ("_id", "id", "query_id", "query-id")
@@ -74,7 +74,7 @@ def _encoded(path: Path, release: Release) -> Iterator[Block]:
     found = read_json(path / MANIFEST, _Encoded)
     split = found.config, found.split
     if split not in release.splits() or found.fingerprint != release.fingerprint(*split):
-        raise InputError(f"holds {found.config}/{found.split} of another release than {release.path}", path=path)
+        raise InputError(f"has vectors of {found.config}/{found.split} of another release", path=path)
     names, row = release.table(*split, ["_id"])["_id"].to_pylist(), 0
     for file, sha256 in ((path / chunk.path, chunk.sha256) for chunk in found.shards):
         if fault := wrong_sha256(file, sha256):
@@ -85,7 +85,9 @@ def _encoded(path: Path, release: Release) -> Iterator[Block]:
             shape = f"{vectors.dtype} {vectors.shape}"
             raise InputError(f"expected vectors as floats of shape (queries, dimensions), found {shape}", path=file)
         if row + len(vectors) > len(names):
-            raise InputError(f"has {len(names) - row:,} ids for the {len(vectors):,} vectors of {path}", path=path)
+            raise InputError(
+                f"has more vectors than the {len(names):,} rows of {found.config}/{found.split}", path=path
+            )
         for start in range(0, len(vectors), BLOCK_ROWS):
             part = vectors[start : start + BLOCK_ROWS]
             yield names[row + start : row + start + len(part)], part
@@ -113,8 +115,8 @@ def _parquet(path: Path) -> Iterator[Block]:
 def directions(paths: Sequence[Path], release: Release, queries: Sequence[str]) -> Floats:
     """Return the vectors of the queries, in the order of ``queries``, as rows of :func:`fixed_point`.
 
-    If two files have a vector of a query, the first file counts. Raises :class:`InputError` for a query without a
-    vector or with two vectors in one file, for different dimensions, and for a vector that is not finite or all zero.
+    If several files have a vector of a query, the first file is used. Raises :class:`InputError` for a query without a
+    vector or with two vectors in one file, for different dimensions, and for a vector that is not finite or all zeros.
     """
     rows = {query: row for row, query in enumerate(dict.fromkeys(queries))}
     result: Floats | None = None
@@ -151,17 +153,16 @@ def _check(path: Path, ids: list[str], vectors: npt.NDArray[Any], dimensions: in
 
 
 def scale(dimensions: int) -> float:
-    """Return the length to which vectors are scaled. It leaves room for rounding errors of 0.5 in each dimension."""
+    """Return the length to which vectors are scaled: 4,096 less the greatest length of the rounding errors."""
     return math.floor(_LENGTH - math.sqrt(dimensions) / 2)
 
 
 def fixed_point(vectors: npt.NDArray[Any]) -> Floats:
-    """Scale rows (n, d) to one length, and round them to whole numbers. Rows must be finite and not all zero."""
+    """Scale rows (n, d) to one length, and round them to whole numbers. Rows must be finite and not all zeros."""
     rows = vectors.astype(np.float64)
     rows /= np.abs(rows).max(axis=1, keepdims=True)  # prevents overflow and underflow of squares
     rows *= scale(rows.shape[1]) / np.sqrt(np.einsum("nd,nd->n", rows, rows))[:, None]
-    result: Floats = np.rint(rows).astype(np.float32)
-    return result
+    return np.asarray(np.rint(rows), np.float32)
 
 
 def _products(tests: Floats, trains: Floats) -> Iterator[Floats]:
@@ -201,7 +202,7 @@ def clusters(vectors: Floats, starts: Ints) -> Ints:
     """Cluster (n, d) vectors by spherical k-means. Return every row's cluster, from 0, the largest cluster first.
 
     ``starts`` has the rows of the initial centres. k-means ends after 100 rounds, or if no row changes its cluster. An
-    empty cluster restarts from the row that is least similar to its own centre.
+    empty cluster restarts from the row that is least similar to its centre.
     """
     centres = vectors[starts]
     labels = np.full(len(vectors), -1)
@@ -220,5 +221,4 @@ def clusters(vectors: Floats, starts: Ints) -> Ints:
         far = np.argsort(products.max(axis=1), kind="stable")
         centres[~filled] = vectors[far[: int((~filled).sum())]]
     order = np.argsort(-np.bincount(labels, minlength=len(centres)), kind="stable")
-    numbers: Ints = np.argsort(order)[labels]
-    return numbers
+    return np.asarray(np.argsort(order)[labels], np.int64)

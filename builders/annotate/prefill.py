@@ -26,7 +26,7 @@ from typing import Any
 
 from builders.annotate.endpoint import Endpoint
 from builders.annotate.pool import SCALES, open_runs, scores_of
-from builders.annotate.review import cohen
+from builders.annotate.review import cohen, finite
 from builders.annotate.rounds import (
     ERRORS,
     STUDIO,
@@ -256,20 +256,15 @@ def compare(args: argparse.Namespace) -> None:
         **{"model": args.model, "same_family": warn_of_kin(args.model, names)},
     }
     if runs:
+        from scipy.stats import kendalltau
+
         found["runs"] = [
             {"run": name, "people": mrr(each, people), "model": mrr(each, relevant)}
             for name, each in zip(names, runs, strict=True)
         ]
-        found["tau"] = kendall_tau(*([row[judge] for row in found["runs"]] for judge in ("people", "model")))
+        by_judge = ([row[judge] for row in found["runs"]] for judge in ("people", "model"))
+        found["tau"] = finite(kendalltau(*by_judge).statistic)  # None if all values of a judge are equal
     print_result(found, _text(found), args.format)
-
-
-def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return Kendall's tau-b of two lists of values for the same systems, or None if all values of a list are equal."""
-    from scipy.stats import kendalltau
-
-    tau = float(kendalltau(first, second).statistic)
-    return None if math.isnan(tau) else tau
 
 
 def mrr(run: Run, labels: Mapping[Pair, int]) -> float:

@@ -1,8 +1,8 @@
 """Turn false negatives of the training data into positives (Section 4).
 
-Hard negatives are unjudged passages, and some of them answer the question. In the paper, 14.8 % of the passages that
-the models rank first are such false negatives. As in RLHN, an ensemble of models finds false negatives, which then
-become positives. The ensemble should be stronger than the model that is trained later.
+Hard negatives are unjudged passages, and some of them answer the question. In the paper, such false negatives are
+14.8 % of the analysed errors (Table 10). As in RLHN, an ensemble of models finds false negatives, which then become
+positives. The ensemble should be stronger than the model that is trained later.
 
 `candidates` writes the negatives of a file of `mine`, or of the release's training rows, as a run. `baselines rerank`
 scores this run with each re-ranker of an ensemble. `move` reads the scores and writes a new release. A negative becomes

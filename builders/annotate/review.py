@@ -105,7 +105,7 @@ def cohen(first: Sequence[int], second: Sequence[int]) -> float | None:
     from statsmodels.stats.inter_rater import cohens_kappa, to_table
 
     with np.errstate(all="ignore"):
-        return _finite(cohens_kappa(to_table(np.array([first, second]).T)[0], return_results=False))
+        return finite(cohens_kappa(to_table(np.array([first, second]).T)[0], return_results=False))
 
 
 def fleiss(labels: Sequence[Sequence[int]]) -> float | None:
@@ -114,11 +114,12 @@ def fleiss(labels: Sequence[Sequence[int]]) -> float | None:
     from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
 
     with np.errstate(all="ignore"):
-        return _finite(fleiss_kappa(aggregate_raters(np.array(labels))[0]))
+        return finite(fleiss_kappa(aggregate_raters(np.array(labels))[0]))
 
 
-def _finite(kappa: float) -> float | None:
-    return float(kappa) if math.isfinite(kappa) else None
+def finite(value: float) -> float | None:
+    """Return a statistic as a float, or None if it is undefined (not finite)."""
+    return float(value) if math.isfinite(value) else None
 
 
 def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, float | int | None]]:

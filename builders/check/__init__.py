@@ -1,14 +1,14 @@
 """Test a release, and compare its counts with the paper's Table 3.
 
-The exit code is 1 if the tests find an error. Errors are files that differ from the manifest, ids that are not the MD5
-of their text, duplicate or empty texts, dangling ids, queries of a labelled split without a positive passage, and
-joined rows or statistics that disagree with the other files. Warnings are control characters, very long texts, queries
-in two splits, and sizes that differ from the paper's. For a release from raw data, different sizes are only an info.
-Every shard is read. Testing 8 million passages needs about 1 GB of memory and 1 GB of disk in TMPDIR.
+The exit code is 1 if a test finds an error. Errors are, for example, files that differ from the manifest, ids that are
+not the MD5 of their text, duplicate texts, queries without a positive passage, and joined rows or statistics that
+disagree with the other files. Warnings are, for example, control characters, very long texts, queries in two splits,
+and sizes that differ from the paper's Table 3. For a release from raw data, different sizes are not a warning. Every
+shard is read. Testing 8 million passages needs about 1 GB of memory and 1 GB of disk in TMPDIR.
 
-After the tests, the command counts the rows without using stats.json. It prints Table 3, the lengths of passages, and
-the label overlap of test queries with training queries. --figures draws histograms of the passage lengths
-and of the positives per query (passage-length.png, positives-per-query.png) and writes the counts as stats.json.
+After the tests, the rows are counted without stats.json. The output has Table 3, the lengths of passages, and the
+number of test queries that share a positive passage with a training query. --figures draws histograms of the passage
+lengths and of the positives per query (passage-length.png, positives-per-query.png), and writes stats.json.
 
 example:
   python -m builders check --release build/sample --figures build/sample-figures
@@ -27,9 +27,9 @@ from builders.core.tables import print_result
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add("--release", type=Path, required=True, metavar="DIR", help="release directory to test")
     add_accept(parser)
-    add("--figures", type=Path, metavar="DIR", help="write histograms (PNG) and stats.json into DIR")
+    add("--figures", type=Path, metavar="DIR", help="write histograms (PNG) and the counts (stats.json) into DIR")
     add_format(parser)
 
 

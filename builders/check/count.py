@@ -1,4 +1,4 @@
-"""Compute statistics from a release's rows: Table 3, English queries, passage lengths, positives per query."""
+"""Count the rows of a release: Table 3, English queries, passage lengths, positives per query."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ SELECT chars, count(*) FROM positive JOIN passage ON id = docid GROUP BY chars
 
 @dataclass
 class Figures:
-    """The counts of a release.
+    """The statistics of a release.
 
     Attributes:
         stats: the keys ``table3``, ``collections``, ``english``, ``positives_per_query``, ``relabelled`` and
@@ -42,8 +42,8 @@ class Figures:
 
 def count_survey(tables: Survey) -> Figures:
     """Compute the statistics of the release whose rows are in ``tables``."""
-    corpora = [config for config in dict.fromkeys(part.corpus for part in SETS.values()) if tables.splits(config)]
-    lengths = {config: _counter(tables, _LENGTHS, config) for config in corpora}
+    corpora = dict.fromkeys(part.corpus for part in SETS.values())
+    lengths = {config: _counter(tables, _LENGTHS, config) for config in corpora if tables.splits(config)}
     positives, table3 = {}, {}
     for configs in SETS.values():
         for column, split in configs.table3.items():

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 
-# In the paper, passages have on average 360 to 400 characters (news: 1,431) and questions have 9 to 48.
+# In Table 3, positive passages have 101 to 1,431 characters on average, and queries 9 to 48.
 LONGEST_PASSAGE = 50_000
 LONGEST_QUERY = 1_000
 
-EXAMPLES = 3
+EXAMPLES = 3  # examples of a finding
 
 # Test name -> (severity, the faults that the test counts). An error makes scores wrong or a release unreadable. A
 # warning may affect the scores, but also occurs in sound web data. An info is only for comparison.
@@ -23,7 +23,7 @@ TESTS = {
     "dangling-ids": (ERROR, "ids of queries or passages that do not exist"),
     "duplicate-judgments": (ERROR, "repeated judgments"),
     "queries-without-positives": (ERROR, "queries of a labelled split without a positive passage"),
-    "no-positives-left": (WARNING, "queries whose positives were all refuted by people; averages skip them"),
+    "no-positives-left": (WARNING, "queries whose positives people all judged negative; averages skip these queries"),
     "joined-rows": (ERROR, "joined rows that disagree with queries and qrels"),
     "similar-queries": (ERROR, "similar training queries that are not removed; wrong configs duplicated or others"),
     "samples": (ERROR, "samples that list a passage twice, or a passage that does not exist"),
@@ -32,9 +32,9 @@ TESTS = {
     "long-texts": (WARNING, f"passages over {LONGEST_PASSAGE:,} and queries over {LONGEST_QUERY:,} characters"),
     "control-characters": (WARNING, "texts with control characters other than tab and line ends"),
     "replacement-characters": (WARNING, "texts with U+FFFD, the result of a wrong decoding"),
-    "shared-queries": (WARNING, "queries in two splits, such as train and dev"),
+    "shared-queries": (WARNING, "queries in two splits, for example train and dev"),
     "split-sizes": (WARNING, "sizes that differ from the paper's Table 3"),
-    "not-tested": (INFO, "tests that were skipped, because their configs are missing or unreadable"),
+    "not-tested": (INFO, "tests that were skipped, because a config is missing or unreadable"),
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from builders.store.table3 import LengthCounter
 
-_SHOWN = 0.99  # share of the passages that is drawn; very long passages would make the other bars too thin
+_SHOWN = 0.99  # share of the passages in the histogram; the longest passages would make all bars too thin
 _COLOUR = "#2a6f97"
 
 
@@ -37,7 +37,7 @@ def _image(counters: dict[str, LengthCounter], unit: str, bars: Callable[[Any, L
 
 
 def _draw_lengths(panel: Any, counter: LengthCounter) -> str:
-    """Draw bars of equal width. The label reports the number of passages beyond the 99 % that are drawn."""
+    """Draw bars of equal width. Return the label of the axis, with the number of longer passages."""
     last = max(counter.quantile(_SHOWN), 1)
     width = max(1, round(last / 60))
     bars = [int(counter.counts[low : low + width].sum()) for low in range(0, last + 1, width)]

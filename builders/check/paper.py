@@ -69,8 +69,8 @@ def relabelled(queries: Sequence[str], before: Judged, after: Judged) -> dict[st
 
     Section 2.3: "the average positive paragraph per query has increased from 2.43 to 4.91. There are 71.53% of queries
     that have at least one false negative relabeled". ``false_negatives`` are pairs that became positive, and
-    ``false_positives`` are pairs that are no longer positive. ``without_positives`` counts queries that lost their last
-    positive.
+    ``false_positives`` are pairs that are no longer positive. ``without_positives`` counts queries that lost all
+    positives.
     """
     old, new = (
         {(query, passage) for query in queries for passage, score in judged.get(query, {}).items() if score > 0}
@@ -107,7 +107,8 @@ def relabelled_text(stats: dict[str, dict[str, Any]], paper: dict[str, Any]) -> 
         table.append([title, *("-" if value is None else format(value, form) for value in values)])
     lines = aligned(table, widths=(32, 11))
     for split, found in stats.items():
-        pairs = f"{found['false_negatives']:,} pairs became positive, {found['false_positives']:,} no longer are"
-        left = f"{found['without_positives']:,} queries have no positive left"
-        lines.append(f"{split}: of {found['queries']:,} queries, {pairs}; {left}")
+        pairs = f"{found['false_negatives']:,} pairs became positive, {found['false_positives']:,} became negative"
+        lines.append(
+            f"{split}: {pairs}; {found['without_positives']:,} of {found['queries']:,} queries lost all positives"
+        )
     return "\n".join(lines)

@@ -67,7 +67,7 @@ class Report:
 def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
     """Test a release. ``accepted`` are names of tests whose errors count as warnings."""
     findings = check_files(release)
-    # The rows of a config with a wrong file are not tested, because the findings could be consequences of that file.
+    # The rows of a config with a wrong file are not tested, because the file could be the cause of their faults.
     broken = {finding.where.split("/")[0] for finding in findings if finding.test == "manifest"}
     with survey(release, broken) as tables:
         figures = count_survey(tables)
@@ -98,9 +98,9 @@ def check_files(release: Release) -> list[Finding]:
     entries = release.manifest.files
     with concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
         # ``again`` ignores the cache of verified files, because `check` must read every file.
-        found = pool.map(lambda entry: wrong_file(release.path / entry.path, entry, again=True), entries)
-        reasons = list(progress(found, total=len(entries), unit="file", label="files"))
-    wrong = [(entry.path, reason) for entry, reason in zip(entries, reasons, strict=True) if reason]
+        reasons = pool.map(lambda entry: wrong_file(release.path / entry.path, entry, again=True), entries)
+        checked = zip(entries, progress(reasons, total=len(entries), unit="file", label="files"), strict=True)
+        wrong = [(entry.path, reason) for entry, reason in checked if reason]
     for config, split in release.splits():
         try:
             release.shards(config, split)
@@ -108,8 +108,8 @@ def check_files(release: Release) -> list[Finding]:
             wrong.append((f"{config}/{split}", str(error)))
     findings = [Finding("manifest", where, 1, reason) for where, reason in wrong]
     if unlisted := unlisted_files(release):
-        where = str(release.path)
-        findings.append(Finding("unlisted-files", where, len(unlisted), "is not listed", unlisted[:EXAMPLES]))
+        what = f"{len(unlisted):,} files that the manifest does not list"
+        findings.append(Finding("unlisted-files", str(release.path), len(unlisted), what, unlisted[:EXAMPLES]))
     return findings
 
 

@@ -20,10 +20,10 @@ class Rule(NamedTuple):
     """A rule.
 
     Attributes:
-        kind: the kind of rows that the rule tests, from :func:`_places`.
+        kind: the kind of rows to test, from :func:`_places`.
         test: a test of :data:`builders.check.findings.TESTS`.
         what: a description of the fault, with parameters in braces.
-        example: the SQL expression for an example of a fault.
+        example: the SQL expression of an example.
         rows: the SQL after FROM, with a row for each fault. ``$config`` and ``$split`` are the tested split.
             ``$queries``, ``$corpus`` and ``$qrels`` are the configs of its set. ``$query_split`` is the split with the
             rows' queries, or NULL for queries of several splits. Names of ``_PARTS`` may be used as tables.
@@ -92,13 +92,13 @@ RULES = (
     Rule("text", "one-id-two-texts", "ids", "id", _TWO_TEXTS),
     Rule("text", "duplicate-texts", "repeated texts", "ids", _AGAIN),
     Rule(
-        "listed", "samples", "that {corpus} lacks", "coalesce(id, 'null')", f"{_LISTED} AND id NOT IN (FROM corpus_ids)"
+        "listed", "samples", "ids not in {corpus}", "coalesce(id, 'null')", f"{_LISTED} AND id NOT IN (FROM corpus_ids)"
     ),
     Rule("listed", "samples", "ids listed more than once", "id", f"{_LISTED} GROUP BY id HAVING count(*) > 1"),
     Rule("judged", "dangling-ids", "judgments of a query that {queries} lacks", "query_id", f"judgments {_NO_QUERY}"),
     Rule("judged", "dangling-ids", "judgments of a passage that {corpus} lacks", _PAIR, f"judgments {_NO_PASSAGE}"),
     Rule("judged", "duplicate-judgments", "pairs", _PAIR, f"judgments {_BY_PAIR}(*) > 1"),
-    # Every query of a labelled split needs a positive passage. A drawn set is tested only for its judged queries.
+    # Every query of a labelled split needs a positive passage. In restrain-* and resttest-*, judged queries need one.
     Rule(
         *("sampled", "queries-without-positives", "queries", "query_id"),
         "judgments GROUP BY query_id HAVING max(score) <= 0",
@@ -112,11 +112,11 @@ RULES = (
         *("corrected", "no-positives-left", "queries", "DISTINCT before"),
         f"known_before WHERE before NOT IN (SELECT query_id FROM {_POSITIVE})",
     ),
-    Rule("translated", "dangling-ids", "with a zh_id that the split lacks", "id || ' (' || zh_id || ')'", _TRANSLATED),
+    Rule("translated", "dangling-ids", "zh_ids that {queries} lacks", "id || ' (' || zh_id || ')'", _TRANSLATED),
     Rule("joined", "ids-not-md5", "query ids", "query_id", "joined_rows WHERE NOT coalesce(id_ok, false)"),
     Rule("joined", "ids-not-md5", "passage ids", "coalesce(docid, 'null')", "passages WHERE NOT id_ok"),
     Rule("joined", "dangling-ids", "passages that {corpus} lacks", _PAIR, f"passages {_NO_PASSAGE}"),
-    Rule("joined", "joined-rows", "positive and negative", _PAIR, f"passages {_BY_PAIR}(DISTINCT positive) > 1"),
+    Rule("joined", "joined-rows", "passages with both labels", _PAIR, f"passages {_BY_PAIR}(DISTINCT positive) > 1"),
     Rule("answered", "dangling-ids", "with answers that {queries} lacks", "query_id", f"answers_here {_NO_QUERY}"),
     Rule("answered", "answers", "repeated", "query_id", "answers_here GROUP BY query_id HAVING count(*) > 1"),
     Rule("answered", "answers", "with lists of different lengths", "query_id", "answers_here WHERE NOT fits"),
@@ -139,9 +139,9 @@ RULES = (
         *("benchmark", "joined-rows", "queries of {queries}/{split} without a row, or with more than one row", "id"),
         "query_ids LEFT JOIN joined_rows ON query_id = id GROUP BY id HAVING count(query_id) <> 1",
     ),
-    Rule("benchmark-judged", "joined-rows", "only in one of {config}/{split} and {qrels}/{split}", _PAIR, _OTHERWISE),
+    Rule("benchmark-judged", "joined-rows", "pairs that differ from {qrels}/{split}", _PAIR, _OTHERWISE),
     # Section 3.4: every query of a split is either in duplicated or in others.
-    Rule("told apart", "similar-queries", "queries not in exactly one of duplicated and others", "id", _TOLD),
+    Rule("told apart", "similar-queries", "queries that are not in exactly one of duplicated and others", "id", _TOLD),
     Rule("two splits", "shared-queries", "queries that are in {second} and in {split}", "id", _SHARED),
 )
 
@@ -163,7 +163,7 @@ def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | None]]]:
-    """Yield (name, kinds of rows, parameters of rules) for every split, and for splits that are tested together."""
+    """Yield (place in findings, kinds of rows, parameters of rules) for every split or group of splits to test."""
     main = SETS["main"]
     for config, split in tables.loaded:
         columns, found = config_of(config).columns, SETS[config_of(config).set]
@@ -182,7 +182,7 @@ def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | Non
             kinds = {"joined", "removed"}
         elif "query_id" in columns.names:
             kinds = {"joined", "asked", "benchmark"} if found is main else {"joined", "asked"}
-            # If the qrels exist but are unreadable, this rule is skipped, because it would report every passage.
+            # The rule is skipped if the qrels exist but are unreadable, because it would report every passage.
             if found is main and (
                 (main.qrels, split) not in tables.release.splits() or split in tables.splits("qrels")
             ):
@@ -218,8 +218,8 @@ def _apply(tables: Survey, rule: Rule, where: str, values: dict[str, str | None]
 def check_sizes(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
     """Compare sizes with Table 3.
 
-    A difference is a warning for data from the official archives or the paper's other sources. It is only an info for a
-    release from raw data, which cannot have the paper's sizes.
+    A difference is a warning for data from the official archives or the paper's other sources. For data from raw
+    DuReader, a difference is an info, because raw DuReader cannot give the paper's sizes.
     """
     paper, main = published(), SETS["main"].table3
     main_level = WARNING if "official" in {build.verb for build in tables.release.manifest.builds} else INFO

@@ -104,7 +104,7 @@ class Survey:
     """The tables of a release.
 
     Attributes:
-        con: the database with ``_TABLES``, where ``config`` and ``split`` are the origin of a row.
+        con: the database with ``_TABLES``. ``config`` and ``split`` name the origin of a row.
         loaded: the (config, split) pairs whose rows are in the tables.
         failures: (config, split, reason) for every unreadable split.
     """
@@ -115,7 +115,7 @@ class Survey:
     failures: list[tuple[str, str, str]] = field(default_factory=list)
 
     def rows(self, sql: str, *values: Any, **named: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a query. Its parameters are ``?``, in order, or ``$name``."""
+        """Run an SQL query and return its rows. Parameters are ``?`` (``values``) or ``$name`` (``named``)."""
         return self.con.execute(sql, named or list(values)).fetchall()  # type: ignore[no-any-return]
 
     def splits(self, config: str) -> list[str]:
@@ -126,7 +126,7 @@ class Survey:
 
 @contextlib.contextmanager
 def survey(release: Release, broken: Collection[str] = ()) -> Iterator[Survey]:
-    """Read a release without its ``broken`` configs into tables, which are removed at the end of the block.
+    """Read a release into tables, except its ``broken`` configs. The tables are removed when the block ends.
 
     Raises :class:`DiskFull` if TMPDIR is too small for the tables.
     """

@@ -18,7 +18,7 @@ from builders.core.files import sha256_of
 from builders.core.folders import key_of
 from builders.core.typed import Count, Sha256, name_within
 
-_here: set[Path] = set()  # records made by this process; needed if the cache is not writable
+_here: set[Path] = set()  # records made by this process, for a cache that is not writable
 _SETTLED = 2 * 10**9  # ns; younger files are not recorded, because some file systems store times in steps of 2 s
 
 
@@ -48,9 +48,9 @@ def describe(folder: Path, name: str, rows: int | None = None) -> FileEntry:
 def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = None, *, again: bool = False) -> str:
     """Describe the first difference between a file and its entry; empty if there is none.
 
-    ``look`` is a further check, which runs after the SHA-256 is verified. It describes the first fault, or returns an
-    empty string. Its result may depend only on the file's bytes and the entry. With ``again``, the file is read even if
-    the cache has a record of the file.
+    ``look`` is a further check, which runs after the SHA-256 is verified. ``look`` returns a description of the first
+    fault, which may depend only on the file's bytes and the entry. With ``again``, the file is read even if the cache
+    has a record of the file.
     """
     added = structs.astuple(entry)[4:]  # the fields that a subclass adds to FileEntry
     claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows, *added]

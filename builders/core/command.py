@@ -119,9 +119,8 @@ def main(
     """Run one verb of a program and return its exit code.
 
     ``verbs`` maps a verb to its module, which has ``add_arguments(parser)``, ``run(args)``, and a docstring as help.
-    ``groups`` maps the titles of the overview to subsets of ``verbs``. Only the module of the chosen verb is imported,
-    so that commands start quickly. The exit code is 2 for wrong usage, otherwise the code of
-    :func:`builders.core.exit_codes.exit_code`.
+    ``groups`` maps the titles of the overview to subsets of ``verbs``. Only the chosen verb's module is imported. The
+    exit code is 2 for wrong usage, otherwise the code of :func:`builders.core.exit_codes.exit_code`.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))

@@ -15,7 +15,7 @@ def database(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a database in memory, or in ``file``. Data beyond the memory limit are written to the folder ``spill``.
 
-    ``memory`` is the limit in MB. A quarter of the process's memory limit (``ulimit``) is used instead if it is less.
+    ``memory`` is the limit in MB. DuckDB gets at most a quarter of the process's memory limit (``ulimit``).
     ``threads`` defaults to all usable cores.
     """
     limit = memory_limit()

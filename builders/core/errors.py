@@ -18,7 +18,7 @@ def visible(text: str) -> str:
 class InputError(Exception):
     """Wrong input or data. The command prints the message as one line and exits with 1.
 
-    The message names the file, the line if there is one, and the expected value. Line ends and control characters in
+    The message names the file, the line if known, and the expected value. Line ends and control characters in
     quoted text become escapes.
     """
 

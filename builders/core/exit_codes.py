@@ -22,7 +22,7 @@ _NO_MEMORY = re.compile(
     r"bad_alloc|out of memory|outofmemory|(?:can't|cannot|unable to|failed to) allocate|can't start new thread",
     re.IGNORECASE,
 )
-_SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # with default handlers
+_SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # default handlers
 _TOGETHER = 0.05  # seconds; signals within this time count as one, because timeout(1) sends two
 _came: list[int] = []  # the signal that stops this process; empty before a signal
 _guarded = False  # True inside exit_code in the main thread
@@ -31,10 +31,9 @@ _guarded = False  # True inside exit_code in the main thread
 def exit_code(work: Callable[[], int]) -> int:
     """Run ``work`` and return its exit code, or the code of the error or signal that stops it.
 
-    Errors are reported on stderr as one line. The code is 1 for wrong input or data, a full disk, no memory, a missing
-    library, or an OSError. It is 130 after Ctrl-C, 143 after SIGTERM, and 141 if the reader of stdout has closed the
-    pipe. After the first signal, the command cleans up. A second signal ends the command at once. Other exceptions are
-    raised.
+    Errors are reported on stderr as one line. The code is 1 for wrong input or data, a full disk or another OSError, no
+    memory, or a missing library; 130 after Ctrl-C; 143 after SIGTERM; and 141 if the reader of stdout closes the pipe.
+    Other exceptions are raised. After a signal, the command cleans up. A second signal ends the command at once.
     """
     _open_streams()
     say_once()

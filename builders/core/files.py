@@ -115,7 +115,7 @@ def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
 
     The lock is a file beside ``place``. The parent folder is created if necessary. A killed process leaves the lock
     file behind, unlocked, and the next process locks and removes this file. Messages name the path ``shown``. With
-    ``wait``, the call waits for the lock. Without ``wait``, it raises :class:`InputError` if the path is locked.
+    ``wait``, the call waits for the lock. Otherwise, a locked path raises :class:`InputError`.
     """
     from filelock import FileLock, Timeout
 
@@ -339,12 +339,10 @@ def expect_id(text: str, path: Path, line: int | None = None) -> str:
 
 def integer(field: bytes, what: str, path: Path, line: int) -> int:
     """Parse a column as a whole number. Raise :class:`InputError` with the line and the column's name ``what``."""
-    try:
-        if len(field) > _DIGITS:
-            raise ValueError
-        return int(field)
-    except ValueError:
-        raise InputError(f"expected a whole number as the {what}, found {shown(field)}", path=path, line=line) from None
+    with contextlib.suppress(ValueError):
+        if len(field) <= _DIGITS:
+            return int(field)
+    raise InputError(f"expected a whole number as the {what}, found {shown(field)}", path=path, line=line)
 
 
 def shown(field: bytes) -> str:

@@ -86,7 +86,7 @@ def _old(out: Path) -> Path:
 
 
 def _discard(work: Path) -> None:
-    """Remove a work folder. It is renamed first, so that a kill leaves nothing that looks like finished work."""
+    """Rename and then remove a work folder, so that a kill leaves nothing that looks like finished work."""
     if work.exists():
         work = work.rename(work.with_name("discarded"))
     remove_tree(work)
@@ -109,12 +109,10 @@ def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
 def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path], None]) -> bool:
     """Build a cached directory if it is missing or damaged. Return True if it was built.
 
-    ``is_whole`` returns True if the directory is complete and undamaged. ``build`` gets a temporary folder and writes
-    the files into this folder.
+    ``is_whole`` returns True if the directory is complete and undamaged. ``build`` writes files into a given folder.
     """
-    if is_whole() and not (
-        _building(folder).exists() or _old(folder).exists()
-    ):  # a killed process may leave these folders
+    # A killed process may leave these two folders.
+    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):
         return False
     with work_beside(folder, wait=True) as work:
         if is_whole():  # another process has built the directory in the meantime

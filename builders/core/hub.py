@@ -77,8 +77,8 @@ def upload(
         repo: ORG/NAME.
         kind: ``dataset`` or ``model``.
         name: the manifest's field ``name``. Only files in an earlier manifest with this name are deleted.
-        create: create a missing repository.
-        private: create a private repository, and refuse a public one.
+        create: create a missing repository, which is private with ``private``.
+        private: refuse a public repository.
 
     Raises:
         InputError: the hub reports an error, ``repo`` has a foreign ``.py`` file, or ``private`` refuses ``repo``.
@@ -117,12 +117,9 @@ def upload(
             raise InputError(f"{repo} ignores {ignored[0]}, probably by its .gitignore; nothing is committed")
         # upload_folder would split a large folder into several commits. With parent_commit, the hub refuses this commit
         # if somebody else has committed in the meantime.
+        parent = commit_in(info, repo)
         commit = api.create_commit(
-            repo,
-            [*deletions, *additions],
-            commit_message=message,
-            repo_type=kind,
-            parent_commit=commit_in(info, repo),
+            repo, [*deletions, *additions], commit_message=message, repo_type=kind, parent_commit=parent
         )
     if commit.oid == info.sha:
         log.info("%s is already up to date", repo)

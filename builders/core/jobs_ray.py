@@ -34,9 +34,9 @@ _PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "
 class RayEngine(Engine):
     """An engine on a Ray cluster. A context manager.
 
-    ``address`` is the address of the cluster's head (``host:6379``, ``auto``). None means ``RAY_ADDRESS``, else a
+    ``address`` is the address of the cluster's head (``host:6379``, ``auto``). The default is ``RAY_ADDRESS``, else a
     cluster that runs on this machine, else a new local cluster. ``workers`` is the number of tasks that run at once
-    (None: a task for each CPU). Raises :class:`InputError` if Ray is not installed, or no cluster answers.
+    (default: a task for each CPU). Raises :class:`InputError` if Ray is not installed, or no cluster answers.
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
@@ -95,7 +95,6 @@ class RayEngine(Engine):
         self._stdout.__exit__(*error)
 
     def submit(self, function: Callable[[Task], Result], task: Task) -> _Running:
-        """Start one task."""
         return _Running(self._ray, self._run.remote(function, task, _versions()))
 
 

@@ -19,7 +19,7 @@ def percent(fraction: float) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int = 1, gap: str = "") -> list[str]:
-    """Return the rows as lines. The first ``left`` columns are left-aligned, and the others right-aligned.
+    """Return the rows as lines. The first ``left`` columns are left-aligned. Further columns are right-aligned.
 
     ``widths`` are the columns' widths in characters, and the last width applies to all further columns. Without
     ``widths``, a column is as wide as its widest cell.
@@ -27,14 +27,13 @@ def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int
     known = list(widths) or [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        every = known + known[-1:] * (len(row) - len(known))
-        cells = [f"{cell:{'<' if n < left else '>'}{every[n]}}" for n, cell in enumerate(row)]
+        cells = [f"{cell:{'<' if n < left else '>'}{known[min(n, len(known) - 1)]}}" for n, cell in enumerate(row)]
         lines.append(gap.join(cells).rstrip())
     return lines
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table with the first column left-aligned and the others right-aligned, without a final line end."""
+    """Format a table without a final line end. Only the first column is left-aligned."""
     return "\n".join(aligned([header, *rows], gap="  "))
 
 

@@ -143,8 +143,8 @@ def _known(kind: Any, keys: list[str]) -> str:
 def problem_of(name: str) -> str:
     """Describe why ``name`` is not a safe relative file name; empty if it is safe.
 
-    A safe name stays inside its folder and means the same file on every system. It consists of parts between forward
-    slashes. No part is empty, ``.`` or ``..``, and the name contains no drive and no backslash.
+    A safe name stays inside its folder and means the same file on every system. The name consists of parts between
+    forward slashes. No part is empty, ``.`` or ``..``. Drives, backslashes and control characters are not allowed.
     """
     if not name:
         problem = "is empty"

@@ -5,8 +5,8 @@ model, but differs in three ways. This module corrects the first two differences
 
 - rjieba does not cut runs of Latin letters, digits and signs such as ``2016-09-04`` or ``jingyan.baidu.com``. jieba
   cuts such runs by a regular expression, which this module applies to rjieba's words.
-- rjieba puts rare Chinese characters (the extension blocks, the compatibility ideographs, U+9FD6 to U+9FFF) into words,
-  which jieba never does. Here, each rare character is a word, and the texts before and after it are cut separately.
+- rjieba puts rare Chinese characters (the extension blocks, the compatibility ideographs, U+9FD6 to U+9FFF) into longer
+  words, which jieba never does. This module makes each rare character a word and cuts the remaining text separately.
 - rjieba's model has six decimals and jieba's has sixteen. Results may differ if two ways to cut are almost equally
   likely, which can happen for 36 pairs of characters. Only one pair is frequent in ordinary text: 常在 before a word of
   one character. This module cuts 常在 as jieba does. `benchmarks/segment.py` counts the remaining differences."""
@@ -58,10 +58,9 @@ def segmenter_version(segmenter: str = SEGMENTERS[0]) -> str:
     Raises :class:`InputError` if the segmenter is not installed.
     """
     try:
-        installed = version(segmenter)
+        return f"{segmenter} {version(segmenter)}" + (f" rule {_RULE}" if segmenter == "rjieba" else "")
     except ImportError as error:  # PackageNotFoundError is an ImportError
         raise _missing(segmenter) from error
-    return f"{segmenter} {installed}" + (f" rule {_RULE}" if segmenter == "rjieba" else "")
 
 
 def _missing(segmenter: str) -> InputError:

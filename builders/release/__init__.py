@@ -2,9 +2,8 @@
 
 The input is JSON lines, plain or gzipped, in files, folders and zip archives. DuReader's search and zhidao files are
 read, raw or preprocessed. The output has passages, queries, qrels, joined rows, a card and statistics. Labels follow
-Algorithm 1 (span-F1). Passages and ids follow the rules of the official data. The split of a file is read from its
-name, or set by --train, --dev and --test. An earlier release in --out is replaced when the new release is complete. The
-same command resumes a killed build.
+Algorithm 1 (span-F1). Passages and ids follow the rules of the official data. A file's split is read from its name, or
+set by --train, --dev and --test. A complete new release replaces the old one in --out. A killed build can be resumed.
 
 example:
   python -m builders release --raw builders/sample --out build/sample
@@ -38,19 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="label every paragraph that reaches the threshold, or only the best for each answer (default: threshold)",
     )
     add(
-        "--min-chars",
-        type=whole_number(1),
-        default=MIN_CHARS,
-        metavar="N",
-        help="least characters of a full passage (default: 256)",
+        "--min-chars", type=whole_number(1), default=MIN_CHARS, help="least characters of a full passage (default: 256)"
     )
     add("--workers", type=whole_number(1), help="worker processes, or parallel tasks of ray (default: all cores)")
-    add(
-        "--engine",
-        choices=["local", "ray"],
-        default="local",
-        help="run on this machine or a Ray cluster (default: local)",
-    )
+    add("--engine", choices=["local", "ray"], default="local", help="this machine or a Ray cluster (default: local)")
     add(
         "--ray-address",
         metavar="HOST:PORT",

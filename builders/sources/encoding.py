@@ -4,9 +4,9 @@ The first rule that applies decides:
 
 1. A byte order mark of UTF-8 or GB18030 decides. UTF-16 (a mark, or NUL bytes) is an error.
 2. A file that is completely valid UTF-8 is UTF-8. Text in another encoding is hardly ever valid UTF-8.
-3. A file that is completely valid GB18030 and looks like Chinese is GB18030. It looks like Chinese if at least 3 % of
-   its non-ASCII characters are among the most frequent characters. In real text, 9 to 16 % are. Big5, Shift JIS, EUC-KR
-   or damaged UTF-8, decoded as GB18030, has almost no frequent characters. A file with fewer than 100 non-ASCII
+3. A file that is completely valid GB18030 and looks like Chinese is GB18030. Text looks like Chinese if at least 3 % of
+   the non-ASCII characters are among the most frequent characters. In real text, the share is 9 to 16 %. In Big5, Shift
+   JIS, EUC-KR or damaged UTF-8, decoded as GB18030, the share is almost 0. A file with fewer than 100 non-ASCII
    characters also looks like Chinese if 90 % of these characters are in GB 2312 (everyday simplified Chinese).
 4. Any other file is an error. ``--encoding`` sets the encoding.
 """
@@ -47,8 +47,7 @@ def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
         if line := _bad_line(open_bytes, name, asked):
             raise InputError(f"is not valid {asked.upper()} (set by its mark or --encoding)", path=name, line=line)
         return asked
-    line = _bad_line(open_bytes, name, "utf-8")
-    if not line:
+    if not (line := _bad_line(open_bytes, name, "utf-8")):
         return "utf-8"
     counts = Counter[str]()
     if _bad_line(open_bytes, name, "gb18030", counts) or not _is_chinese(counts):
@@ -74,8 +73,8 @@ def _bad_line(open_bytes: Open, name: str, encoding: str, counts: Counter[str] |
         # The empty block at the end makes the decoder report an incomplete character.
         for block in itertools.chain(iter(lambda: stream.read(_BLOCK), b""), [b""]):
             if (at := block.find(b"\0")) >= 0:
-                line += block.count(b"\n", 0, at)
-                raise InputError("has a NUL byte (UTF-16 or binary); expected UTF-8 or GB18030", path=name, line=line)
+                problem = "has a NUL byte (UTF-16 or binary); expected UTF-8 or GB18030"
+                raise InputError(problem, path=name, line=line + block.count(b"\n", 0, at))
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:

@@ -84,7 +84,7 @@ def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
 
 
 def split_of(name: str) -> str | None:
-    """Return the split in a file's name, else in the nearest folder's name. None for no split, or for several splits."""
+    """Return the split in a file's name, else in the nearest folder's name. None for no split, or several splits."""
     *folders, file = name.lower().split("/")
     found = {match[1] for match in _SPLIT_WORD.finditer(file)}
     if found:

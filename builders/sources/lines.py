@@ -50,9 +50,8 @@ def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
             else:
                 rest += data
             if len(rest) > LONGEST_LINE:
-                raise InputError(
-                    "has a line of over 1 GiB; expected JSON lines", path=source.shown, line=line_number(source, start)
-                )
+                problem = "has a line of over 1 GiB; expected JSON lines"
+                raise InputError(problem, path=source.shown, line=line_number(source, start))
     if rest:
         yield start, rest
     if not seen:

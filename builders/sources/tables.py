@@ -1,7 +1,7 @@
 """Read third-party CSV and TSV files: UTF-8 or GB18030, with or without a byte order mark, plain, gzipped or zipped.
 
-CSV files follow RFC 4180. A quoted field may contain line ends, and quotes inside it are doubled. In TSV files, quotes
-are ordinary characters and a row is a line, unless the caller passes ``spreadsheet``. Rows end only at ``\\n`` or
+CSV files follow RFC 4180. A quoted field may contain line ends and doubled quotes. In TSV files, quotes are ordinary
+characters and a row is a line, unless the caller passes ``spreadsheet``. Rows end only at ``\\n`` or
 ``\\r\\n``, because the texts contain U+2028 and U+0085.
 """
 

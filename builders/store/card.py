@@ -35,7 +35,7 @@ CITATION = """\
 """
 _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
 # Evaluation tools such as BEIR's HFDataLoader load the judgments without a config name, so qrels is the default config.
-# The same tools load only the first split of the queries, so the first split has all queries.
+# These tools load only the first split of the queries, so the first split has all queries.
 _DEFAULT, _WHOLE = "qrels", "queries"
 _TAGS = ["information-retrieval", "passage-retrieval", "dense-retrieval", "benchmark", "dureader", "dureader_retrieval"]
 _MANY = 6  # maximum number of configs that the table of columns names
@@ -53,17 +53,16 @@ def card(
     scores: str = "",
     split: str = "",
 ) -> str:
-    """Return the card as Markdown. Only the English card has the YAML head, because the hub reads it from README.md.
+    """Return the card as Markdown. Only the English card, which the hub reads, has the YAML head.
 
-    The arguments from ``repo`` on are for cards on the hub.
+    The keyword arguments are for cards on the hub.
 
     Args:
         entries, stats, builds: the release's manifest entries, statistics and builds. Only entries of shards matter.
         template: ``ENGLISH`` or ``CHINESE``.
         repo: ORG/NAME on the hub; empty for a local card.
         images: relative paths of the histograms.
-        example: a row of the release, as Markdown.
-        scores: a table of systems' scores, as Markdown.
+        example, scores: a row of the release and a table of systems' scores, as Markdown.
         split: the split in the commands of `How to evaluate`; empty if the release has no judgments.
     """
     configs = configs_of(entries)
@@ -71,8 +70,15 @@ def card(
         _templates()
         .get_template(template)
         .render(
-            **{"repo": repo, "images": images, "example": example, "scores": scores, "split": split},
-            **{"configs": configs, "stats": stats, "reading": is_reading(builds), "official": is_official(builds)},
+            repo=repo,
+            images=images,
+            example=example,
+            scores=scores,
+            split=split,
+            configs=configs,
+            stats=stats,
+            reading=is_reading(builds),
+            official=is_official(builds),
             shown=shown_config(configs) if repo else "",
             columns=_columns(configs),
             table3_rows=TABLE3_ROWS,
@@ -90,9 +96,8 @@ def card(
 def _templates() -> Any:
     import jinja2  # imported late because every command that reads a release imports this module
 
-    folder = jinja2.FileSystemLoader(Path(__file__).parent)
     found = jinja2.Environment(
-        loader=folder,
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -180,17 +185,17 @@ def _type(kind: pa.DataType) -> dict[str, Any]:
 
 
 def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
-    held: dict[str, tuple[pa.DataType, list[str]]] = {}
+    columns: dict[str, tuple[pa.DataType, list[str]]] = {}
     for config in configs:
         for field in schema_of(config):
-            held.setdefault(field.name, (field.type, []))[1].append(f"`{config}`")
+            columns.setdefault(field.name, (field.type, []))[1].append(f"`{config}`")
     return [
         (
             name,
             "list" if pa.types.is_list(kind) else str(kind),
             ", ".join(found[:_MANY] + ["..."] * (len(found) > _MANY)),
         )
-        for name, (kind, found) in held.items()
+        for name, (kind, found) in columns.items()
     ]
 
 

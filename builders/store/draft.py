@@ -37,7 +37,7 @@ _WRITING = {
 
 
 class ParquetFile:
-    """A Parquet file that is being written. The size of the tables passed to :meth:`write` does not affect the file."""
+    """A Parquet file that is being written. Its bytes do not depend on the division of the rows into tables."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
@@ -57,8 +57,8 @@ class ParquetFile:
     def _write_group(self, table: pa.Table) -> None:
         table = table.combine_chunks()
         if table.nbytes > layout.BYTES_PER_GROUP and table.num_rows > 1:
-            # A group of long texts is halved until it is small enough. A single row may have any size. The halves are
-            # copied, because a slice would keep the buffers of the whole table in memory.
+            # A group of long texts is halved until the parts are small enough. A single row may have any size. The
+            # halves are copied, because a slice would keep the buffers of the whole table in memory.
             half = table.num_rows // 2
             for rows in (range(half), range(half, table.num_rows)):
                 self._write_group(table.take(pa.array(rows)))
@@ -84,17 +84,14 @@ class SplitWriter:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._file: ParquetFile | None = None
         self._done: list[tuple[Path, dict[str, Any]]] = []
-        self.rows = 0
 
     def adopt(self, path: Path, entry: dict[str, Any]) -> None:
-        """Append the next shard, written elsewhere. :meth:`close` links to the file and does not remove it."""
+        """Append a complete shard from another folder. :meth:`close` links to the file and does not remove the file."""
         self._done.append((path, entry))
-        self.rows += entry["rows"]
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, which must have the columns of the schema."""
         table, room = table.select(self._schema.names).cast(self._schema), layout.rows_per_shard(self._schema)
-        self.rows += table.num_rows
         while table.num_rows:
             file = self._shard()
             part = table.slice(0, room - file.rows)
@@ -134,9 +131,8 @@ class Draft:
     ``stats`` is written to ``stats.json``. ``build`` is added to the builds of the manifest.
     """
 
-    def __init__(self, folder: Path, base: Release | None = None) -> None:
-        self.folder = folder
-        self.build: dict[str, Any] = {}
+    def __init__(self, folder: Path, base: Release | None, build: dict[str, Any]) -> None:
+        self.folder, self.build = folder, build
         self.stats: dict[str, Any] = {"table3": {}, "collections": {}}
         self._entries: list[FileEntry] = []
         self._builds: list[Build] = []
@@ -155,18 +151,17 @@ class Draft:
                     self._entries.append(entry)
 
     def writer(self, config: str, split: str) -> SplitWriter:
-        """Return a writer for a split. The new split replaces the base's. :meth:`finish` closes the writer."""
+        """Return a writer for a split, which replaces the split of the base. :meth:`finish` closes the writer."""
         self.drop(config, split)
         writer = SplitWriter(self.folder, config, split, schema_of(config))
         self._writers.append(writer)
         return writer
 
-    def write(self, config: str, split: str, tables: Iterable[pa.Table]) -> int:
-        """Write a split from tables with the config's columns. Return the number of rows."""
+    def write(self, config: str, split: str, tables: Iterable[pa.Table]) -> None:
+        """Write a split from tables with the config's columns."""
         writer = self.writer(config, split)
         for table in tables:
             writer.write(table)
-        return writer.rows
 
     def drop(self, config: str, split: str | None = None) -> None:
         """Remove a config of the base, or only one of its splits, from the draft."""
@@ -177,8 +172,7 @@ class Draft:
 
     def add_file(self, name: str) -> None:
         """Add a file of the draft's folder, such as a run, to the manifest."""
-        self._entries = [entry for entry in self._entries if entry.path != name]
-        self._entries.append(describe(self.folder, name))
+        self._entries = [*(entry for entry in self._entries if entry.path != name), describe(self.folder, name)]
 
     def finish(self) -> None:
         """Close the writers. Write ``stats.json``, the card and the manifest."""
@@ -202,12 +196,13 @@ class Draft:
 
     def _read(self, config: str, split: str) -> pa.Table:
         paths = [self.folder / entry.path for entry in self._entries if config_and_split(entry.path) == (config, split)]
-        names = schema_of(config).names
-        return pa.concat_tables(pq.read_table(path, columns=names, partitioning=None) for path in paths)
+        return pa.concat_tables(
+            pq.read_table(path, columns=schema_of(config).names, partitioning=None) for path in paths
+        )
 
 
 def check_release_output(out: Path) -> Path:
-    """Return the absolute path of a release to write. Raise :class:`InputError` if something else exists there."""
+    """Return the real path of a release to write. The errors are those of :func:`.folders.check_output`."""
     return check_output(out, "a release", MANIFEST)
 
 
@@ -217,24 +212,23 @@ def draft_release(
 ) -> Iterator[Draft]:
     """Yield a draft that becomes the release ``out`` when the block ends without an error.
 
-    A release at ``out`` is then replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest.
-    The block may set ``draft.build`` instead. The configs of ``base`` are copied into the new release. ``work`` is a
-    folder of :func:`builders.core.folders.work_beside`, if the caller already has one.
+    An earlier release at ``out`` is replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest.
+    The block may set ``draft.build`` instead. The configs of ``base`` are copied into the new release. ``work`` is the
+    caller's folder of :func:`builders.core.folders.work_beside`. Without ``work``, this function makes such a folder.
     """
     out = check_release_output(out)
     with contextlib.nullcontext(work) if work else work_beside(out) as beside:
         folder = beside / "release"
         remove_tree(folder)
         folder.mkdir()
-        draft = Draft(folder, base)
-        draft.build = build or {}
+        draft = Draft(folder, base, build or {})
         yield draft
         draft.finish()
         replace_directory(folder, out)
 
 
 def describe_files(files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
-    """Describe (name, path) pairs as sources of the manifest: name, bytes, SHA-256. A repeated path counts once."""
+    """Describe (name, path) pairs as sources of the manifest: name, bytes, SHA-256. Repeated paths are skipped."""
     described: dict[Path, dict[str, Any]] = {}
     for name, path in files:
         if path not in described:

@@ -37,16 +37,15 @@ def texts_of_judged(release: Release, judged: Judged) -> dict[str, str]:
     return texts
 
 
-def joined_passage(docid: str, texts: Mapping[str, str]) -> dict[str, str]:
-    """Return a passage in the format of joined rows. The title is empty because the benchmark drops titles."""
-    return {"docid": docid, "title": "", "text": texts[docid]}
-
-
 def joined_row(query_id: str, query: str, scores: Mapping[str, int], texts: Mapping[str, str]) -> dict[str, Any]:
     """Return a joined row: a query with its judged passages. ``texts`` maps passage ids to texts."""
-    judged = [(joined_passage(docid, texts), score > 0) for docid, score in scores.items()]
-    positive, negative = ([passage for passage, right in judged if right is wanted] for wanted in (True, False))
-    return {"query_id": query_id, "query": query, "positive_passages": positive, "negative_passages": negative}
+    passages = [{"docid": docid, "title": "", "text": texts[docid]} for docid in scores]  # the benchmark drops titles
+    return {
+        "query_id": query_id,
+        "query": query,
+        "positive_passages": [passage for passage in passages if scores[passage["docid"]] > 0],
+        "negative_passages": [passage for passage in passages if scores[passage["docid"]] <= 0],
+    }
 
 
 def qrels_table(judged: Judged) -> pa.Table:
@@ -66,8 +65,8 @@ def read_negative_ids(path: Path) -> list[tuple[str, list[str], int]]:
     Returns (query id, ids of the query's negatives, line number) for every line. Raises :class:`InputError` with the
     number of the first invalid line.
     """
-    rows = json_lines(path, _Negatives, 'expected {"query-id": ID, "negative-ids": [ID, ...]}')
-    negatives = [(row.query, row.negatives, number) for number, row in rows]
+    remedy = 'expected {"query-id": ID, "negative-ids": [ID, ...]}'
+    negatives = [(row.query, row.negatives, number) for number, row in json_lines(path, _Negatives, remedy)]
     if not negatives:
         raise InputError("is empty; expected JSON lines with hard negatives from `baselines mine`", path=path)
     return negatives
@@ -77,7 +76,7 @@ def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
     """Return the number and share of test queries that share a positive passage with a training query.
 
     A model has already seen the answers of such queries (Zhan et al., arXiv 2204.11447). One shared passage suffices.
-    The published script (compute_label_overlap.py) requires two.
+    The published script (compute_label_overlap.py) requires two shared passages.
     """
     if test is None:
         return {"overlapping": None, "overlapping_share": None}
@@ -106,7 +105,7 @@ def overlaps_with_train(
 
 
 def drawn_overlaps(splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]) -> list[dict[str, Any]]:
-    """Return the label overlap of each sampled training set with each test split, as rows.
+    """Return the label overlap of each drawn training set with each of its test splits, as rows.
 
     The arguments are those of :func:`overlaps_with_train`.
     """
@@ -133,13 +132,11 @@ def labelled(qrels: pa.Table) -> list[str]:
 def overlap_table(rows: list[dict[str, Any]]) -> str:
     """Format the rows of :func:`drawn_overlaps` as an aligned table."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[name.replace("_", " ") for name in names]]
-    for row in rows:
-        cells.append(["-" if row.get(name) is None else _cell(name, row[name]) for name in names])
-    return "\n".join(aligned(cells, left=2, gap="  "))
+    cells = [[_cell(name, row.get(name)) for name in names] for row in rows]
+    return "\n".join(aligned([[name.replace("_", " ") for name in names], *cells], left=2, gap="  "))
 
 
 def _cell(name: str, value: Any) -> str:
-    if name.endswith("share"):
+    if name.endswith("share") and value is not None:
         return f"{100 * value:.2f}%"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,8 +1,8 @@
 """The layout of a release directory: declarations of the sets, configs, splits, columns and ids.
 
 A release has ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.json`` and ``manifest.json``. The manifest
-lists the builds, and every file with its size, rows and SHA-256. The manifest is written last. It has no times and no
-local paths, so the same input and options give the same bytes.
+lists the builds, and every file with its size, rows and SHA-256. The manifest is written last. It contains no times and
+no local paths, so the same input and options give the same bytes.
 
 ``dureader_retrieval.py`` imports nothing from this package and repeats the configs. A test compares the two lists.
 """
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-FORMAT = 1
 MANIFEST = "manifest.json"
 NAME = "dureader_retrieval"  # the ``name`` of every manifest
 
@@ -26,10 +25,10 @@ def text_id(text: str | bytes | memoryview) -> str:
 
 
 def is_for_tuning(query: str) -> bool:
-    """True for the id of a tuning question: the MD5 begins with 0, as for one in 16 training questions.
+    """True for the id of a tuning question: an MD5 that begins with 0. About one in 16 training questions is one.
 
-    If the id is not an MD5, the MD5 of the id decides. `fuse --tune train` uses only these questions, and `train --set
-    data.leave_out=tuning` skips them.
+    If the id is not an MD5, the MD5 of the id is used. `fuse --tune train` uses only tuning questions, and `train --set
+    data.leave_out=tuning` skips tuning questions.
     """
     return (query if re.fullmatch("[0-9a-f]{32}", query) else text_id(query))[0] == "0"
 
@@ -75,7 +74,7 @@ class Set:
         joined: the config of the joined rows by split; empty if the set has no joined rows.
         table3: column of the paper's Table 3 (its name in ``stats.json``) -> split that the column describes.
         translated: True if the queries are translations. ``qrels`` then refers to a query by its ``zh_id``.
-        terms: the origin and the licence terms of the texts, for the card; empty for the benchmark's own texts.
+        terms: the origin of the texts, and licence terms if they differ, for the card; empty for the benchmark's texts.
         own_terms: True if the licence differs from the benchmark's.
     """
 
@@ -94,7 +93,7 @@ SPLITS = ("train", "dev", "test")
 
 
 def _out_of_domain(name: str, terms: str) -> Set:
-    """Return an out-of-domain set (Section 2.4). Its test split is a column of Table 3."""
+    """Return an out-of-domain set (Section 2.4). The set's test split is a column of Table 3."""
     return Set(
         corpus=f"{name}-corpus",
         queries=f"{name}-queries",
@@ -147,19 +146,17 @@ class Config:
     set: str = "main"
 
 
-# SIZE and NUMBER in a config's name match any size or number. The matched text replaces {} in ``about``.
-_ANY = {"SIZE": r"([1-9]\d*[KM]?)", "NUMBER": r"([1-9]\d*)"}
-
-# Configs for the quality strategies of Section 2.3 (Table 6, Figure 2). REMOVED has the removed training questions
-# with their passages. The two configs TOLD_APART have the development and test questions that a removed question
-# resembles, and those that no removed question resembles. BEFORE has the judgments before people corrected them.
+# Configs for the quality strategies of Section 2.3 (Table 6, Figure 2).
+# REMOVED: the training questions that resemble a development or test question, with their passages.
+# TOLD_APART: the development and test questions that resemble a removed question, and the remaining questions.
+# BEFORE: the judgments before people corrected the judgments.
 REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
 
-# Name prefixes of the drawn training sets (Zhan et al., 2022). ``restrain-`` has SIZE training questions, either
-# near the test questions or far from them. ``resttest-`` trains on all buckets of questions except one. Test queries of
-# that bucket are the split ``extrapolation``, and the other test queries are the split ``interpolation``.
+# Name prefixes of the drawn training sets (Zhan et al., 2022). ``restrain-*`` has training questions that are near the
+# test questions or far from the test questions. ``resttest-*`` has the training questions of all buckets except one.
+# The split ``extrapolation`` tests on the excluded bucket, and ``interpolation`` tests on the other buckets.
 DRAWN = ("restrain-", "resttest-")
-SAMPLE = "sample-"  # ids of test questions' positives, with random passages (in -hard, top-ranked ones)
+SAMPLE = "sample-"  # prefix of configs that list a part of the passages
 
 _PARTS = (
     ("corpus", CORPUS, ("corpus",), "Every passage"),
@@ -167,7 +164,9 @@ _PARTS = (
     ("qrels", QRELS, SPLITS, "Relevance judgments"),
 )
 _OUT_OF_DOMAIN = {"cmedqa": "cMedQA (medical answers)", "ccovid": "cCOVID-News (news articles)"}
-CONFIGS = (  # in the order of the card; a release may lack some of them
+# The configs in the order of the card. A release may lack configs. SIZE and NUMBER in a name match any size or number,
+# and the matched text replaces {} in the description.
+CONFIGS = (
     *(Config(part, columns, splits, f"{about} of the collection") for part, columns, splits, about in _PARTS),
     Config("train", JOINED, ("train",), "Training queries with their positive and negative passages"),
     Config("dev", JOINED, ("dev",), "Development queries with their positive passages"),
@@ -189,7 +188,9 @@ CONFIGS = (  # in the order of the card; a release may lack some of them
     Config("restrain-SIZE-interpolation", QRELS, ("train",), "Judgments of {} training queries near the test queries"),
     Config("restrain-SIZE-extrapolation", QRELS, ("train",), "Judgments of {} training queries far from test queries"),
     Config(
-        *("resttest-bucketNUMBER", QRELS, ("train", "interpolation", "extrapolation")),
+        "resttest-bucketNUMBER",
+        QRELS,
+        ("train", "interpolation", "extrapolation"),
         "Judgments to train without bucket {0} of the queries, and to test on the other buckets and on bucket {0}",
     ),
     Config("sample-SIZE", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and random passages"),
@@ -200,7 +201,7 @@ CONFIGS = (  # in the order of the card; a release may lack some of them
 @functools.cache
 def _find(name: str) -> tuple[int, Config]:
     for position, config in enumerate(CONFIGS):
-        pattern = config.name.replace("SIZE", _ANY["SIZE"]).replace("NUMBER", _ANY["NUMBER"])
+        pattern = config.name.replace("SIZE", r"([1-9]\d*[KM]?)").replace("NUMBER", r"([1-9]\d*)")
         if found := re.fullmatch(pattern, name):
             return position, replace(config, name=name, about=config.about.format(*found.groups()))
     raise ValueError(f"{name!r} is no config of a release")
@@ -212,7 +213,7 @@ def config_of(name: str) -> Config:
 
 
 def is_config(name: str) -> bool:
-    """True if a release can have a config of that name."""
+    """True if a release can have a config called ``name``."""
     try:
         return bool(_find(name))
     except ValueError:
@@ -249,7 +250,7 @@ def set_of(name: str) -> Set:
 
 
 def base_set(name: str) -> str:
-    """Return the set that owns the questions and passages: ``main`` for a drawn training set, else ``name``."""
+    """Return the set with the questions and passages of ``name``: ``main`` for a drawn training set, else ``name``."""
     return "main" if name.startswith(DRAWN) else name
 
 
@@ -260,11 +261,11 @@ BYTES_PER_GROUP = 64 << 20  # larger groups are halved, because a reader keeps a
 
 
 def rows_per_shard(schema: pa.Schema) -> int:
-    """Return the number of rows of a split's shards. The last shard may have fewer."""
+    """Return the number of rows of a split's shards. The last shard may have fewer rows."""
     return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if PASSAGES in schema.types else ROWS_PER_SHARD
 
 
-# Benchmark tasks on the hub. A release lists its tasks in ``eval.yaml``, and a model names them in ``.eval_results/``.
+# Benchmark tasks on the hub. ``eval.yaml`` of a release and ``.eval_results/`` of a model list tasks.
 # The hub's leaderboard shows one value for each model and task. Each measure of each split is therefore its own task.
 # The format is described in github.com/huggingface/hub-docs, docs/hub/eval-results.md.
 
@@ -273,7 +274,7 @@ MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "reca
 
 
 def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each (set, dev or test split) with queries and judgments. ``splits`` are the (config, split) pairs."""
+    """Yield each (set, split) with queries and judgments, for dev and test. ``splits`` has (config, split) pairs."""
     for name, found in SETS.items():
         for split in ("dev", "test"):
             if (found.queries, split) in splits and (found.qrels, split) in splits:

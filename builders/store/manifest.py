@@ -1,6 +1,7 @@
 """Read and write a release's ``manifest.json`` and ``stats.json``."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +32,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """A command that made a part of the release: the verb, its options as JSON values, its source files."""
+    """A command that made a part of the release: the verb, the options as JSON values, and the source files."""
 
     verb: str
     options: dict[str, Any] = {}
@@ -47,20 +48,18 @@ class Manifest(msgspec.Struct, frozen=True):
     files: list[FileEntry]
 
     def __post_init__(self) -> None:
-        seen: set[str] = set()
-        for entry in self.files:
-            if entry.path in seen:
-                raise ValueError(f"files: {entry.path!r} is listed twice")
-            seen.add(entry.path)
+        for path, times in Counter(entry.path for entry in self.files).items():
+            if times > 1:
+                raise ValueError(f"files: {path!r} is listed twice")
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a release's manifest. Raise :class:`InputError` if ``path`` is no manifest of this format, or damaged."""
+    """Read a release's manifest. Raise :class:`InputError` if ``path`` is damaged or not a manifest of this format."""
     return read_json(path, Manifest)
 
 
 def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
-    """Write ``release/manifest.json``. It lists the shards' ``entries``, the card and ``stats.json``."""
+    """Write ``release/manifest.json``. The manifest lists the shards' ``entries``, the card and ``stats.json``."""
     files = sorted(entries, key=lambda entry: entry.path)
     files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
     content = msgspec.to_builtins(Manifest("dureader_retrieval", 1, list(builds), files))

@@ -42,8 +42,8 @@ class Release:
 
     def splits(self) -> list[tuple[str, str]]:
         """Every (config, split) of the release, sorted."""
-        shards = (entry for entry in self.manifest.files if entry.path.endswith(".parquet"))
-        return sorted({config_and_split(entry.path) for entry in shards})
+        paths = [entry.path for entry in self.manifest.files]
+        return sorted({config_and_split(path) for path in paths if path.endswith(".parquet")})
 
     def rows(self, config: str, split: str) -> int:
         """Return the number of rows of a split after its shards are verified. Raises the errors of :meth:`file`."""
@@ -53,7 +53,7 @@ class Release:
         return sum(entry.rows or 0 for entry in entries)
 
     def place(self, config: str, split: str, row: int) -> str:
-        """Describe where a split's ``row`` is, for an error message: the shard, and the row's number in it from 1."""
+        """Describe the place of a split's ``row`` for an error: the shard, and the row's number in the shard from 1."""
         for entry in self.shards(config, split):
             if row < (entry.rows or 0):
                 return f"{self.path / entry.path}, row {row + 1}"
@@ -61,22 +61,22 @@ class Release:
         raise IndexError(row)
 
     def fingerprint(self, config: str, split: str) -> str:
-        """Return a hash of the shards' SHA-256. It changes if, and only if, the split's bytes change."""
+        """Return a hash of the shards' SHA-256. The hash changes if, and only if, the split's bytes change."""
         return hashlib.sha256("".join(entry.sha256 for entry in self.shards(config, split)).encode()).hexdigest()
 
     def file(self, entry: FileEntry) -> Path:
-        """Verify a file and return its path. Raise :class:`InputError` if it differs from its manifest entry."""
+        """Verify a file and return its path. Raise :class:`InputError` if the file differs from its manifest entry."""
         path = self.path / entry.path
         if fault := wrong_file(path, entry):
             if open_release(self.path).manifest != self.manifest:
                 raise InputError(
-                    "another release replaced it while it was read; run the same command again", path=self.path
+                    "was replaced by another release during the reading; run the same command again", path=self.path
                 )
             raise InputError(f"{fault}; build the release again", path=path)
         return path
 
     def named(self, name: str) -> Path:
-        """Verify the file ``name`` and return its path. Raise :class:`InputError` if it is unlisted or differs."""
+        """Verify the file ``name`` and return its path. Raise :class:`InputError` for an unlisted or changed file."""
         for entry in self.manifest.files:
             if entry.path == name:
                 return self.file(entry)
@@ -86,23 +86,21 @@ class Release:
     def files(self, config: str, split: str) -> Iterator[list[str]]:
         """Yield the paths of a split's shards for DuckDB to read inside the block. Raises the errors of :meth:`file`.
 
-        The shards are verified again at the end of the block, because DuckDB may open a shard late in the block, after
-        another release has replaced this one.
-        DuckDB does not verify page checksums, so each shard's SHA-256 is computed every time.
+        DuckDB does not verify page checksums, so each shard's SHA-256 is computed every time. The shards are verified
+        again at the end of the block, because another release may replace this release before DuckDB opens a shard.
         """
         shards = self.shards(config, split)
-        paths = [self.file(entry) for entry in shards]
-        for path, entry in zip(paths, shards, strict=True):
-            if fault := other_sha256(path, entry.sha256):
-                raise InputError(f"{fault}; build the release again", path=path)
-        yield [str(path) for path in paths]
+        for entry in shards:
+            if fault := other_sha256(self.file(entry), entry.sha256):
+                raise InputError(f"{fault}; build the release again", path=self.path / entry.path)
+        yield [str(self.path / entry.path) for entry in shards]
         for entry in shards:
             self.file(entry)
 
     def batches(
         self, config: str, split: str, columns: list[str] | None = None, rows: int = layout.ROWS_PER_GROUP
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a split in order, in batches of at most ``rows`` rows. At most about one row group is in memory.
+        """Yield a split in order, in batches of at most ``rows`` rows. About one row group is in memory at a time.
 
         ``columns`` defaults to the columns of the config. Further columns of later versions are ignored. Raises the
         errors of :meth:`file` when a shard is opened.
@@ -125,7 +123,7 @@ class Release:
                     raise pa.ArrowInvalid(fault or f"{count:,} rows, but the manifest lists {entry.rows or 0:,}")
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:
-        """Read a whole split into memory. Use it for queries and qrels, not for a corpus of millions of passages."""
+        """Read a whole split into memory. Use this method for queries and qrels, not for a large corpus."""
         if batches := list(self.batches(config, split, columns)):
             return pa.Table.from_batches(batches)
         return schema_of(config).empty_table().select(_top(config, columns))
@@ -135,7 +133,7 @@ class Release:
     ) -> Iterator[pa.Table]:
         """Yield the rows of a split whose ``column`` has one of ``values``, in order.
 
-        ``columns`` must include ``column``. Its default is the columns of the config. Memory use and errors are those
+        ``columns`` must include ``column``. The default is the columns of the config. Memory use and errors are those
         of :meth:`batches`.
         """
         wanted = frozenset(values)  # pyarrow's is_in would hash all values again for every batch

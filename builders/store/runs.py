@@ -1,10 +1,11 @@
 """Read and write TREC run files, and read the official JSON of predictions.
 
 A TREC run has one line per hit: ``query-id Q0 corpus-id rank score tag``. Ranks begin at 1, scores never increase, and
-ties are broken by corpus id. A name that ends in ``.gz`` means gzip. The official predictions are one JSON object,
-``{query id: [passage ids, best first]}``.
+ties are broken by corpus id. If the name ends in ``.gz``, the file is gzipped. The official predictions are one JSON
+object, ``{query id: [passage ids, best first]}``.
 """
 
+import contextlib
 import functools
 import gzip
 import math
@@ -38,7 +39,7 @@ from builders.core.typed import json_of
 Array = npt.NDArray[Any]
 Hit = tuple[str, float]  # corpus id, score
 _BLOCK = 32 << 20  # bytes parsed at a time
-_OTHERS = (BOM, b"\t", b"\r", b"\v", b"\f", b"\0")  # bytes that Arrow's CSV reader treats differently from _by_line
+_UNUSUAL = (BOM, b"\t", b"\r", b"\v", b"\f", b"\0")  # Arrow's CSV reader treats these bytes differently from _by_line
 _TEXT = {name: pa.large_string() for name in ("query", "corpus", "rank")} | {"q0": pa.large_binary()}
 _TYPES = pa.schema({**_TEXT, "tag": pa.large_binary(), "score": pa.float64()})
 _NAMES = ["query", "q0", "corpus", "rank", "score", "tag"]
@@ -164,7 +165,7 @@ def _ordered(table: pa.Table) -> Columns:
 
 
 def _table(path: Path) -> pa.Table:
-    """Read the columns of a TREC run. Arrow parses each block; a block in an unusual format is parsed line by line."""
+    """Read the columns of a TREC run. Arrow parses the blocks. A block in an unusual format is parsed line by line."""
     tables, number = [], 1
     for block in _blocks(path):
         block = block.removeprefix(BOM) if number == 1 else block
@@ -189,8 +190,8 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def _parsed(block: bytes) -> pa.Table | None:
-    """Parse a block in the format of :func:`write_run`: six columns, single spaces. Return None for other formats."""
-    if any(other in block for other in _OTHERS):
+    """Parse a block in the format of :func:`write_run`: six columns and single spaces. None for another format."""
+    if any(text in block for text in _UNUSUAL):
         return None
     options = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=_NAMES)
     parsing = pyarrow.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False)
@@ -202,14 +203,10 @@ def _parsed(block: bytes) -> pa.Table | None:
     if any(pc.min(pc.binary_length(table[name])).as_py() == 0 for name in _NAMES if name != "score"):
         return None
     # Arrow would parse 0x10 as a number.
-    if not (_all(pc.match_substring_regex(table["rank"], "^[0-9]{1,18}$")) and _all(pc.is_finite(table["score"]))):
+    whole = pc.all(pc.match_substring_regex(table["rank"], "^[0-9]{1,18}$")).as_py()
+    if not (whole and pc.all(pc.is_finite(table["score"])).as_py()):
         return None
-    rank = table["rank"].cast(pa.int64())
-    return table.select(["query", "corpus", "score"]).append_column("rank", rank)
-
-
-def _all(values: pa.ChunkedArray) -> bool:
-    return bool(pc.all(values).as_py())
+    return table.select(["query", "corpus", "score"]).append_column("rank", table["rank"].cast(pa.int64()))
 
 
 def _by_line(block: bytes, path: Path, first: int) -> pa.Table:
@@ -234,10 +231,7 @@ def _by_line(block: bytes, path: Path, first: int) -> pa.Table:
 
 
 def _finite(field: bytes, path: Path, line: int) -> float:
-    try:
-        score = float(field)
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
-        raise InputError(f"expected a finite number as the score, found {shown(field)}", path=path, line=line)
-    return score
+    with contextlib.suppress(ValueError):
+        if math.isfinite(score := float(field)):
+            return score
+    raise InputError(f"expected a finite number as the score, found {shown(field)}", path=path, line=line)

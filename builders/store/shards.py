@@ -1,6 +1,6 @@
 """Verify the files of a release against the manifest. For a shard, also verify rows, columns and values.
 
-A shard's values are checked once, together with its bytes. After that every reader can rely on them, including DuckDB.
+A shard's values are checked once, together with the shard's bytes. Every later reader can rely on valid values.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ _IDS = {"_id", "query-id", "corpus-id", "query_id", "zh_id", "docid"}
 def wrong_file(path: Path, entry: FileEntry, *, again: bool = False) -> str:
     """Describe the first difference between a file of a release and its manifest entry; empty if they agree.
 
-    Size and SHA-256 are compared. A shard's number of rows, its columns and its values (:func:`wrong_values`) are also
-    checked. The whole file is read the first time, and every time with ``again``.
+    Size and SHA-256 are compared. A shard's number of rows, columns and values (:func:`wrong_values`) are also checked.
+    The whole file is read if the cache has no record of the file (:mod:`builders.core.cache`), or with ``again``.
     """
     shard = entry.path.endswith(".parquet")
     return verified.wrong_file(path, entry, (lambda: _wrong_shard(path, entry)) if shard else None, again=again)

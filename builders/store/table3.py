@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from builders.core.tables import aligned
+
 # Lower limits of the bars in a card's histograms. The last bar has no upper limit.
 LENGTH_EDGES = (0, 32, 64, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096)
 POSITIVES_EDGES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50)
@@ -21,10 +23,10 @@ def round_stat(value: float | None) -> float | None:
 def table3_column(
     queries: int, query_chars: int, judgments: int, passages: LengthCounter
 ) -> dict[str, float | int | None]:
-    """Return a column of Table 3: a split of the benchmark, or the test split of an out-of-domain set.
+    """Return a column of Table 3 for a split of the benchmark, or for the test split of an out-of-domain set.
 
     ``query_chars`` is the total number of characters (code points) of the queries. ``judgments`` is the number of
-    (query, positive passage) pairs, 0 without labels. ``passages`` counts the lengths of the pairs' passages.
+    (query, positive passage) pairs, 0 without labels. ``passages`` has the lengths of the passages in these pairs.
     """
     return {
         "queries": queries,
@@ -36,7 +38,7 @@ def table3_column(
 
 
 class LengthCounter:
-    """Count texts by length: ``counts[n]`` texts have length n. This needs less memory than a list of all lengths."""
+    """Count texts by length: ``counts[n]`` texts have length n. The counts need less memory than a list of lengths."""
 
     def __init__(self, lengths: npt.NDArray[Any] = np.zeros(0, np.int64)) -> None:  # noqa: B008
         self.counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
@@ -61,10 +63,10 @@ class LengthCounter:
 
         ``edges`` are the bars' lower limits, rising from 0. The last bar has no upper limit (``to`` is None).
         """
-        bars: list[dict[str, int | None]] = []
-        for low, high in zip(edges, [*edges[1:], None], strict=True):
-            count = int(self.counts[low:high].sum())
-            bars.append({"from": low, "to": None if high is None else high - 1, "count": count})
+        bars: list[dict[str, int | None]] = [
+            {"from": low, "to": None if high is None else high - 1, "count": int(self.counts[low:high].sum())}
+            for low, high in zip(edges, [*edges[1:], None], strict=True)
+        ]
         filled = [position for position, bar in enumerate(bars) if bar["count"]]
         return bars[filled[0] : filled[-1] + 1] if filled else []
 
@@ -95,18 +97,17 @@ TABLE3_ROWS = (
 
 
 def table3_text(stats: dict[str, Any]) -> str:
-    """Format Table 3 of a release as aligned text."""
-    splits = list(stats["table3"])
-    lines = [f"{'':<24}" + "".join(f"{split:>12}" for split in splits)]
-    for key, title in TABLE3_ROWS:
-        cells = []
-        for split in splits:
-            value = stats["table3"][split].get(key)
-            cells.append("-" if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
-        lines.append(f"{title:<24}" + "".join(f"{cell:>12}" for cell in cells))
-    for name, length in stats["collections"].items():
-        lines.append(
-            f"{name}: {length['passages']:,} passages; characters: mean {length['mean_chars']:.2f},"
-            f" median {length['median_chars']}, {length['min_chars']} to {length['max_chars']}"
-        )
+    """Format Table 3 and the lengths of the passages of a release as aligned text."""
+
+    def cell(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+
+    columns = stats["table3"]
+    rows = [[title, *(cell(column.get(key)) for column in columns.values())] for key, title in TABLE3_ROWS]
+    lines = aligned([["", *columns], *rows], widths=(24, 12))
+    lines += [
+        f"{name}: {length['passages']:,} passages; characters: mean {length['mean_chars']:.2f},"
+        f" median {length['median_chars']}, {length['min_chars']} to {length['max_chars']}"
+        for name, length in stats["collections"].items()
+    ]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""Have every Python that starts with this folder on its path report the CPU units that ``CPU_UNITS`` names.
+"""Simulate a CPU for every Python that starts with this folder on its path.
 
-``CPU_UNITS=bf16``: the CPU has units for bf16. ``CPU_UNITS=none``: the CPU has no units at all. PyTorch still computes
-with the units that are there; only a program's question about them gets another answer.
+``CPU_UNITS=bf16``: torch reports units for bf16. ``CPU_UNITS=none``: torch reports no units. Computations still use the
+real units of the CPU.
 """
 
 import importlib.abc
@@ -16,7 +16,7 @@ UNITS = {"bf16": {"avx512_bf16": True, "amx_bf16": True}, "none": {}}[os.environ
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Replaces ``torch.cpu.get_capabilities`` when torch is imported: torch is too slow to import in every process."""
+    """Replaces ``torch.cpu.get_capabilities`` when a process imports torch, which most processes do not import."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""The steps of every fuzzer of a reader: it gives what a spoiled file says, or one line, and leaves nothing behind."""
+"""The steps of every fuzzer: a reader returns the content of a damaged file or ends in one error line."""
 
 import contextlib
 import io
@@ -24,54 +24,53 @@ from builders.core.exit_codes import exit_code
 
 CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make test-slow
 _FEW = 10  # make test
-_SAME = 1_000  # up to so many, the cases are always the same ones
+_SAME = 1_000  # up to this number, every run tries the same cases
 _NUMBER = st.integers(0, 2**32 - 1)
 
 
 @dataclass(frozen=True)
 class Reader:
-    reaches: tuple[str, ...]  # ``module:function`` of the code that it covers: see test_fuzz_complete.py
-    make: Callable[[Path], object]  # writes good files into an empty folder
-    spoils: Mapping[str, list[Change]]  # changes of the files of a name (a glob)
-    read: Callable[[Path], Any]  # reads the folder; it may write ``folder / "out"``
-    # True if the first is right, of (what was read, what is read of the good files, the folder); without one, only the
-    # reader can tell what a spoiled file holds.
+    reaches: tuple[str, ...]  # ``module:function`` of the tested code (see test_fuzz_complete.py)
+    make: Callable[[Path], object]  # writes intact files into an empty folder
+    spoils: Mapping[str, list[Change]]  # changes of the files that match a glob
+    read: Callable[[Path], Any]  # reads the folder; may write ``folder / "out"``
+    # ``right(value, intact value, damaged folder)``: True if the value is correct. By default, every value is accepted.
     right: Callable[[Any, Any, Path], bool] = lambda *_: True
-    mend: Callable[[Path], object] = lambda _: None  # for somebody who spoils a file and hides it by new checksums
-    share: float = 1.0  # of the cases, for what takes long and is no reader
-    makes_good: bool = False  # it may make again what is damaged (a cache)
-    name: str = ""  # where more than one reader reaches the same
-    names_files: bool = True  # an error names a file; words of a command line are in none
+    mend: Callable[[Path], object] = lambda _: None  # corrects the checksums of damaged files, as an attacker does
+    share: float = 1.0  # of the usual number of cases
+    makes_good: bool = False  # the reader may repair a damaged file of its cache
+    name: str = ""  # tells readers of the same function apart
+    names_files: bool = True  # an error must name a file
 
     def __str__(self) -> str:
         return self.name or self.reaches[0].rpartition(".")[2]
 
 
 def same(found: Any, good: Any, _: Path) -> bool:
-    """Of what is checked by its SHA-256: nothing but the good content is right."""
+    """Accept only the intact content, which a SHA-256 verifies."""
     return bool(found == good)
 
 
 def as_json(name: str) -> Callable[[Any, Any, Path], bool]:
-    """Every value is the one that Python's own reader finds in the JSON of that file, under its key."""
+    """Accept the values that Python's JSON reader finds in the file ``name``."""
 
     def right(found: Any, _: Any, folder: Path) -> bool:
         try:
             said = loads((folder / name).read_text(encoding="utf-8-sig"))
         except RecursionError:
-            return True  # in what is passed over
+            return True  # the nesting is in a field that the reader skips
         return equal(msgspec.to_builtins(found), said)
 
     return right
 
 
 def loads(text: str | bytes) -> Any:
-    """Read JSON by Python; a number of so many digits that Python makes none of it is its text."""
+    """Read JSON by Python. A number of 4,000 digits or more stays a text, because Python refuses to convert it."""
     return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 4000 else digits)
 
 
 def equal(found: Any, said: Any) -> bool:
-    """True if ``said`` says what was found; keys that it lacks have defaults, and those that it has more are passed."""
+    """True if the values are equal. A key that only one of the objects has is a default, or a field that is ignored."""
     if isinstance(found, dict) and isinstance(said, dict):
         return all(equal(value, said[key]) for key, value in found.items() if key in said)
     if isinstance(found, (list, tuple)) and isinstance(said, list):
@@ -80,7 +79,7 @@ def equal(found: Any, said: Any) -> bool:
 
 
 def functions_called(work: Callable[[], object]) -> set[str]:
-    """``module:function`` of all code of the project that runs in ``work``."""
+    """Return ``module:function`` of all code of the project that runs in ``work``."""
     found: set[tuple[str, str]] = set()
 
     def note(frame: Any, event: str, _: object) -> None:
@@ -98,7 +97,7 @@ def functions_called(work: Callable[[], object]) -> set[str]:
     return {f"{'.'.join(file.relative_to(ROOT).with_suffix('').parts)}:{name}" for file, name in inside}
 
 
-# Events of Python's own by the paths among their arguments, of which the last is an open folder, or -1.
+# Python's audit events, and which of their arguments are paths. The last argument is an open folder, or -1.
 _WRITING = {"os.mkdir": slice(1), "os.rename": slice(2), "os.remove": slice(1), "os.rmdir": slice(1)}
 _WRITING |= {"os.symlink": slice(1, 2), "os.link": slice(1, 2)}
 _watched: list[tuple[Path, list[str]]] = []
@@ -111,7 +110,7 @@ def _audit(event: str, given: tuple[Any, ...]) -> None:
     if event == "open":
         if not isinstance(given[2], int) or not given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
             return
-    elif event not in _WRITING or given[-1] != -1:  # in a folder that is open: it was named when it was opened
+    elif event not in _WRITING or given[-1] != -1:  # a name in an open folder: the open was an event
         return
     for path in given[_WRITING.get(event, slice(1))]:
         if isinstance(path, str | bytes | os.PathLike):
@@ -122,9 +121,9 @@ def _audit(event: str, given: tuple[Any, ...]) -> None:
 
 @contextlib.contextmanager
 def nothing_written_outside(home: Path) -> Iterator[None]:
-    """Fail where Python code writes, makes, renames or removes something that does not lie in ``home``."""
+    """Fail if Python code writes, creates, renames or removes a file outside ``home``."""
     if not getattr(sys, "_fuzz_audit", False):
-        sys.addaudithook(_audit)  # for the rest of the process
+        sys.addaudithook(_audit)  # Python cannot remove a hook
         sys._fuzz_audit = True  # type: ignore[attr-defined]
     found: list[str] = []
     _watched.append((home, found))
@@ -136,7 +135,7 @@ def nothing_written_outside(home: Path) -> Iterator[None]:
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of change of everything below a folder but what a user's cache holds."""
+    """Return size and mtime of every file below a folder, without the folder ``cache``."""
     found = {}
     for parent, folders, names in os.walk(folder):
         if parent == str(folder) and "cache" in folders:
@@ -149,7 +148,7 @@ def tree(folder: Path) -> dict[str, tuple[int, int]]:
 
 @contextlib.contextmanager
 def home_of(folder: Path) -> Iterator[Path]:
-    """``folder`` with all that commands write without being told: a cache, and temporary files, in it."""
+    """Let commands put the user's cache and temporary files into ``folder``."""
     home = folder.resolve()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("cache", "tmp"):
@@ -161,7 +160,7 @@ def home_of(folder: Path) -> Iterator[Path]:
 
 
 def outcome(home: Path, work: Callable[[], Any]) -> tuple[int, Any, str]:
-    """(exit code, what ``work`` returns, its error) of work in ``home``, which must be one line; all else fails."""
+    """Return exit code, result and error of ``work``. Fail if the error has more than one line."""
     found: list[Any] = []
     out, err = io.StringIO(), io.StringIO()
 
@@ -182,7 +181,7 @@ def outcome(home: Path, work: Callable[[], Any]) -> tuple[int, Any, str]:
 
 
 def fuzz(reader: Reader, folder: Path) -> Counter[str]:
-    """Try spoiled files; returns how many cases there were, and how many of them ended in an error."""
+    """Try damaged files. Return the number of cases, and of those that were refused by an error."""
     counts: Counter[str] = Counter()
     with home_of(folder) as home:
         world = home / "world"
@@ -194,14 +193,13 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
         reached = functions_called(lambda: good.append(reader.read(world)))
         _remove(world / "out")
         assert not isinstance(good[0], Done), good[0].stderr
-        assert not {*reader.reaches} - reached, "the fuzzer does not come there"
+        assert not {*reader.reaches} - reached, "the fuzzer does not reach these functions"
         whole = {path: path.read_bytes() for path in world.rglob("*") if path.is_file()}
         places = {*tree(home)}
         number = max(1, round((CASES or _FEW) * reader.share))
 
         @settings(
             max_examples=number,
-            deadline=None,
             derandomize=CASES <= _SAME,
             database=None,
             print_blob=True,
@@ -219,7 +217,7 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
             try:
                 counts["refused"] += _one_case(reader, home, path, good[0])
                 counts["cases"] += 1
-            finally:  # a case that failed leaves nothing for the next case
+            finally:  # the next case begins with intact files
                 for left in sorted({*tree(home)} - places):
                     _remove(Path(left))
                 for other, content in whole.items():
@@ -231,14 +229,13 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
 
 
 def _one_case(reader: Reader, home: Path, spoiled: Path, good: Any) -> int:
-    """Read the world with one spoiled file; the exit code. Fails where that is not as it must be."""
+    """Read the world with one damaged file, and return the exit code. Fail if the outcome is wrong."""
     world, before = home / "world", tree(home)
     code, found, error = outcome(home, lambda: reader.read(world))
     if code:
-        named = str(home) in error or spoiled.name in error or not reader.names_files
-        assert named, f"names no file: {error}"
+        assert str(home) in error or spoiled.name in error or not reader.names_files, f"names no file: {error}"
     else:
-        assert reader.right(found, good, world), f"not what {spoiled.name} says: {found!r}"
+        assert reader.right(found, good, world), f"differs from {spoiled.name}: {found!r}"
         _remove(world / "out")
     after = tree(home)
     if reader.makes_good:
@@ -255,7 +252,7 @@ def _remove(out: Path) -> None:
 
 
 def fuzz_and_count(reader: Reader, folder: Path, record: Callable[[str, object], None]) -> None:
-    """The body of a test; what was counted is shown at the end of the tests."""
+    """Run the fuzzer as the body of a test. The counts are printed after all tests."""
     counts = fuzz(reader, folder / "home")
     record("fuzz", f"{reader}: {counts['cases']:,} cases, {counts['refused']:,} refused")
 

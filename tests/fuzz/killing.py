@@ -1,4 +1,4 @@
-"""Commands killed at random moments, as by ``kill -9``, and given again."""
+"""Commands that are killed by SIGKILL at random moments, and then run again."""
 
 import json
 import os
@@ -17,13 +17,12 @@ from commands import ROOT, command
 from fuzzing import CASES
 
 KILLS = 3 if CASES else 1
-# The server that a command speaks to: ``requests``, ``environment(home)`` of a command that finds it, ``content()`` of
-# what the command has left there, and ``forget()``, to be as at the beginning.
+# A server has ``requests``, ``environment(home)`` for its clients, the received ``content()``, and ``forget()``.
 Server = Any
 
 
 def content(out: Path) -> dict[str, bytes]:
-    """The files of an output; of a training's record and card without how long it took."""
+    """Return the files of an output. The duration is removed from the record and the card of a training."""
     found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     if out.is_file():
         found = {"": out.read_bytes()}
@@ -39,14 +38,14 @@ def content(out: Path) -> dict[str, bytes]:
 
 @dataclass
 class Verb:
-    words: str  # {given} is the folder of its input, {here} that of its output, {here}/out
+    words: str  # of the command; it reads the folder {given} and writes {here}/out
     make: Callable[[Path], object] = lambda _: None  # writes the input
-    slow: bool = True  # more than a second or two a run
-    begin: str = ""  # the folder of the input that is copied to {here}/out first
-    server: Callable[[Path], AbstractContextManager[Server]] | None = None  # of the folder of its input
-    content: Callable[[Path], dict[str, bytes]] = content  # of its output, what must be the same
-    refused: str = ""  # said where it was done already and is given again
-    repeats: int | None = None  # the most requests that a kill may have it make again
+    slow: bool = True  # a run takes more than two seconds
+    begin: str = ""  # a folder of the input that is copied to {here}/out first
+    server: Callable[[Path], AbstractContextManager[Server]] | None = None  # takes the folder of the input
+    content: Callable[[Path], dict[str, bytes]] = content  # the content of an output that must be the same
+    refused: str = ""  # the error if a finished command is run again
+    repeats: int | None = None  # the most requests that are repeated after a kill
 
     def serve(self, given: Path) -> AbstractContextManager[Server | None]:
         return self.server(given) if self.server else nullcontext()
@@ -57,7 +56,7 @@ def names(place: Path) -> list[str]:
 
 
 class Place:
-    """The places that a command writes to: its output, its cache, its temporary files, and its server."""
+    """The places that a command writes to: output, cache, temporary files, and server."""
 
     def __init__(self, folder: Path, verb: Verb, given: Path, server: Server | None) -> None:
         self.folder, self.verb, self.given, self.server = folder, verb, given, server
@@ -71,16 +70,15 @@ class Place:
 
     def start(self) -> subprocess.Popen[bytes]:
         self._state, self._asked = self._now(), len(self.server.requests) if self.server else 0
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        words = command(*self.words)
-        return subprocess.Popen(words, cwd=ROOT, env=self.environment, start_new_session=True, **quiet)
+        own = {"cwd": ROOT, "env": self.environment, "start_new_session": True}
+        return subprocess.Popen(command(*self.words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **own)
 
     def _now(self) -> list[str]:
         within = [name for _, folders, files in os.walk(self.folder / "out") for name in (*folders, *files)]
         return names(self.folder) + sorted(within)
 
     def has_begun(self) -> bool:
-        """True if the command that was started last has written or asked something."""
+        """True if the last command has written a file or sent a request."""
         return self._now() != self._state or bool(self.server and len(self.server.requests) > self._asked)
 
     def end(self) -> float:
@@ -89,7 +87,7 @@ class Place:
         while begun is None and process.poll() is None:
             begun = time.monotonic() if self.has_begun() else None
             time.sleep(0.01)
-        said = process.stderr.read().decode()  # before it is waited for: a full pipe would stop it
+        said = process.stderr.read().decode()  # before wait(), because a full pipe stops the command
         self.ended(process.wait(), said)
         return time.monotonic() - (begun or time.monotonic())
 
@@ -102,7 +100,7 @@ class Place:
         return found | (self.server.content() if self.server else {})
 
     def forget(self) -> None:
-        """Remove what was finished, as a user would who wants it made again."""
+        """Remove a finished output, so that the command runs again."""
         out = self.folder / "out"
         shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
         if self.verb.begin:
@@ -112,7 +110,7 @@ class Place:
 
 
 def kill_at_random(place: Place, seconds: float, kills: int, chosen: random.Random) -> None:
-    """Kill the command, and all its processes, ``kills`` times in a row: before it writes, while it does, or after."""
+    """Kill the command with its processes ``kills`` times: before, while or after it writes."""
     killed = 0
     while killed < kills:
         process = place.start()
@@ -123,13 +121,13 @@ def kill_at_random(place: Place, seconds: float, kills: int, chosen: random.Rand
             os.killpg(process.pid, signal.SIGKILL)
             killed += 1
         else:
-            seconds *= 0.7  # what is done already is not done again: the rest takes less
+            seconds *= 0.7  # a resumed command takes less time
             place.forget()
         process.communicate()
 
 
 def killed_and_given_again(verb: Verb, given: Path, folder: Path, name: str) -> str:
-    """Kill a command ``KILLS`` times in a row and let it end, as one that was not killed; returns what to report."""
+    """Kill a command ``KILLS`` times, let it end, and compare with an undisturbed command. Return a report."""
     with verb.serve(given) as one, verb.serve(given) as other:
         whole = Place(folder / "whole", verb, given, one)
         seconds = whole.end()
@@ -141,10 +139,10 @@ def killed_and_given_again(verb: Verb, given: Path, folder: Path, name: str) -> 
 
 
 def same_in_the_end(place: Place, whole: Place, kills: int) -> None:
-    """Fail where what was killed so often did not end as what was not, left something, or asked too much again."""
+    """Fail if the killed command has another output, left other files, or repeated too many requests."""
     assert place.result() == whole.result() and whole.result()
     assert names(place.folder) == names(whole.folder)
-    # A training's states stay, and a run has its manifest beside it.
+    # A training keeps its states, and a run has a manifest.
     assert not {*names(whole.folder)} - {*whole.before, "out", "out.training", "out.manifest.json"}
     if place.verb.repeats is not None and place.server and whole.server:
         assert len(place.server.requests) <= len(whole.server.requests) + kills * place.verb.repeats

@@ -1,4 +1,4 @@
-"""Good files made bad: changes of bytes, texts, JSON and Parquet, each by two numbers that hypothesis draws."""
+"""Damage to files: changes of bytes, texts, JSON and Parquet. Two random numbers choose each change."""
 
 import io
 import json
@@ -13,7 +13,7 @@ Change = Callable[[bytes, int, int], bytes]
 
 _PIECES = [b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r", b"\t", b" ", b'"', b"{", b"]", b",", b":", b"=", b"-", b"0"]
 _PIECES += [b"\xe2\x80\xa8", b"\x1b[2J", b"[[[[", b"1e999", b"../", b"nan", b"\\ud800", b"x" * 3000, b"9" * 6000]
-# JSON that is not what it stands for: other types, other sizes, what no number of 64 bits holds, what leads out.
+# JSON values of other types and sizes, numbers of more than 64 bits, and paths that lead out of a folder.
 _VALUES = ["null", "true", "0", "-1", "1.5", "1e999", "NaN", "-Infinity", "[]", "{}", '""', '" "', '"x"', "[null]", "{"]
 _VALUES += [str(2**63), str(2**64), "9" * 6000, "1" + "0" * 400 + ".5", r'"\ud800"', r'"\u0000"', r'"\udc00\ud800"']
 _VALUES += ['"../../x"', '"/tmp/x"', '"a\\\\b"', f'"{"x" * 5000}"', "[" * 90 + "]" * 90, '{"a":' * 90 + "1" + "}" * 90]
@@ -73,19 +73,19 @@ TEXT: list[Change] = [*BYTES, _lines, _again, _field]
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """(a list or an object, a key of it) for every value inside."""
+    """Yield (list or object, key) for every value inside."""
     for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         yield value, key
         yield from _places(value[key])
 
 
 def _json(change: Callable[[Any, Any, int], None]) -> Change:
-    """A change of one value of the JSON of a file, or of one of its lines; of bytes where that is none any more."""
+    """Change one value in a file of JSON or JSON lines. If the file is no JSON any more, change a bit."""
 
     def changed(content: bytes, a: int, b: int) -> bytes:
         lines = [content]
         try:
-            whole = json.loads(content)
+            json.loads(content)
         except (ValueError, RecursionError):
             lines = content.split(b"\n")
         number = a % len(lines)
@@ -144,7 +144,7 @@ JSON_LINES: list[Change] = [*JSON, _lines, _again]
 
 
 def table_changed(table: pa.Table, a: int, b: int) -> pa.Table:
-    """A table with one column of another name, type or content, with more columns, fewer, or other rows."""
+    """Return a table with another name, type or value of a column, or with other columns or rows."""
     at = a % len(table.schema)
     field, column = table.schema.field(at), table.column(at)
     row = a // 7 % max(1, len(table))

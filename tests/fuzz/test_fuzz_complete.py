@@ -1,4 +1,4 @@
-"""No reader of files from outside is without a fuzzer."""
+"""Every reader of files from outside has a fuzzer."""
 
 import ast
 import importlib
@@ -7,31 +7,31 @@ from pathlib import Path
 from commands import ROOT
 from fuzzing import Reader
 
-# What files from outside are read by: a call of one of these makes a function a reader.
+# A function that calls one of these is a reader of files from outside.
 _READING = {"read_json", "read_object", "json_of", "json_lines", "typed", "read_toml", "raw_lines", "read_blocks"}
 _READING |= {"json.loads", "json.load", "msgspec.json.decode", "pq.ParquetFile", "np.load", "safe_open", "open_table"}
 _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_file", "tarfile.open", "zipfile.ZipFile"}
-# Not from outside: the project's own files, and what a library of this process has just given.
+# Readers without a fuzzer, because their content is not from outside, or their parser has a fuzzer.
 _OURS = {
-    "baselines.retrieve.models:_routes": "what a tokenizer that is open says of itself",
-    "baselines.retrieve.official_input:official_tokenizer": "likewise",
+    "baselines.retrieve.models:_routes": "the settings of an open tokenizer",
+    "baselines.retrieve.official_input:official_tokenizer": "the settings of an open tokenizer",
     "baselines.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
-    "builders.release.label:read_labelled": "files of a build under way, which appear when they are whole",
-    "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
-    "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",
-    "builders.similar.contamination:_open": "what the same command has just written",
+    "builders.release.label:read_labelled": "complete files of the running build",
+    "builders.release.build:_label": "parse_row, which has a fuzzer, reads its blocks",
+    "builders.release.write:write_file": "a complete file of the running build",
+    "builders.similar.contamination:_open": "a file that the same command has just written",
     "baselines.reproduce.leaderboard:read_leaderboard": "the project's own file",
     "baselines.reproduce.matrix:read_matrix": "the project's own file",
     "baselines.retrieve.families:declared": "the project's own file",
     "builders.sources.archives:read_archives": "the project's own file",
     "builders.check.paper:published": "the project's own file",
-    "baselines.retrieve.passages:folder": "holds a function that has a fuzzer",
+    "baselines.retrieve.passages:folder": "its inner function has a fuzzer",
 }
 
 
 def functions() -> dict[str, set[str]]:
-    """``module:function`` of the code, with what each one calls, also in functions inside it."""
+    """Return ``module:function`` of the code with the names that the function calls, also in inner functions."""
     found = {}
     for path in (path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -1,4 +1,4 @@
-"""Spoiled answers of a hub to `push` and `pull`: statuses, headers, names, sizes, commits and contents."""
+"""Damaged answers of a hub to `push` and `pull`: statuses, headers, names, sizes, commits and contents."""
 
 import json
 import re
@@ -16,9 +16,9 @@ from spoil import BYTES, JSON
 from test_fuzz_models import _checkpoint
 
 REPO = "org/name"
-_HUB = "http://the-hub"  # in the files, for the address of a server that is another one every time
+_HUB = "http://the-hub"  # stands for the address of the server, which changes
 Answers = Callable[[Hub], Callable[[str, str, Answer], Answer]]
-_pushed: list[Commit] = []  # the history of a repository that `push` has made of the checkpoint: the same in every case
+_pushed: list[Commit] = []  # the history of the pushed checkpoint, the same in every case
 
 
 def _files_of(answers: Path, method: str, path: str) -> Path:
@@ -42,11 +42,11 @@ def _record(answers: Path, hub: Hub) -> Callable[[str, str, Answer], Answer]:
 
 
 def _play(answers: Path, hub: Hub) -> Callable[[str, str, Answer], Answer]:
-    """Answer as the files say that lie there; of what was never asked before, as the hub would."""
+    """Answer from the recorded files. The hub answers a request that was not recorded."""
 
     def answer(method: str, path: str, given: Answer) -> Answer:
         status, content, _ = given
-        if method == "POST" and status >= 400:  # what the hub itself refuses was not done, whatever the files say
+        if method == "POST" and status >= 400:  # a refused commit must not be reported as done
             return given
         base = _files_of(answers, method, path)
         for suffix in ("json", "bytes"):
@@ -70,7 +70,7 @@ def _plain(value: Any) -> str:
 
 
 def _call(folder: Path, answers: Answers, words: list[Any]) -> tuple[Done, dict[str, bytes]]:
-    """A command at a hub that holds a checkpoint where the command is `pull`; and what lies there afterwards."""
+    """Run a command at a hub, which has a checkpoint for `pull`. Return the result and the hub's files."""
     home = folder.parent / "cache" / "hub"
     with Hub() as hub:
         hub.create(REPO, "model")
@@ -81,7 +81,7 @@ def _call(folder: Path, answers: Answers, words: list[Any]) -> tuple[Done, dict[
             hub.repos["model", REPO].commits[:] = _pushed
         hub.answer = answers(hub)
         done = run_at(hub, home, "baselines", *words, "--quiet", code=None)
-        if "the same command again" in done.stderr:  # which would go on from what is there
+        if "the same command again" in done.stderr:  # the next case must not resume
             shutil.rmtree(folder / ".out.building", ignore_errors=True)
         return done, hub.repos["model", REPO].files
 
@@ -113,7 +113,7 @@ def _read_pulled(folder: Path) -> Any:
 
 
 def _as_its_manifest(found: dict[str, bytes], good: dict[str, bytes], folder: Path) -> bool:
-    """Nothing but what was pushed, or what the manifest that the hub gives says instead."""
+    """Accept only the pushed files that the hub's manifest lists."""
     (manifest,) = (folder / "answers").glob("GET_*_manifest.json.json")
     listed = {file["path"] for file in loads(manifest.read_bytes().decode("utf-8-sig"))["files"]}
     return all(found.get(path) == content for path, content in good.items() if path in listed) and {*found} <= listed
@@ -131,7 +131,7 @@ READERS = [
         spoils={"answers/*.headers": JSON, "answers/*.json": JSON, "answers/*.bytes": BYTES},
         read=_read_pulled,
         right=_as_its_manifest,
-        names_files=False,  # but the repository
+        names_files=False,  # errors name the repository
     ),
     Reader(
         reaches=("builders.core.hub:upload",),
@@ -143,4 +143,4 @@ READERS = [
     ),
 ]
 
-test_spoiled_answers_give_what_they_say_or_one_line = fuzz_of(READERS)
+test_a_damaged_answer_gives_its_content_or_one_error = fuzz_of(READERS)

@@ -1,4 +1,4 @@
-"""Commands killed at random moments, as by ``kill -9``: the same bytes afterwards, and nothing that stays behind."""
+"""Commands that are killed at random moments end in the same bytes and leave no other files."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Every step of a round of annotation, and what leads to one, killed: the same judgments, nothing left, nothing lost.
+"""Every step of an annotation round is killed and run again: no judgment is lost, and no other files are left.
 
-In ``make test`` each step kills itself at a few of the points where it writes or asks a language model (loaded.py); in
-``make test-slow`` its process is killed at random moments, too.
+A step kills itself at a point where it writes, or asks a language model (loaded.py): at one point in ``make test``, at
+five points in ``make test-slow``.
 """
 
 import json
@@ -21,6 +21,7 @@ from loaded import ANNOTATION, Loaded
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from builders.annotate.rounds import read_judgments
+from builders.store.reader import open_release
 from builders.store.runs import write_run
 
 POINTS = 5 if CASES else 1
@@ -28,7 +29,7 @@ PARALLEL = 4
 
 
 def judged(out: Path) -> dict[str, bytes]:
-    """The content of a round: its files and judgments, not their times, and not their number of files."""
+    """Return the files and judgments of a round, without times and without the number of files of judgments."""
     found = content(out)
     ours = [name for name in found if name.startswith("judgments/") and name.endswith(".jsonl")]
     for name in ours:
@@ -97,7 +98,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("given")
     pool = make_pool(folder)
     rows = tables([each["text"] for each in _corpus(folder)])
-    alike = {"_id": md5("高铁票 提前几天买？"), "text": "高铁票 提前几天买？"}  # as a dev question
+    alike = {"_id": md5("高铁票 提前几天买？"), "text": "高铁票 提前几天买？"}  # similar to a dev question
     rows["queries", "train"].append(alike)
     rows["train", "train"].append({**rows["train", "train"][0], "query_id": alike["_id"], "query": alike["text"]})
     rows["qrels", "train"].append({**rows["qrels", "train"][0], "query-id": alike["_id"]})
@@ -129,10 +130,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _corpus(folder: Path) -> list[dict[str, str]]:
-    from builders.store.reader import open_release
-
-    rows: list[dict[str, str]] = open_release(folder / "release").table("corpus", "corpus").to_pylist()
-    return rows
+    return open_release(folder / "release").table("corpus", "corpus").to_pylist()
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +140,7 @@ def forks() -> Iterator[Loaded]:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_step_killed_at_any_point_is_made_up_for_by_the_next(
+def test_a_step_that_was_killed_at_any_point_ends_the_same(
     name: str, given: Path, forks: Loaded, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     verb = VERBS[name]

@@ -1,4 +1,4 @@
-"""Spoiled descriptions of checkpoints, trainings, the hub and Paddle's parameters; without PyTorch."""
+"""Damaged descriptions of checkpoints, trainings, the hub and Paddle's parameters, without PyTorch."""
 
 import json
 import shutil
@@ -123,7 +123,7 @@ def _read_states(folder: Path) -> Any:
     with tempfile.TemporaryDirectory() as copy:
         states = Path(shutil.copytree(folder / "model.training", Path(copy) / "model.training"))
         with resume.states_kept(Path(copy) / "model", ABOUT, True):
-            last, _ = resume.last_state(states, 1)  # removes those that are not whole
+            last, _ = resume.last_state(states, 1)  # removes incomplete states
     return last and last.name
 
 
@@ -143,38 +143,24 @@ def _paddle(folder: Path) -> None:
     shutil.rmtree(folder / "all")
 
 
-def _read_manifest(folder: Path) -> Manifest:
-    return read_json(folder / "manifest.json", Manifest)
-
-
-def _read_config(folder: Path) -> Any:
-    return read_config(folder / "ernie_config.json")
-
-
-def _read_words(folder: Path) -> Any:
-    return read_vocabulary(folder / "vocab.txt", 10_000)
-
-
-def _read_numbers(folder: Path) -> Any:
-    return read_parameter(folder / "parameter").tolist()
-
-
 _CHECKPOINT, _PADDLE, _PULL = "baselines.checkpoint:", "baselines.hub.paddle:", ("baselines.hub.pull:__post_init__",)
 _OPENED = tuple(f"{_CHECKPOINT}{name}" for name in ("_read", "_settings", "open_checkpoint"))
 _RECORD = ("baselines.train.resume:is_done", "baselines.train.resume:start_commit")
 _RESUMED = ("baselines.train.resume:states_kept", "baselines.train.resume:last_state")
 _FILES, _LIST = {"*.json": JSON, "model.safetensors": BYTES}, {"manifest.json": JSON}
 _STATES = {"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON}
-_CONFIG, _WORDS = {"ernie_config.json": JSON}, {"vocab.txt": TEXT}
+_CONFIG = "ernie_config.json"
 READERS = [
     Reader(_OPENED, _checkpoint, _FILES, _read_checkpoint, _as_its_files),
     Reader((f"{_CHECKPOINT}check_hashes",), _hashed, _FILES, _read_hashed, same),
-    Reader(_PULL, _manifest, _LIST, _read_manifest, as_json("manifest.json")),
+    Reader(_PULL, _manifest, _LIST, lambda f: read_json(f / "manifest.json", Manifest), as_json("manifest.json")),
     Reader(("builders.core.hub:_earlier",), _manifest, _LIST, _listing, _as_listed),
     Reader(_RECORD, _trained, {f"model/{TRAINING}": JSON}, _done, _as_trained),
     Reader(_RESUMED, _states, _STATES, _read_states, _as_states),
-    Reader((f"{_PADDLE}read_config",), _paddle, _CONFIG, _read_config, as_json(*_CONFIG)),
-    Reader((f"{_PADDLE}read_vocabulary",), _paddle, _WORDS, _read_words),
-    Reader((f"{_PADDLE}read_parameter",), _paddle, {"parameter": BYTES}, _read_numbers),
+    Reader((f"{_PADDLE}read_config",), _paddle, {_CONFIG: JSON}, lambda f: read_config(f / _CONFIG), as_json(_CONFIG)),
+    Reader(
+        (f"{_PADDLE}read_vocabulary",), _paddle, {"vocab.txt": TEXT}, lambda f: read_vocabulary(f / "vocab.txt", 999)
+    ),
+    Reader((f"{_PADDLE}read_parameter",), _paddle, {"parameter": BYTES}, lambda f: read_parameter(f / "parameter")),
 ]
-test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)
+test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

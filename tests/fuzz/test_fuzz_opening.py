@@ -1,26 +1,32 @@
-"""Model folders of every kind, spoiled: whoever opens one and gives it texts gets numbers, or one line."""
+"""Damaged model folders of every kind, embeddings, and finished windows, which need PyTorch to be read."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzzing import Reader, fuzz_of
+import pytest
+from fuzzing import Reader, fuzz_of, same
 from spoil import BYTES, JSON
 from tiny_families import with_modules, write_encoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
+from baselines.retrieve import rerankers
 from baselines.retrieve.dense import Dense
 from baselines.retrieve.devices import Work
-from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.encoder import Encoder, largest_norm
+from baselines.retrieve.index import MANIFEST, NAME, File, open_vectors, resumed
 from baselines.retrieve.models import kind_of_model, open_encoder
 from baselines.retrieve.multi_vector import MultiVector
+from baselines.retrieve.passages import first_fault
 from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.settings import ModelSettings
 from baselines.retrieve.sparse import Sparse
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import read_recipe
+from builders.core.files import sha256_of
 
 _TEXTS = ["北京的冬天很冷", "饺子怎么煮，问一问"]
 _PAIRS = [("北京冬天冷吗", text) for text in _TEXTS]
@@ -87,4 +93,68 @@ READERS = [
     _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_LOADING}:open_cross"),
     _reader("start", lambda f: write_bert(f / "model"), _started, f"{_TRAIN}:cross_encoder", f"{_LOADING}:classes"),
 ]
-test_a_spoiled_model_is_used_or_refused_in_one_line = fuzz_of(READERS)
+
+
+def _embeddings(folder: Path) -> None:
+    """Write two chunks: a file, and a folder of two arrays."""
+    rows = [np.random.default_rng(number).normal(size=(3, 4)).astype(np.float16) for number in range(2)]
+    (folder / "passages-00001-of-00002").mkdir()
+    chunks = []
+    for name, array in (("00000-of-00002", rows[0]), ("00001-of-00002/a", rows[1]), ("00001-of-00002/b", np.arange(3))):
+        path = folder / f"passages-{name}.npy"
+        np.save(path, array)
+        longest = 1.0001 * largest_norm(array) if array.dtype == np.float16 else 0.0
+        of_file = {"rows": 3, "bytes": path.stat().st_size, "sha256": sha256_of(path), "longest": longest}
+        chunks.append({"path": path.relative_to(folder).as_posix(), **of_file})
+        (folder / f"{len(chunks)}.npy.json").write_text(json.dumps([chunks[-1]]))
+    about = {"name": NAME, "format": 1, "of": "passages", "config": "corpus", "split": "corpus", "dim": 4}
+    about |= {"fingerprint": "00", "model": {"name": "m", "fingerprint": "11"}, "dtype": "float16", "shards": chunks}
+    (folder / MANIFEST).write_text(json.dumps(about))
+
+
+def _read_embeddings(folder: Path) -> Any:
+    found = open_vectors(folder)
+    first, second = found.chunks
+    return [array.tolist() for array in [*found.arrays(first, ""), *found.arrays(second, "/a", "/b")]], found.dim
+
+
+def _read_notes(folder: Path) -> Any:
+    """Return the chunks that a killed `encode` has left complete."""
+    notes = sorted(folder.glob("*.npy.json"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baselines.retrieve.index.write_text", lambda *_: None)
+        found = [resumed(note, list[File], lambda files: not first_fault(folder, files), lambda: []) for note in notes]
+    return [{"sha256": files[0].sha256} if files else None for files in found]
+
+
+def _true_notes(found: list[Any], good: list[Any], folder: Path) -> bool:
+    """True if every complete chunk has the bytes that its note describes. Other chunks are encoded again."""
+    return all(note is None or note["sha256"] == real["sha256"] for note, real in zip(found, good, strict=True))
+
+
+def _window(folder: Path) -> None:
+    (folder / "window-000000.json").write_text(json.dumps([[0.5, -1.25], [3.0]]))
+
+
+def _read_window(folder: Path) -> Any:
+    """Return the scores that a killed `rerank` has left. Nothing else is scored here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rerankers, "score_groups", lambda *_: [])
+        patch.setattr("baselines.retrieve.index.write_text", lambda *_: None)
+        job: Any = None
+        return rerankers._score_window((job, folder / "window-000000.json", [("q", ["a", "b"]), ("r", ["c"])]), "cpu")
+
+
+def _scores(found: list[list[float]], *_: object) -> bool:
+    return found == [] or [len(own) for own in found] == [2, 1]
+
+
+_INDEX, _WINDOW = "baselines.retrieve.index:", ("baselines.retrieve.rerankers:_score_window",)
+_ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
+_NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
+READERS += [
+    Reader((f"{_INDEX}read", f"{_INDEX}_mapped"), _embeddings, _ARRAYS, _read_embeddings, same),
+    Reader((f"{_INDEX}resumed",), _embeddings, _NOTES, _read_notes, _true_notes),
+    Reader(_WINDOW, _window, {"*.json": JSON}, _read_window, _scores),
+]
+test_a_damaged_model_is_used_or_refused_by_one_error = fuzz_of(READERS)

@@ -75,4 +75,4 @@ READERS = [
     Reader(_ROWS, _release, _SHARDS, read, mend=sign),
     Reader(("baselines.retrieve.passages:damage",), _with_texts, _KEPT, _texts, same, makes_good=True),
 ]
-test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)
+test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

@@ -286,4 +286,4 @@ READERS = [
         read=_read_official,
     ),
 ]
-test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)
+test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

@@ -186,7 +186,7 @@ READERS = [
 
 @pytest.mark.usefixtures("equal_figures_are_drawn_once")
 @pytest.mark.parametrize("verb", READERS)
-def test_a_spoiled_release_gives_the_same_or_one_line(
+def test_a_damaged_release_gives_the_same_output_or_one_error(
     verb: tuple[str, bool], once: Once, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     good = once("verbs-with-models", make_with_models) if verb[0] in TORCH else once("verbs", make)

@@ -14,7 +14,7 @@ from builders.core.command import main
 
 
 def words(here: Path) -> list[str]:
-    """Return the command's words for the folders in ``here``."""
+    """Return the arguments of `python -m baselines` for the folders in ``here`` and the Space's variables."""
     found = ["show", "--serve", "--host", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0")]
     if port := os.environ.get("GRADIO_SERVER_PORT"):
         found += ["--port", port]

@@ -9,14 +9,19 @@ Earlier samples are replaced. The same seed and runs give the same samples for a
 --extract CONFIG writes a small release with the sample's passages, and the queries whose positives every sample has.
 `bm25` and `search` of baselines do not need an extract: their option --sample selects a sample.
 
+--nano --extract writes a release of 200 drawn queries of --split and 10,000 passages: all judged
+passages of these queries, then the passages that the runs of --hard rank first, then second, and so on. mteb and other
+tools read this release, and a small model runs on it in minutes (docs/samples.md).
+
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples
   python -m builders add samples --release DIR --sizes 10K 100K 1M --seed 0 --out DIR
   python -m builders add samples --release DIR --extract sample-100K-hard --out SMALL
+  python -m builders add samples --release DIR --nano --hard bm25.dev.run.gz --extract --out NANO
 """
 
 import argparse
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +33,15 @@ import pyarrow.compute as pc
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError
 from builders.core.progress import progress
-from builders.core.sampling import lots, size, size_name
+from builders.core.sampling import draw, lots, size, size_name
 from builders.core.tables import print_result
 from builders.release.answers import renew_answers
-from builders.store.draft import describe_files, draft_release
-from builders.store.judgments import read_judged
+from builders.store.draft import Draft, describe_files, draft_release
+from builders.store.judgments import Judged, read_judged, texts_of_judged
 from builders.store.layout import IDS, SAMPLE, SETS
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release
+from builders.store.rejudge import count_judged
 from builders.store.runs import read_run
 from builders.store.table3 import LengthCounter
 
@@ -43,7 +49,7 @@ Levels = npt.NDArray[np.int64]  # level of each passage; a sample takes the lowe
 
 _CORPUS = "corpus"
 _AT_ONCE = 1 << 16
-_FIGURES = ("table3", "positives_per_query", "english")  # an extract copies the values of its splits
+NANO_QUERIES, NANO_PASSAGES = 200, 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--sizes", type=size, nargs="+", metavar="N", help="passages of a sample, for example 10K or 1M"
     )
-    action.add_argument("--extract", metavar="CONFIG", help="write a release of this sample, for example sample-10K")
+    text = "write a release of this sample, for example sample-10K, or of the passages of --nano"
+    action.add_argument("--extract", nargs="?", const="", metavar="CONFIG", help=text)
+    parser.add_argument("--nano", action="store_true", help="draw 200 queries and 10,000 passages (with --extract)")
     parser.add_argument(
         "--hard",
         type=Path,
@@ -71,10 +79,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the draw (default: 0)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new release (may be --release)")
     add_format(parser)
+    parser.set_defaults(usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.nano == bool(args.extract or args.sizes):
+        args.usage_error("expected --sizes N..., --extract CONFIG, or --nano --extract")
     release = open_release(args.release)
+    if args.nano:
+        nano = write_nano(release, args)
+        counts = ", ".join(f"{nano[name]:,} {name}" for name in ("queries", "passages", "judged", "hard"))
+        print_result(nano, f"{args.out}: {counts}", args.format)
+        return
     if args.extract:
         found = write_extract(release, args.extract, args.out)
         print(f"{args.out}: {found['passages']:,} passages, the queries of {', '.join(found['splits'])}")
@@ -90,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
 
 def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Write the ``sample-*`` configs into a copy of ``release``. Return one row of figures for each config."""
-    ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
+    ids, lot = _ids_and_lots(release, args.seed)
     queries: set[str] = set()
     positives: dict[str, int] = {}  # positives have level 0
     for split in args.split:
@@ -103,8 +119,6 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
         held = f"has {len(positives):,} positives in qrels/{'+'.join(args.split)} and {len(ids):,} passages"
         found = f"found {sizes[0]:,} to {sizes[-1]:,}"
         raise InputError(f"{held}; expected positives <= --sizes < passages, {found}", path=release.path)
-    slices = (ids.slice(start, _AT_ONCE).to_pylist() for start in range(0, len(ids), _AT_ONCE))
-    lot = lots((each for some in slices for each in some), args.seed, len(ids))
     kinds = {"": _levels(ids, positives, str(release.path))}
     if args.hard:
         kinds["-hard"] = _levels(ids, _best_ranks(args.hard, queries) | positives, ", ".join(map(str, args.hard)))
@@ -124,6 +138,13 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
                 rows.append(figures | {"split": args.split})
         draft.stats["samples"] = {row["config"]: row for row in rows}
     return rows
+
+
+def _ids_and_lots(release: Release, seed: int) -> tuple[pa.Array, npt.NDArray[np.uint64]]:
+    """Return the ids of all passages, and a random number for each passage."""
+    ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
+    slices = (ids.slice(start, _AT_ONCE).to_pylist() for start in range(0, len(ids), _AT_ONCE))
+    return ids, lots((each for some in slices for each in some), seed, len(ids))
 
 
 def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
@@ -153,29 +174,74 @@ def _best_ranks(runs: Sequence[Path], queries: Container[str]) -> dict[str, int]
 
 def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     """Write a release of a sample's passages and splits. Return the number of passages and the splits."""
-    wanted, stats = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist(), read_stats(release.path)
-    passages = frozenset(wanted)
+    stats = read_stats(release.path)
+    wanted = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist()
     if name not in stats.get("samples", {}):
         expected = "expected a config of `add samples`, such as sample-10K-hard"
         raise InputError(f"has no figures of {name} in stats.json; {expected}", path=release.path)
     splits = stats["samples"][name]["split"]
     build = {"verb": "samples", "options": {"extract": name, "split": splits}, "sources": []}
     with draft_release(out, build) as draft:
-        draft.stats |= {key: {s: v for s, v in stats.get(key, {}).items() if s in splits} for key in _FIGURES}
-        writer, lengths = draft.writer(_CORPUS, _CORPUS), LengthCounter()
-        for table in progress(release.rows_with(_CORPUS, _CORPUS, "_id", wanted), unit="block", label="extract"):
-            writer.write(table)
-            lengths.add(pc.utf8_length(table["text"]).to_numpy())
-        draft.stats["collections"] = {_CORPUS: lengths.summary()}
-        main, english = SETS["main"], SETS["crosslingual"]
-        kept = {main.queries, main.qrels, *main.joined.values(), english.queries, *english.joined.values()}
-        for config, split in release.splits():
-            if split in splits and config in kept:
-                table = release.table(config, split)
-                if "corpus-id" in table.column_names:  # the sample may lack passages that were judged 0
-                    table = table.filter(pc.is_in(table["corpus-id"], pa.array(wanted)))
-                draft.write(config, split, [table])
-        for split in splits:  # the sample may lack passages that contain an answer, but were judged 0
-            judged = read_judged(release, "qrels", split).items()
-            renew_answers(draft, release, split, {q: {p: own[p] for p in own if p in passages} for q, own in judged})
+        if english := {split: found for split, found in stats.get("english", {}).items() if split in splits}:
+            draft.stats["english"] = english
+        _write_part(draft, release, wanted, {split: read_judged(release, "qrels", split) for split in splits})
     return {"passages": len(wanted), "splits": splits}
+
+
+def write_nano(release: Release, args: argparse.Namespace) -> dict[str, Any]:
+    """Write a release of 200 queries and 10,000 passages. Return its figures.
+
+    The passages are all judged passages of the queries, then the best hits of the runs for the queries, then random
+    passages. If the release has fewer queries or passages, all are used.
+    """
+    if len(args.split) != 1 or not args.hard:
+        raise InputError("--nano draws queries of one --split, and passages of runs: expected --hard RUN...")
+    (split,) = args.split
+    release.shards("qrels", split)  # raises InputError for a split without labels
+    every = {query: own for query, own in read_judged(release, "qrels", split).items() if max(own.values()) > 0}
+    drawn = draw(every, NANO_QUERIES, args.seed)
+    judged = {query: own for query, own in every.items() if query in drawn}
+    known = _best_ranks(args.hard, drawn) | {passage: 0 for own in judged.values() for passage in own}
+    ids, lot = _ids_and_lots(release, args.seed)
+    level = _levels(ids, known, ", ".join(map(str, args.hard)))
+    chosen = np.sort(np.lexsort((lot, level))[:NANO_PASSAGES])
+    figures = {"split": split, "queries": len(judged), "passages": len(chosen)}
+    found = level[chosen]
+    figures |= {"judged": int((found == 0).sum()), "hard": int(((found > 0) & (found < level.max())).sum())}
+    sources = describe_files((path.name, path) for path in args.hard)
+    options = {"nano": True, "split": split, "seed": args.seed}
+    with draft_release(args.out, {"verb": "samples", "options": options, "sources": sources}) as draft:
+        draft.stats["nano"] = figures
+        _write_part(draft, release, ids.take(pa.array(chosen)).to_pylist(), {split: judged}, drawn)
+    return figures
+
+
+def _write_part(
+    draft: Draft,
+    release: Release,
+    wanted: Sequence[str],
+    judged: Mapping[str, Judged],
+    drawn: Collection[str] | None = None,
+) -> None:
+    """Write the ``wanted`` passages, and the queries of the splits of ``judged`` (all, or only the ``drawn`` ones)."""
+    writer, lengths, passages = draft.writer(_CORPUS, _CORPUS), LengthCounter(), frozenset(wanted)
+    for table in progress(release.rows_with(_CORPUS, _CORPUS, "_id", passages), unit="block", label="extract"):
+        writer.write(table)
+        lengths.add(pc.utf8_length(table["text"]).to_numpy())
+    draft.stats["collections"] = {_CORPUS: lengths.summary()}
+    main, english = SETS["main"], SETS["crosslingual"]
+    columns = {main.queries: "_id", main.qrels: "query-id", **dict.fromkeys(main.joined.values(), "query_id")}
+    kept = {*columns} | ({english.queries, *english.joined.values()} if drawn is None else set())
+    for config, split in release.splits():
+        if split in judged and config in kept:
+            table = release.table(config, split)
+            if drawn is not None:
+                table = table.filter(pc.is_in(table[columns[config]], pa.array(sorted(drawn))))
+            if config == main.qrels:  # the sample may lack passages that were judged 0
+                table = table.filter(pc.is_in(table["corpus-id"], pa.array(wanted)))
+            draft.write(config, split, [table])
+    for split, every in judged.items():
+        own = {query: {p: score for p, score in scores.items() if p in passages} for query, scores in every.items()}
+        renew_answers(draft, release, split, own, drawn)
+        queries = release.texts(main.queries, split, drawn)
+        count_judged(draft, split, list(queries.values()), own, texts_of_judged(release, own))

@@ -6,7 +6,7 @@ threshold of span-F1 with the answer (Section 2.2.2, Algorithm 1). The span may 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain, zip_longest
 from typing import Any
@@ -118,11 +118,20 @@ def answers_of(
         yield answers_table([(q, record, {each: texts[each] for each in own[q]}) for q, record in some], options)
 
 
-def renew_answers(draft: Draft, base: Release, split: str, judged: Judged) -> None:
-    """Write the split's ``answers`` for new judgments, if ``base`` has answers. The rule stays that of ``base``."""
+def renew_answers(
+    draft: Draft, base: Release, split: str, judged: Judged, queries: Collection[str] | None = None
+) -> None:
+    """Write the split's ``answers`` for new judgments, if ``base`` has answers. The rule stays that of ``base``.
+
+    ``queries`` limits the rows to these queries.
+    """
     if ("answers", split) in base.splits():
         rows = base.table("answers", split).to_pylist()
-        records = ((row["query_id"], {field.name: row[field.name] for field in RAW}) for row in rows)
+        records = (
+            (row["query_id"], {field.name: row[field.name] for field in RAW})
+            for row in rows
+            if queries is None or row["query_id"] in queries
+        )
         draft.write("answers", split, answers_of(base, records, judged, rule_of(base.manifest)))
 
 

@@ -141,8 +141,11 @@ def model_card(
         model_name=title if results else None,
         eval_results=results or None,
     )
-    facts = {name: record.get(name) for name in _FACTS}
-    facts |= {f"counts: {name}": value for name, value in record.get("counts", {}).items()}
+    facts = {
+        **{name: record.get(name) for name in _FACTS},
+        **{f"counts: {name}": value for name, value in record.get("counts", {}).items()},
+        **record.get("versions", {}),
+    }
     card = ModelCard.from_template(
         head,
         template_path=str(_TEMPLATE),
@@ -152,7 +155,7 @@ def model_card(
         data=record.get("about", {}).get("data", {}),
         dev=(record.get("dev") or [{}])[-1],
         dev_run=(record.get("dev_run") or {}).get("name"),
-        facts=facts | record.get("versions", {}),
+        facts=facts,
         has_losses=(checkpoint.path / LOSSES).is_file(),
         kind_words=words,
         licence=licence,

@@ -228,9 +228,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
         )
     kind, about, converted = str(recipe["model"]["kind"]), training.get("about", {}), training.get("converted", {})
     start, commit = str(about.get("start") or ""), about.get("start_commit")
-    tokenizer, plain = _settings(path, "tokenizer_config.json"), None
-    if _settings(path, "sentence_bert_config.json").document_length not in (None, tokenizer.model_max_length):
-        plain = tokenizer.model_max_length
+    tokenizer, library = _settings(path, "tokenizer_config.json"), _settings(path, "sentence_bert_config.json")
+    differs = library.document_length not in (None, tokenizer.model_max_length)
     modules = read_json(path / "modules.json", list[dict[str, Any]]) if (path / "modules.json").is_file() else []
     needs = "6.0.0", "earlier versions have no separate lengths of queries and passages"
     if is_static := any(".StaticEmbedding" in str(module.get("type")) for module in modules):
@@ -250,7 +249,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         is_static=is_static,
         needs=needs,
         prompts={name: prompt for name, prompt in _settings(path, SETTINGS).prompts.items() if prompt},
-        plain_length=plain,
+        plain_length=tokenizer.model_max_length if differs else None,
         outputs=len(_settings(path, "config.json").id2label),
         transformers="5.0" if tokenizer.tokenizer_class == "TokenizersBackend" else "4.57",
         reads_officially=recipe["model"].get("inputs") == "official" or bool(converted and kind != "encoder"),

@@ -106,8 +106,11 @@ def draw_errors(
     from builders.core.sampling import draw
 
     positives, rankings = release_qrels(release, split).positives, run.rankings
-    answered = [query for query, _ in read_queries(release, split) if query in positives and rankings.get(query)]
-    measured = {query: list(dict.fromkeys(rankings[query]))[:top_k] for query in answered}
+    measured = {
+        query: list(dict.fromkeys(rankings[query]))[:top_k]
+        for query, _ in read_queries(release, split)
+        if query in positives and rankings.get(query)
+    }
     failed = {query: passages for query, passages in measured.items() if not positives[query].keys() & set(passages)}
     if not failed:
         raise InputError(f"every query of {release.path} {split} has a positive in its top {top_k}", path=run.path)

@@ -132,7 +132,7 @@ def test_an_out_of_domain_set_is_joined_from_queries_judgments_and_corpus(tmp_pa
 def test_a_set_that_the_release_lacks_is_named(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
     with pytest.raises(
-        InputError, match=r"lacks the config 'cmedqa-corpus' .*; `python -m builders add cmedqa` makes this"
+        InputError, match=r"lacks the config 'cmedqa-corpus' .*; run `python -m builders add cmedqa`"
     ):
         write(release, "beir", "cmedqa")
     with pytest.raises(InputError, match="has only the main set"):

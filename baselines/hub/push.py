@@ -69,8 +69,9 @@ def run(args: argparse.Namespace) -> None:
         measured = measure(release, args.split, args.set, args.run)
         results = eval_results(measured, release, args.dataset, args.repo) if args.dataset else {}
     with temporary_folder() as work:
-        card = model_card(checkpoint, args.repo, measured, args.license, args.dataset)
-        files = stage(checkpoint, card, work, results)
+        files = stage(
+            checkpoint, model_card(checkpoint, args.repo, measured, args.license, args.dataset), work, results
+        )
         print(
             upload(
                 files,
@@ -109,8 +110,10 @@ def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, s
     texts = {**results, MANIFEST: Manifest(files, [{"path": name} for name in sorted(results)]).text()}
     for name, text in texts.items():
         write_text(work / name, text)
-    staged = {file.path: (paths[file.path], file.sha256) for file in files}
-    return staged | {name: (work / name, sha256_of(work / name)) for name in texts}
+    return {
+        **{file.path: (paths[file.path], file.sha256) for file in files},
+        **{name: (work / name, sha256_of(work / name)) for name in texts},
+    }
 
 
 def eval_results(measured: Sequence[Measured], release: Release, dataset: str, repo: str) -> dict[str, str]:

@@ -84,8 +84,7 @@ def _show(args: argparse.Namespace) -> None:
     top_k = args.top_k or 3
     release, configs = open_release(args.release), SETS[args.set]
     runs = [read_run(path) for path in args.runs]
-    questions = read_queries(release, args.split, configs.queries)
-    question, why = _chosen(questions, runs, args)
+    question, why = _chosen(read_queries(release, args.split, configs.queries), runs, args)
     shown = {each.path: each.rankings.get(question[0], [])[:top_k] for each in runs}
     for path, ids in shown.items():
         if not ids:

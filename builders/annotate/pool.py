@@ -196,11 +196,10 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
 def mean_scores(candidates: Union, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
     """Return query -> passage -> mean of the scores that :func:`scores_of` returns (A.1)."""
     pairs = [(query, passage) for query, own in candidates.items() for passage in own]
-    found: dict[str, dict[str, float]] = {query: {} for query in candidates}
-    for (query, passage), *scores in zip(pairs, *scores_of(pairs, runs, scale, "pool candidates"), strict=True):
-        # fsum is exact, so the order of the re-rankers does not change the mean.
-        found[query][passage] = math.fsum(scores) / len(scores)
-    return found
+    scores = zip(*scores_of(pairs, runs, scale, "pool candidates"), strict=True)
+    # fsum is exact, so the order of the re-rankers does not change the mean.
+    means = {pair: math.fsum(own) / len(own) for pair, own in zip(pairs, scores, strict=True)}
+    return {query: {passage: means[query, passage] for passage in own} for query, own in candidates.items()}
 
 
 def select(

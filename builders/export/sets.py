@@ -66,8 +66,10 @@ class ReleaseSet:
         present = {config for config, _ in self.release.splits()}
         if missing := [config for config in (configs.corpus, configs.queries) if config not in present]:
             verb = "release" if configs.queries == "queries" else f"add {self.name}"
-            needs = f"lacks the config {missing[0]!r} of the set {self.name!r}"
-            raise InputError(f"{needs}; `python -m builders {verb}` makes this config", path=self.release.path)
+            raise InputError(
+                f"lacks the config {missing[0]!r} of the set {self.name!r}; run `python -m builders {verb}`",
+                path=self.release.path,
+            )
         return configs
 
     def corpus(self) -> Batches:

@@ -65,8 +65,6 @@ def tables(texts: list[str] = TEXTS) -> dict[tuple[str, str], list[dict[str, Any
 
 
 BUILD: dict[str, Any] = {"verb": "test", "options": {}, "sources": []}
-
-
 SIMILAR = "手机进了水怎么办"  # removed from the training questions, because it asks the same as the second dev question
 
 

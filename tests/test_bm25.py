@@ -250,8 +250,6 @@ def test_the_manifest_beside_a_run_says_how_it_was_made(tmp_path: Path) -> None:
 
 
 TEXT = "北京的冬天，iPhone15怎么卖？〇 A"
-
-
 WANTED = {
     "words": "北京 的 冬天 iphone15 怎么 卖 〇 a",
     "characters": "北 京 的 冬 天 iphone15 怎 么 卖 〇 a",

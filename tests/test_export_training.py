@@ -45,8 +45,6 @@ def export(release: Path, layout: str, *words: object, code: int = 0) -> tuple[D
 
 
 PAIRS = [(0, 0, 1.0), (0, 1, 0.0), (0, 2, 0.0), (0, 4, 1.0), (0, 3, 0.0), (0, 5, 0.0), (1, 1, 1.0), (1, 0, 0.0)]
-
-
 FLAG = [
     {"query": TRAIN[0], "pos": [TEXTS[0], TEXTS[4]], "neg": [TEXTS[n] for n in (1, 2, 3, 5)]},
     {"query": TRAIN[1], "pos": [TEXTS[1]], "neg": [TEXTS[0]]},

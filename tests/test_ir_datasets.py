@@ -20,7 +20,6 @@ from builders.store.layout import SETS
 SETS_HERE = ("", *(name for name in SETS if name != "main"))
 IDS = [("dureader-retrieval", name, split) for name in SETS_HERE for split in ("", "train", "dev", "test")]
 PAGE = ROOT / "docs" / "tools" / "ir_datasets.md"
-
 # What an id gives: counts by the metadata, and records; or the error's line.
 LOOK = """
 import dureader_retrieval_ir, ir_datasets

@@ -54,7 +54,6 @@ def rows_of_some_size() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 ROWS = rows_of_some_size()
-
 # A command of an installed package, as its script runs it; a package that is lent has no script of its own here.
 COMMAND = """
 import sys

@@ -14,7 +14,7 @@ from releases import QUESTIONS, TEXTS, make_release
 from sentence_transformers import CrossEncoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
-from tiny_training import maker
+from training_world import maker
 from transformers import AutoConfig, ModernBertConfig, ModernBertForSequenceClassification
 
 from baselines.retrieve.devices import Work, dtype_of

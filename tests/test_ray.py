@@ -28,7 +28,6 @@ from builders.store import layout
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
-
 CHAR = Options(unit="char")
 BLOCKS = 13  # of the rows below, in parts of 32 KB
 STORE_MB = 80  # of a node's object store; Ray's minimum is 75

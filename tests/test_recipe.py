@@ -17,8 +17,6 @@ PAPER = {  # Appendix A.2, and the starting checkpoint of each model (Figure 1; 
     "de-cmedqa": ("dual", 256, 10, 3e-5, 0.1, "recipe:de-bm25-neg", "cmedqa"),
     "de-ccovid": ("dual", 256, 10, 3e-5, 0.1, "recipe:de-bm25-neg", "ccovid"),
 }
-
-
 OFFICIAL = {  # values of the official code; batches count the rows of all GPUs
     "official-de": ("dual", 512, 10, 3e-5, 0.1, "linear", 0.0, 2, 1, 0.0),
     "official-ce": ("cross", 256, 3, 1e-5, 0.0, "constant", 0.01, 1, 2, 0.01),

@@ -6,8 +6,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from browser import Seen
 from commands import ROOT, Done, run
+from pages import Seen
 from releases import make_release, quality_tables
 from reproduce_world import reported, reproduce
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from chat_server import Chat
 from commands import Done, error_of, run
 from loaded import Loaded
+from loopback import Chat
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import CrossEncoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static

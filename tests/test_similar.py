@@ -172,7 +172,6 @@ def test_every_near_duplicate_is_found_and_nothing_else() -> None:
 
 NEAR_TEXT = TEXTS[5].replace("急着", "急于")
 OTHER = "完全不同的一段文字，讲的是怎样种树。"
-
 # A row with TICKETS and its answer, in the format of each library.
 ROWS: dict[str, Any] = {
     "FlagEmbedding": {"query": TICKETS, "pos": [TEXTS[4]], "neg": [TEXTS[5]], "prompt": "x"},

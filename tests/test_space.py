@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from browser import Seen
 from commands import ROOT, Done, run
+from pages import Seen
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from test_packaging import PROJECT
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from browser import chromium, look
 from commands import ROOT, run
 from environments import clean_environ, environment
+from pages import chromium, look
 
 from baselines.measure.qrels import read_queries
 from builders.store.reader import open_release

@@ -21,7 +21,6 @@ from tiny_models import write_bert
 from builders.store.runs import read_run
 
 pytestmark = pytest.mark.skipif(not os.environ.get("TEST_TOOLS"), reason="set TEST_TOOLS=1: environments of 200 MB")
-
 TRAIN = ROWS["train", "train"]
 MINED = ROWS["corpus", "corpus"][3:6]
 TEXTS = [

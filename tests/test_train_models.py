@@ -17,9 +17,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from synonyms import make_synonyms
 from tiny_models import SAMPLE, write_bert, write_dual
-from tiny_training import Make, Rows, first_batch, maker, step
 from torch import nn
-from training_world import training_of, weights_of
+from training_world import Make, Rows, first_batch, maker, step, training_of, weights_of
 
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder

@@ -142,5 +142,4 @@ READERS = [
         names_files=False,
     ),
 ]
-
 test_a_damaged_answer_gives_its_content_or_one_error = fuzz_of(READERS)

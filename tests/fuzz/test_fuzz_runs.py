@@ -226,8 +226,6 @@ READERS = [
         _as_negatives,
     ),
 ]  # fmt: skip
-
-
 _SETTINGS = """
 ["*"]
 train.seed = 1
@@ -240,8 +238,6 @@ train.max_steps = 100
 top-k = 20
 """
 _OVERRIDES = "train.batch=8\ntrain.learning_rate=1e-4\ndata.negatives=release\nmodel.towers=2\n"
-
-
 _OFFICIAL = {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked": 2}
 _SCORES = [{"run": "de.run", "queries": 2, "official": _OFFICIAL, "ir_measures": {"AP": 0.5}}]
 

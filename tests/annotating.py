@@ -64,7 +64,6 @@ def judge(round_: Path, who: str, sheet: Path, label: Label) -> Done:
 
 
 def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
-    """Write the export of Label Studio with ``who``'s labels. Return its path."""
     rows = json.loads(tasks.read_bytes())
     for row in rows:
         choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label(row["data"]))]}}

@@ -25,12 +25,10 @@ def unpack(folder: Path) -> Path:
 
 
 def expected(folder: Path) -> dict[str, Any]:
-    """Return texts, and Paddle's outputs for them."""
     return json.loads((folder / "expected.json").read_text(encoding="utf-8"))
 
 
 def convert(folder: Path, params: str, out: Path, *more: object, code: int = 0) -> Done:
-    """Convert ``folder/params`` with the configuration and vocabulary of ``folder``."""
     words = ["--params", folder / params, "--config", folder / "ernie_config.json", "--vocab", folder / "vocab.txt"]
     return run("baselines", "convert", "--quiet", *words, "--out", out, *more, code=code)
 
@@ -49,5 +47,4 @@ def official(once: Once) -> Path:
 
 @pytest.fixture
 def parameters(official: Path, tmp_path: Path) -> Path:
-    """A copy of Paddle's files that the test may damage."""
     return Path(shutil.copytree(official, tmp_path / "official"))

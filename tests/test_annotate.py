@@ -171,8 +171,7 @@ def reviewed(hundred: Path, label: Label = truth, package: str = "dev-001") -> N
 
 
 def first(hundred: Path) -> dict[str, Any]:
-    found: dict[str, Any] = check(hundred)["packages"][0]
-    return found
+    return check(hundred)["packages"][0]
 
 
 def settled(hundred: Path) -> tuple[dict[tuple[str, str], int], list[tuple[str, str]]]:

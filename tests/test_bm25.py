@@ -139,7 +139,6 @@ def test_passages_without_a_token_are_never_found(tmp_path: Path) -> None:
 
 
 def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
-    """500 passages with the same score are written in random order. This is far more than the first fetch."""
     ids = [f"{n:03d}" for n in range(500)]
     random.Random(1).shuffle(ids)
     index = build(tmp_path, {**{i: ["same", "words"] for i in ids}, "best": ["same", "same"], "z": ["rare", "x"]})
@@ -176,8 +175,7 @@ def test_segmentation_in_processes_keeps_the_order() -> None:
 
 
 def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path) -> None:
-    corpus = {"a": ["winter", "is", "cold"], "b": ["cold", "is", "the", "winter"]}
-    whole = build(tmp_path, corpus)
+    whole = build(tmp_path, {"a": ["winter", "is", "cold"], "b": ["cold", "is", "the", "winter"]})
     assert {found for found, _ in whole.search(["winter"], 5)} == {"a", "b"}
     first = engine_numba.open_index(Texts(open_release(tmp_path / "release"), max_chars=8), tmp_path / "indexes", 1)
     assert [found for found, _ in first.search(["winter"], 5)] == ["a"]

@@ -36,8 +36,7 @@ def compare(qrels: Path, *words: object, code: int = 0) -> Done:
 
 
 def result_of(*words: Any) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(compare(*words, "--format", "json").stdout)
-    return result
+    return json.loads(compare(*words, "--format", "json").stdout)
 
 
 def ranked(path: Path, ranks: dict[str, int | None]) -> Path:
@@ -49,8 +48,7 @@ def ranked(path: Path, ranks: dict[str, int | None]) -> Path:
 
 
 def test_superscripts_say_who_is_significantly_better_than_whom(world: list[Path]) -> None:
-    names = [word for path in world[1:] for word in ("--name", path.stem)]
-    lines = compare(*world, *names).stdout.splitlines()
+    lines = compare(*world, *[word for path in world[1:] for word in ("--name", path.stem)]).stdout.splitlines()
     assert lines[0] == f"reference: {world[0]}, {len(QUERIES)} queries"
     assert "Student's paired t-test, Holm's correction over 6 pairs, p <= 0.05" in lines[2]
     assert lines[4].split() == ["system", "MRR@10", "Recall@1", "Recall@50"]

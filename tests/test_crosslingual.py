@@ -162,8 +162,7 @@ def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path)
     table = tmp_path / "machine.csv"
     table.write_text("饺子怎么煮,How dumplings cook\n")
     out = tmp_path / "p.tsv"
-    words = ["export", "--release", base, "--out", out, "--split", "train", "--translations", table]
-    call(*words)
+    call("export", "--release", base, "--out", out, "--split", "train", "--translations", table)
     rows = {row["zh"]: row for row in sheet_rows(out)}
     assert list(rows) == list(CHINESE["train"])
     assert rows["饺子怎么煮"]["machine_translation"] == rows["饺子怎么煮"]["english"] == "How dumplings cook"

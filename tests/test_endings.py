@@ -190,7 +190,6 @@ def test_too_little_memory_is_one_line(error: Exception, capfd: pytest.CaptureFi
     ],
 )
 def test_2_gb_of_addresses_are_enough(sample_release: Path, tmp_path: Path, limit: str, words: str, said: str) -> None:
-    """In so little memory commands ended by a signal: libraries reserved more for their threads than they use."""
     given = [word.format(sample=SAMPLE, out=tmp_path, release=sample_release) for word in words.split()]
     limited = ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *command(*given)]
     done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=False)

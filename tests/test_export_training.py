@@ -114,8 +114,7 @@ def test_trec_eval_finds_in_an_exported_run_what_we_find(release: Path, tmp_path
 
     def reciprocal_rank(path: Path) -> float:
         lines = [line.split() for line in path.read_text().splitlines()]
-        found: float = judged.evaluate({query: {line[2]: float(line[4]) for line in lines}})[query]["recip_rank"]
-        return found
+        return judged.evaluate({query: {line[2]: float(line[4]) for line in lines}})[query]["recip_rank"]
 
     assert reciprocal_rank(tmp_path / "mine.run") == 0.5  # there, the higher id comes first among equal scores
     assert reciprocal_rank(out / "runs" / "mine.trec") == 1

@@ -69,8 +69,7 @@ def test_builders_know_nothing_of_baselines() -> None:
 
 def test_the_modules_that_are_shipped_stand_alone() -> None:
     for name in ("dureader_retrieval.py", "dureader_retrieval_ir.py"):
-        found = {each.split(".")[0] for each in imports(ROOT / name)}
-        assert not found & {"builders", "baselines"}, name
+        assert not {each.split(".")[0] for each in imports(ROOT / name)} & {"builders", "baselines"}, name
 
 
 # What decodes JSON beside core/typed.py: rows of raw files, and what a library or the same run has made.

@@ -253,7 +253,6 @@ CASES = {
 @settings(max_examples=40)
 @given(case=st.builds(SimpleNamespace, **CASES))
 def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: SimpleNamespace) -> None:
-    """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
     rng = np.random.default_rng(case.seed)
     levels, fetched = case.levels, case.top_k + case.more
     values, queries = (rng.integers(-levels, levels + 1, (n, case.dim)).astype(np.float16) for n in (case.passages, 4))
@@ -288,8 +287,7 @@ def test_search_is_brute_force_on_rounded_numbers(tmp_path: Path, engine: str, m
 
 @given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 10**6]), k=st.integers(1, 40))
 def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.randint(levels, (3, 32 * 96), generator=generator).float()
+    scores = torch.randint(levels, (3, 32 * 96), generator=torch.Generator().manual_seed(seed)).float()
     values, places = top(scores, k)
     assert torch.equal(values, torch.topk(scores, k).values)
     assert torch.equal(scores.gather(1, places), values)

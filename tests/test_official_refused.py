@@ -57,8 +57,7 @@ def official(source: Path, release: Path, *options: str, code: int = 0) -> Done:
 
 
 def official_stats(release: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((release / "stats.json").read_text(encoding="utf-8"))["official"]
-    return found
+    return json.loads((release / "stats.json").read_text(encoding="utf-8"))["official"]
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +118,6 @@ def header(name: str, **values: Any) -> tarfile.TarInfo:
 
 
 def begun_by(*headers: bytes) -> bytes:
-    """Return a tar with these unchecked headers and a good file."""
     good = original_files()[f"{ORIGINAL}/dev.json"].encode()
     dev = header("dev.json", size=len(good)).tobuf() + good.ljust(-(-len(good) // 512) * 512, b"\0")
     return dev + b"".join(headers) + bytes(20_480)
@@ -216,8 +214,7 @@ def test_rows_of_one_question_are_united(tmp_path: Path) -> None:
     for number, *both in given:
         own, others = ([passage(TEXTS[n]) for n in each] for each in both)
         rows.append({"query": ASKED_DEV[number], "positive_passages": own, "negative_passages": others})
-    words = [rows_to(tmp_path / "dev.jsonl", rows)]
-    done = build(tmp_path / "out", *words)
+    done = build(tmp_path / "out", rows_to(tmp_path / "dev.jsonl", rows))
     found = rows_of(tmp_path / "out")
     first, second = found["dev", "dev"]
     assert (first["query"], second["query"]) == (ASKED_DEV[0], ASKED_DEV[1])

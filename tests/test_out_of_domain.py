@@ -88,8 +88,7 @@ def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_
     judged = [question for question, _, _, label in lines["dev"] if label == "1"]
     questions, answers = list(dict.fromkeys(judged)), {answer for own in lines.values() for _, answer, *_ in own}
     assert (len(questions), len(judged)) == (4000, 7527)
-    numbers = [*questions[:-1], questions[0]]
-    rows = "".join(f"{q},我的第{n}个问题\n" for q, n in zip(questions, numbers, strict=True))
+    rows = "".join(f"{q},我的第{n}个问题\n" for q, n in zip(questions, [*questions[:-1], questions[0]], strict=True))
     (tmp_path / "question.csv").write_text(f"question_id,content\n{rows}", "gb18030")
     rows = "".join(f"{answer},0,第{answer}个回答。\n" for answer in answers)
     (tmp_path / "answer.csv").write_text(f"ans_id,question_id,content\n{rows}", "utf-8-sig")
@@ -128,8 +127,7 @@ def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
     pairs = {split: release.table("ccovid-qrels", split).to_pylist() for split in ("train", "test")}
     every = {(row["query-id"], row["corpus-id"]) for rows in pairs.values() for row in rows}
     assert every == {(md5(question), md5(DOCUMENTS[d])) for d, question in JUDGED if d in DOCUMENTS}
-    sizes = {split: release.rows("ccovid-queries", split) for split in pairs}
-    assert sizes == {"train": 2, "test": 2}
+    assert {split: release.rows("ccovid-queries", split) for split in pairs} == {"train": 2, "test": 2}
     counts = json.loads(done.stdout)["read"]["all"]
     assert (counts["questions"], counts["judgments"], counts["passage_missing"]) == (5, 6, 1)
     assert "skipped 1 judgments of passages that the sources lack" in done.stderr
@@ -191,8 +189,7 @@ def test_a_release_of_questions_and_distractors(tmp_path: Path) -> None:
     out = tmp_path / "out"
     squad("--train", train, "--dev", dev, "--passages", news, "--out", out)
     release = open_release(out)
-    head = f"第一条\u2028新闻。{'后' * 300}。"
-    texts = [*CONTEXTS, head, "第二条新闻。"]
+    texts = [*CONTEXTS, f"第一条\u2028新闻。{'后' * 300}。", "第二条新闻。"]
     assert rows(release, "corpus", "corpus") == [{"_id": md5(text), "title": "", "text": text} for text in texts]
     # A question in both splits stays in dev. Equal questions share their paragraphs.
     assert [row["text"] for row in rows(release, "queries", "train")] == asked

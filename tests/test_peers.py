@@ -188,8 +188,7 @@ def test_pyserini(tmp_path: Path) -> None:
         pytest.skip("DUREADER_RETRIEVAL_VENV_PYSERINI names no virtual environment with Pyserini")
     place = Place(tmp_path, Path(folder).absolute() / ("Scripts" if os.name == "nt" else "bin"))
     place.environment["OPENAI_API_KEY"] = "unused"  # 1.6 wants one to be there when it is imported; nothing is sent
-    printed = place.shell(block("pyserini", "bash"))
-    found = re.search(r"recip_rank\s+all\s+([\d.]+)", printed)
+    found = re.search(r"recip_rank\s+all\s+([\d.]+)", place.shell(block("pyserini", "bash")))
     assert found and float(found[1]) > 0.9  # each query is the beginning of its passage
     run = (tmp_path / "RUN").read_text(encoding="utf-8").split("\n")
     assert {line.split()[0] for line in run if line} == {row["_id"] for row in ROWS["queries", "dev"]}

@@ -175,7 +175,9 @@ def test_negatives_that_the_ensemble_holds_positive_are_positives_of_the_new_rel
     assert by_query[Q[0]]["positive_passages"][1]["text"] == TEXTS[2]
     assert by_query[Q[1]]["positive_passages"] == [{"docid": P[1], "title": "", "text": TEXTS[1]}]
     text = move(scored_release, "--threshold", 0.65).stdout
-    assert "moved 2 of 3 negatives (66.7%), of 1 of 4 queries\none holds 2 positive; two holds 1 positive" in text
+    assert (
+        "moved 2 of 3 negatives (66.7%), of 1 of 4 queries\none scores 2 as positive; two scores 1 as positive" in text
+    )
 
 
 def test_the_list_says_who_moved_it_and_a_second_relabelling_goes_on_from_it(scored_release: Path) -> None:
@@ -226,8 +228,7 @@ def qrels(release: Path, config: str = "qrels", split: str = "dev") -> list[tupl
 
 
 def checked(release: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("builders", "check", "--release", release, "--format", "json").stdout)
-    return found
+    return json.loads(run("builders", "check", "--release", release, "--format", "json").stdout)
 
 
 LABELS = {(ONE, P[0]): 1, (ONE, P[4]): 1, (ONE, P[1]): 0, (TWO, P[5]): 0, (TWO, P[2]): 1}

@@ -25,7 +25,6 @@ ANSWERS = dict(zip(QUESTIONS["dev"], TEXTS[4:], strict=True))
 
 
 def knows(prompt: str) -> Answer:
-    """Return the right grade for a prompt."""
     right = any(question in prompt and f"<段落>\n{text}\n" in prompt for question, text in ANSWERS.items())
     return f"想一想……\n最终得分：{3 if right else 1}"
 
@@ -233,8 +232,7 @@ def by_place(drawn: Path) -> Any:
 
 
 def tally(drawn: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("baselines", "errors", "--tally", drawn, "--format", "json").stdout)
-    return found
+    return json.loads(run("baselines", "errors", "--tally", drawn, "--format", "json").stdout)
 
 
 def test_answers_are_tallied_beside_table_10(drawn: Path) -> None:

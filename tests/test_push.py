@@ -100,7 +100,6 @@ def test_a_push_replaces_the_earlier_files(hub: Hub, call: Command, checkpoint: 
 
 
 def test_a_file_that_the_repository_ignores_is_an_error(hub: Hub, call: Command, checkpoint: Path) -> None:
-    """The library would leave it out without a word, and end well."""
     repo = hub.create(REPO, "model")
     repo.add("ignore", {".gitignore": Blob(b"recipe.json\n", False)})
     assert f"{REPO} ignores recipe.json, probably by its .gitignore" in error_of(push(call, checkpoint, code=1))
@@ -142,8 +141,7 @@ def test_figures_on_a_published_release_are_entries_of_its_tasks(
     commit = hub.repos["dataset", DATASET].commits[-1].oid
     tasks = {task["id"] for task in safe_load(hub.repos["dataset", DATASET].files["eval.yaml"])["tasks"]}
     hub.create("org/name", "model").commits[-1].files[".eval_results/theirs.yaml"] = Blob(b"[]", False)
-    measured = ["--release", whole_copy, "--split", "dev", "--run", dev_run]
-    push(call, checkpoint, *measured, "--dataset", DATASET)
+    push(call, checkpoint, "--release", whole_copy, "--split", "dev", "--run", dev_run, "--dataset", DATASET)
     entries = parse_eval_result_entries(safe_load(results(hub)[".eval_results/de.dev.run.yaml"]))
     assert {each.task_id: each.value for each in entries} == {f"dev_{name}": value for name, value in FIGURES.items()}
     assert {each.task_id for each in entries} <= tasks
@@ -253,8 +251,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def head_of(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = ModelCard(text).data.to_dict()
-    return found
+    return ModelCard(text).data.to_dict()
 
 
 def started(folder: Path, **about: Any) -> str:

@@ -44,8 +44,7 @@ def test_a_release_gives_its_passages_queries_and_judgments(release: Path, every
     opened = open_release(release)
     assert [*opened.passages()] == [(md5(text), text) for text in TEXTS]
     assert opened.queries("dev") == {md5(text): text for text in QUESTIONS["dev"]}
-    rows = tables()["qrels", "dev"]
-    assert opened.qrels("dev") == {row["query-id"]: {row["corpus-id"]: 1} for row in rows}
+    assert opened.qrels("dev") == {row["query-id"]: {row["corpus-id"]: 1} for row in tables()["qrels", "dev"]}
     assert next(iter(open_release(everything, set="ccovid").queries("dev").values())).startswith("ccovid")
     with pytest.raises(
         InputError, match=r"has no config 'queries' with a split 'later'; it has corpus/corpus, dev/dev"

@@ -164,8 +164,7 @@ def listed(large: Path, config: str) -> list[str]:
 def test_samples_are_nested_and_do_not_depend_on_the_order_of_the_passages(large: Path, tmp_path: Path) -> None:
     first, second = QUESTIONS["dev"]
     ranked = {first: TEXTS_OF_90[10:30], second: [TEXTS[4], *TEXTS_OF_90[20:40]], "another": TEXTS_OF_90[60:]}
-    hard = a_run(tmp_path / "hard.run", ranked)
-    sizes = ["--sizes", "40", "8", "20", "--seed", "3", "--hard", hard]
+    sizes = ["--sizes", "40", "8", "20", "--seed", "3", "--hard", a_run(tmp_path / "hard.run", ranked)]
     rows = samples(large, tmp_path / "out", *sizes)
     assert [row["config"] for row in rows] == [f"sample-{n}{kind}" for kind in ("", "-hard") for n in (8, 20, 40)]
     order = [md5(text) for text in TEXTS_OF_90]

@@ -101,8 +101,7 @@ class Watched(RayEngine):
         self.folder = folder
 
     def map(self, function: Any, tasks: Iterable[Any]) -> Iterator[Any]:
-        name = getattr(function, "func", function).__name__
-        folder = self.folder / name
+        folder = self.folder / getattr(function, "func", function).__name__
         folder.mkdir(parents=True)
         return super().map(functools.partial(_watched, function, folder), tasks)
 
@@ -122,7 +121,6 @@ def _watched(function: Any, folder: Path, task: Any) -> Any:
 
 @pytest.mark.usefixtures("small_parts")
 def test_a_lost_machine_and_killed_workers_and_driver(cluster: Cluster, rows: Path, tmp_path: Path) -> None:
-    """Not a byte changes, and the finished parts are found again. kill -9 comes when nobody has heard of a result."""
     sources = raw.find_sources([rows])
     node = cluster.add()
 

@@ -80,8 +80,7 @@ def test_a_second_run_prints_the_same_and_runs_nothing(world: World, first: Done
 
 def test_without_the_hub_and_its_cache_what_is_done_is_done(world: World, first: Done, tmp_path: Path) -> None:
     nothing = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = world.reproduce("--table", 4, **nothing)
-    assert ran(done) == []
+    assert ran(world.reproduce("--table", 4, **nothing)) == []
     other = world.reproduce("--row", "de-bm25-neg", settings=f"{SETTINGS}train.seed = 5\n", code=1, **nothing)
     assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR uses a local folder instead")
 

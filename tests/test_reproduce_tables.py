@@ -201,7 +201,6 @@ def cost(words: str, sizes: Sizes, **recipes: str) -> StepCost:
 
 
 def test_the_sample_counted_by_hand(sample_release: Path) -> None:
-    """49 training pairs of 30 questions, 16 dev questions, 383 passages."""
     sizes = Sizes(open_release(sample_release))
     assert cost("baselines bm25 --split dev --out o", sizes) == (16, None, None, None)
     assert cost("baselines mine --split train --negatives 4 --out o", sizes) == (30, None, None, None)

@@ -68,8 +68,7 @@ def run_it(model: Path | str, release: Path, out: Path, *words: object, code: in
 
 
 def manifest(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(out.with_name(f"{out.name}.manifest.json").read_text(encoding="utf-8"))
-    return found
+    return json.loads(out.with_name(f"{out.name}.manifest.json").read_text(encoding="utf-8"))
 
 
 def used(out: Path) -> dict[str, Any]:
@@ -174,8 +173,7 @@ def test_what_cannot_be_used_so_is_one_error(unknown: Path, release: Path, tmp_p
 
 
 def test_a_models_pooling_takes_precedence_over_its_family(release: Path, tmp_path: Path) -> None:
-    model = with_modules(write_encoder(tmp_path, BGE), "mean")
-    done = run_it(model, release, tmp_path / "run", "--quiet")
+    done = run_it(with_modules(write_encoder(tmp_path, BGE), "mean"), release, tmp_path / "run", "--quiet")
     assert "have pooling mean, but models.toml (bge-zh) has cls" in done.stderr
     assert used(tmp_path / "run")["pooling"] == "mean"
 

@@ -171,8 +171,7 @@ def test_reciprocal_ranks_add_up(tmp_path: Path, two_runs: list[Path]) -> None:
 
 def test_weights_times_scores_between_0_and_1(tmp_path: Path, two_runs: list[Path]) -> None:
     (tmp_path / "w.json").write_text('{"weights": [0.25, 0.75]}')
-    options = ["--method", "weighted", "--weights", tmp_path / "w.json", "--out", tmp_path / "f.run"]
-    fuse(*two_runs, *options)
+    fuse(*two_runs, "--method", "weighted", "--weights", tmp_path / "w.json", "--out", tmp_path / "f.run")
     found = read_run(tmp_path / "f.run").hits
     assert found["q1"] == [("b", 0.875), ("d", 0.375), ("a", 0.25), ("c", 0.0)]
     assert found["q2"] == [("a", 0.25)]  # one hit, which was found
@@ -249,8 +248,7 @@ def test_weights_are_tuned_on_one_split_and_used_on_another(world: Path) -> None
     assert written["weights"][1] > 0.5 and sum(written["weights"]) == pytest.approx(1)
     positives = {row["query-id"]: row["corpus-id"] for row in tables()["qrels", "train"]}
     assert {q: ids[0] for q, ids in read_run(world / "a.run").rankings.items()} == positives
-    again = ["--weights", world / "w.json", "--out", world / "b.run"]
-    fuse(*of_split(world, "train"), *weighted, *again)
+    fuse(*of_split(world, "train"), *weighted, "--weights", world / "w.json", "--out", world / "b.run")
     assert (world / "a.run").read_bytes() == (world / "b.run").read_bytes()
 
 

@@ -95,8 +95,7 @@ def outcome(data: bytes) -> str:
 
 @given(st.lists(st.sampled_from(SENTENCES), min_size=3), st.sampled_from(["big5", "shift_jis", "euc_kr", "utf-16-le"]))
 def test_another_encoding_never_becomes_wrong_characters(texts: list[str], encoding: str) -> None:
-    text = "\n".join(texts)
-    data = text.encode(encoding, "ignore") * 10
+    data = "\n".join(texts).encode(encoding, "ignore") * 10
     if sum(byte > 127 for byte in data) < 400:
         return
     try:
@@ -135,8 +134,7 @@ def test_a_draw_is_reproducible_and_a_longer_one_contains_it() -> None:
     assert draw(ids, 10, 1) != draw(ids, 10, 2)
     assert draw(ids, 5000, 1) == set(ids)
     # Every id is as likely as the next: 200 draws of one in ten.
-    times = sum("7" in draw(ids, 100, seed) for seed in range(200))
-    assert 5 <= times <= 40
+    assert 5 <= sum("7" in draw(ids, 100, seed) for seed in range(200)) <= 40
 
 
 ONE = raw_row(1, "太阳花怎么养", [["喜温暖。", "耐瘠薄。"]], ["喜温暖"])
@@ -205,7 +203,6 @@ def test_blocks_of_any_size_give_the_same_rows_and_lines(tmp_path: Path, block_b
 )
 @settings(max_examples=200)
 def test_ranges_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory, lines, size, end) -> None:  # type: ignore[no-untyped-def]
-    """The blocks of a plain or gzipped file contain the whole file, and no line is cut."""
     whole = ("\n".join(["x", *lines]) + "\n" * end).encode()
     folder = tmp_path_factory.mktemp("ranges")
     (folder / "train.json").write_bytes(whole)
@@ -217,8 +214,7 @@ def test_ranges_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory, l
         for block in found:
             assert block.start == 0 or whole[block.start - 1 : block.start] == b"\n"
             assert whole[block.start : block.start + len(block.data)] == block.data
-        done = {block.number for block in found[::2]}
-        assert list(read_blocks([source], size, done)) == found[1::2]
+        assert list(read_blocks([source], size, {block.number for block in found[::2]})) == found[1::2]
 
 
 def bad(folder: Path, line: bytes, unit: str) -> str:
@@ -318,7 +314,6 @@ def test_the_real_paragraphs_are_cut_as_jieba_cuts_them(shared_data: Path) -> No
 
 
 def test_the_pair_that_rounding_decides_is_cut_as_jieba_cuts_it() -> None:
-    """常在 in every place of a run of unknown characters: alone, first, inside, last, with every neighbour."""
     around = ["", *"，a的此乡打经㐀龘", "3.5", "稳定", "活动", "王小明", "一起", "锻炼", "常在"]
     for before, after, more in itertools.product(around, around, ["", "的", "一起"]):
         text = f"{before}常在{after}{more}"

@@ -92,8 +92,7 @@ def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, override
 
 def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -> None:
     start = write_dual(tmp_path / "dual", similarity="cosine")  # its vectors are not normalised
-    model = _dual(start, *OWN, "train.scale=20")
-    found = model.encode_document(TEXTS)
+    found = _dual(start, *OWN, "train.scale=20").encode_document(TEXTS)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
     own = SentenceTransformer(str(start), device="cpu").encode_document(TEXTS)
     assert np.allclose(found, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
@@ -146,8 +145,7 @@ def test_the_recipes_values_reach_the_library(make: Make) -> None:
     values = ["train.learning_rate=1", "train.epochs=3.4", "train.warmup=0.2", "train.weight_decay=0.01"]  # 10 steps
     trainer = make("cross", *values, "train.clip=0.5", "train.schedule=constant")
     trainer.create_optimizer_and_scheduler(10)
-    rates = [trainer.lr_scheduler.lr_lambdas[0](step) for step in range(10)]
-    assert rates == [0, 0.5, *[1.0] * 8]
+    assert [trainer.lr_scheduler.lr_lambdas[0](step) for step in range(10)] == [0, 0.5, *[1.0] * 8]
     group = trainer.optimizer.param_groups[0]
     assert (type(trainer.optimizer), group["betas"], group["eps"]) == (torch.optim.AdamW, (0.9, 0.999), 1e-8)
     assert (group["weight_decay"], trainer.args.max_grad_norm) == (0.01, 0.5)
@@ -241,8 +239,7 @@ class _Texts(list[str]):
 
 @pytest.fixture(scope="module")
 def counts() -> Counts:
-    texts = ["北京大学在北京。", "上海有ABC公司,2016年成立", "北京有公司", "他在上海生活"]
-    return Counts(_Texts(texts), 10)  # type: ignore[arg-type]
+    return Counts(_Texts(["北京大学在北京。", "上海有ABC公司,2016年成立", "北京有公司", "他在上海生活"]), 10)  # type: ignore[arg-type]
 
 
 def test_a_text_is_cut_into_words_and_what_is_no_word_into_characters(counts: Counts) -> None:

@@ -14,11 +14,9 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, Q
 
 
 def write_masked(folder: Path, seed: int = 0) -> Path:
-    """Write a BERT with its masked-word head, the basis of SPLADE."""
     bert = write_bert(folder)
     torch.manual_seed(seed)
-    config = BertConfig.from_pretrained(bert)
-    BertForMaskedLM(config).eval().save_pretrained(bert)
+    BertForMaskedLM(BertConfig.from_pretrained(bert)).eval().save_pretrained(bert)
     return bert
 
 

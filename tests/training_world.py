@@ -71,7 +71,6 @@ class World:
 
 @pytest.fixture(scope="session")
 def trained(once: Once, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The world with its trained model, created once for all tests."""
 
     def make(folder: Path) -> None:
         world = World(folder, folder)

@@ -113,8 +113,7 @@ def _remove(holder: Any, key: Any, _: int) -> None:
 
 def _rename(holder: Any, key: Any, b: int) -> None:
     if isinstance(holder, dict):
-        value = holder.pop(key)
-        holder[[key.upper(), "", f"{key} ", "../../x", "files"][b % 5]] = value
+        holder[[key.upper(), "", f"{key} ", "../../x", "files"][b % 5]] = holder.pop(key)
     else:
         holder.insert(b % (len(holder) + 1), holder[key])
 

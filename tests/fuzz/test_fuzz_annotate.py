@@ -57,8 +57,7 @@ EXPORT = [{"id": 1, "data": DATA, "annotations": [DONE]}, {"id": 2, "data": DATA
 
 def _as_lines(found: list[Any], _: Any, folder: Path) -> bool:
     lines = (folder / "lines.jsonl").read_bytes().split(b"\n")
-    said = [loads(line.removeprefix(b"\xef\xbb\xbf")) for line in lines if line.strip()]
-    return equal(found, said)
+    return equal(found, [loads(line.removeprefix(b"\xef\xbb\xbf")) for line in lines if line.strip()])
 
 
 def _as_choices(found: list[int], _: Any, folder: Path) -> bool:

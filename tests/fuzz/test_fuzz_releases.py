@@ -19,15 +19,13 @@ from builders.store.reader import open_release
 
 def read(folder: Path) -> Any:
     release = open_release(folder / "release")
-    tables = {split: release.table(*split).to_pylist() for split in release.splits()}
-    return tables, read_stats(release.path)
+    return {split: release.table(*split).to_pylist() for split in release.splits()}, read_stats(release.path)
 
 
 def as_listed(found: Any, good: Any, folder: Path) -> bool:
     """Every table is the good one, but where the manifest lists fewer of its files; figures are as they are said."""
     (tables, stats), (good_tables, _) = found, good
-    said = loads((folder / "release" / "stats.json").read_text(encoding="utf-8-sig"))
-    assert equal(stats, said)
+    assert equal(stats, loads((folder / "release" / "stats.json").read_text(encoding="utf-8-sig")))
     manifest = loads((folder / "release" / MANIFEST).read_bytes().decode("utf-8-sig"))
     listed = {entry["path"] for entry in manifest["files"]}
     for split, rows in tables.items():

@@ -247,8 +247,7 @@ def _as_toml(name: str) -> Callable[[Any, Any, Path], bool]:
 
 
 def _overridden(folder: Path) -> Any:
-    words = (folder / "words").read_bytes().decode(errors="replace").splitlines()
-    return read_recipe("de-bm25-neg", words)
+    return read_recipe("de-bm25-neg", (folder / "words").read_bytes().decode(errors="replace").splitlines())
 
 
 def _make_stamp(folder: Path) -> None:

@@ -182,8 +182,8 @@ def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[P
             log.info("%s: skipped, because it is not one of %s files", source.name, whose)
 
 
-def write_release(collection: Collection, args: argparse.Namespace, sources: Sequence[Source]) -> None:
-    """Write the release ``args.out`` and print the set's figures."""
+def write_release(collection: Collection, sources: Sequence[Source], args: argparse.Namespace) -> None:
+    """Write the release ``args.out`` and print the set's figures. ``args`` are the options of :func:`add_options`."""
     base = open_base(args.release, collection.name) if args.release else None
     if args.test_size is not None:
         draw_test_questions(collection, args.test_size, args.seed)

@@ -88,8 +88,13 @@ def restrain(args: argparse.Namespace) -> None:
     if len(tests) * _FEW > len(trains):
         log.warning(WARNING, f"{len(tests):,}", f"{len(trains):,}")
     sets = restrained(trains, train_vectors, test_vectors, args.size, args.exclude, args.seed)
-    depth = next(chosen.ranks for chosen in sets if chosen.kind == "extrapolation")
-    build["options"] = {"size": sorted(set(args.size)), "exclude": depth, "split": args.split, "seed": args.seed}
+    # The last set is for extrapolation, so its ``ranks`` is K.
+    build["options"] = {
+        "size": sorted(set(args.size)),
+        "exclude": sets[-1].ranks,
+        "split": args.split,
+        "seed": args.seed,
+    }
     labels = [release.table("qrels", split) for split in args.split if ("qrels", split) in release.splits()]
     judged, rows = pa.concat_tables(labels) if labels else None, []
     with draft_release(args.out, build, release) as draft:
@@ -155,8 +160,10 @@ def restrained(
     rest = lots[ranks[lots] > excluded]
     sets = []
     for number in sorted(set(sizes)):
-        sets.append(TrainingSet("interpolation", number, int(ranks[order[number - 1]]), np.sort(order[:number])))
-        sets.append(TrainingSet("extrapolation", number, excluded, np.sort(rest[:number])))
+        sets += [
+            TrainingSet("interpolation", number, int(ranks[order[number - 1]]), np.sort(order[:number])),
+            TrainingSet("extrapolation", number, excluded, np.sort(rest[:number])),
+        ]
     return sets
 
 
@@ -224,8 +231,8 @@ def bucketed(
     if len(vectors) < count:
         raise InputError(f"{len(vectors):,} queries do not fill {count} buckets; choose fewer buckets")
     labels = clusters(vectors, _drawn([*train_ids, *test_ids], seed)[:count])
-    trains, tests = vectors[: len(train_ids)], vectors[len(train_ids) :]
-    of_trains, of_tests = labels[: len(train_ids)], labels[len(train_ids) :]
+    trains, tests = np.split(vectors, [len(train_ids)])
+    of_trains, of_tests = np.split(labels, [len(train_ids)])
     for name, buckets in (("training", of_trains), ("test", of_tests)):
         if missing := set(range(count)) - set(buckets.tolist()):
             raise InputError(

@@ -119,8 +119,9 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
                 chosen, name = np.sort(order[:each]), f"{SAMPLE}{size_name(each)}{kind}"
                 draft.write(name, _CORPUS, [pa.table([ids.take(pa.array(chosen))], schema=IDS)])
                 hard = int(((level[chosen] > 0) & (level[chosen] < rest)).sum()) if kind else None
-                figures = {"config": name, "passages": each, "positives": len(positives), "hard": hard}
-                rows.append(figures | {"split": args.split})
+                rows.append(
+                    {"config": name, "passages": each, "positives": len(positives), "hard": hard, "split": args.split}
+                )
         draft.stats["samples"] = {row["config"]: row for row in rows}
     return rows
 
@@ -154,8 +155,7 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     """Write a release of a sample's passages and splits. Return the number of passages and the splits."""
     wanted, stats = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist(), read_stats(release.path)
     if name not in stats.get("samples", {}):
-        expected = "expected a config of `add samples`, such as sample-10K-hard"
-        raise InputError(f"has no figures of {name} in stats.json; {expected}", path=release.path)
+        raise InputError(f"{name} is not in stats.json; expected a config of `add samples`", path=release.path)
     splits = stats["samples"][name]["split"]
     build = {"verb": "samples", "options": {"extract": name, "split": splits}, "sources": []}
     with draft_release(out, build) as draft:

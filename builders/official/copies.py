@@ -67,7 +67,7 @@ class Judgment(Struct, gc=False):
 
 
 T = TypeVar("T", Ranked, Text, Judgment)
-Pair = tuple[bytes, int]  # a text's MD5 and its number
+Pair = tuple[bytes, int]  # the MD5 and the number of a text
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -133,9 +133,11 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
         for file in files:
             by_kind.setdefault(file.kind, []).append(file)
         if by_kind.keys() not in ({"ranking"}, {"corpus", "queries", "qrels"}):
-            expected = "queries with passages, or corpus, queries and qrels"
-            hint = "C-MTEB has the qrels of NAME in NAME-qrels"
-            raise InputError(f"the copy has {', '.join(by_kind)}; expected {expected} ({hint})", path=words[0])
+            raise InputError(
+                f"the copy has {', '.join(by_kind)}; expected queries with passages, or corpus, queries and qrels"
+                " (C-MTEB has the qrels of NAME in NAME-qrels)",
+                path=words[0],
+            )
         splits = {name: Split(name, labelled=True) for name in SPLITS}
         if "ranking" in by_kind:
             for split in splits.values():

@@ -116,8 +116,7 @@ def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.boo
 
 
 def _needs_segmenter(row: Row[Any]) -> bool:
-    word_lists = (row.segmented_answers, *(document.segmented_paragraphs for document in row.documents))
-    return bool(row.answers) and None in word_lists
+    return bool(row.answers) and None in (row.segmented_answers, *(each.segmented_paragraphs for each in row.documents))
 
 
 def _paragraph_words(row: Row[Any], segmenter: str) -> Iterator[list[str]]:

@@ -80,8 +80,7 @@ def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, 
             yield start, parse_row(line, segmented)
         except ValueError as error:
             if bytes(line).strip():
-                number = line_number(block.source, start)
-                raise InputError(str(error), path=block.source.shown, line=number) from None
+                raise InputError(str(error), path=block.source.shown, line=line_number(block.source, start)) from None
 
 
 def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:

@@ -117,8 +117,7 @@ def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> p
                 table = table.drop(["passage"]).append_column("passage", pa.array(table["passage"].to_numpy() + first))
             yield from table.add_column(0, place, pa.array(first + np.arange(table.num_rows))).to_batches()
 
-    fields = [place, *map(SCHEMAS[name].field, columns)]
-    return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
+    return pa.RecordBatchReader.from_batches(pa.schema([place, *map(SCHEMAS[name].field, columns)]), batches())
 
 
 def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:

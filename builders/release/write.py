@@ -113,8 +113,7 @@ def _queries(places: Places, work: Path) -> pa.Table:
 
 def _passages(places: Places, work: Path) -> pa.Table:
     passages = rows_at(places, work, "passages", ["docid", "text"])
-    schema = pa.schema(list(PASSAGES.value_type))
-    return _table(schema, passages["docid"], [""] * len(passages), passages["text"])
+    return _table(pa.schema(list(PASSAGES.value_type)), passages["docid"], [""] * len(passages), passages["text"])
 
 
 def _joined(file: NewFile, rows: slice, work: Path) -> pa.Table:
@@ -123,5 +122,4 @@ def _joined(file: NewFile, rows: slice, work: Path) -> pa.Table:
     starts = np.concatenate([[0], file.ends])[rows.start : rows.stop + 1]
     passages = _passages(file.passages[starts[0] : starts[-1]], work).to_struct_array().combine_chunks()
     positive = pa.ListArray.from_arrays(pa.array(starts - starts[0], pa.int32()), passages, type=PASSAGES)
-    negative = pa.array([[]] * len(queries), PASSAGES)
-    return _table(JOINED, queries["_id"], queries["text"], positive, negative)
+    return _table(JOINED, queries["_id"], queries["text"], positive, pa.array([[]] * len(queries), PASSAGES))

@@ -122,8 +122,8 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     }
     together = {query: own for split in answers.values() for query, own in split.items()}
     passages = tested.release.texts("corpus", "corpus", set().union(*together.values()))
-    texts, by = {"question": tested.questions(), "positive": passages}, tested.options["by"]
-    known = Known(texts, together, tested.scores, (by, args.ngram, args.jaccard))
+    settings = tested.options["by"], args.ngram, args.jaccard
+    known = Known({"question": tested.questions(), "positive": passages}, together, tested.scores, settings)
     workers = args.workers or (usable_cores() if sum(path.stat().st_size for path in args.against) > _SMALL else 1)
     every, files = Seen(), []
     with temporary_folder() as folder, process_pool(workers) as pool:

@@ -92,5 +92,4 @@ def _texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
         if isinstance(text, str):
             yield text
         elif each is not None:  # Parquet has None for a missing value
-            expected = "expected a text, an object with a text, or a list of these"
-            raise InputError(f"{name}: {expected}", path=path, line=line)
+            raise InputError(f"{name}: expected a text, an object with a text, or a list", path=path, line=line)

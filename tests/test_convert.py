@@ -13,8 +13,18 @@ from checkpoints import Command, files
 from hub_server import Hub
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from official_parameters import convert, expected, official, parameters  # noqa: F401  # noqa: F401
-from official_reader import Input, pair_input, passage_input, pieces, query_input, words
+from official_parameters import (  # noqa: F401  # noqa: F401
+    Input,
+    convert,
+    expected,
+    official,
+    pair_input,
+    parameters,
+    passage_input,
+    pieces,
+    query_input,
+    words,
+)
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertTokenizer
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import ROOT, SAMPLE, Done, command, error_of, names, run
+from environments import enlarge, small_disk
 from hub_server import Hub
-from small_disks import enlarge, small_disk
 
 from builders.core import jobs
 from builders.core.exit_codes import exit_code

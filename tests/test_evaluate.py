@@ -289,7 +289,7 @@ def result(folder: Path, judged: dict[str, int], ranking: list[str], *words: str
 
 
 REPEATED = {"repeated@10": 0.5, "repeated_queries": 1.0, "copies": 0}  # two of four places
-# By case: the judgments, the ranking, --duplicates, and the figures. A copy of a positive counts as positive. A repeated
+# By case: the judgments, the ranking, --duplicates, and the figures. A copy of a positive is positive. A repeated
 # passage is removed, or a miss. Equal positives count once. A copy that people judged negative stays negative.
 DUPLICATES: dict[str, tuple[dict[str, int], list[str], str, dict[str, float]]] = {
     "a copy": ({REPORT: 1}, [OTHERS[0], COPY], "removed", {"MRR@10": 0.5, "copies": 1}),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from commands import ROOT, names
-from small_disks import small_disk
+from environments import small_disk
 
 from baselines.retrieve.passages import Cache
 from builders.core import cache as verified

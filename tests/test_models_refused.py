@@ -17,8 +17,7 @@ from hub_server import Hub
 from huggingface_hub import constants
 from releases import QUESTIONS, TEXTS, make_release, md5
 from safetensors.torch import load_file, save_file
-from tiny_families import ARCHITECTURES, with_modules, write_encoder
-from tiny_hub import publish
+from tiny_families import ARCHITECTURES, publish, with_modules, write_encoder
 from tiny_kinds import write_static
 from tiny_models import write_bert, write_cross, write_dual
 from transformers import AutoTokenizer

@@ -73,7 +73,6 @@ def test_a_bad_line_stops_the_build_or_is_skipped(tmp_path: Path, clean: Path, n
     refused = official(source, tmp_path / "release", "--quiet", code=1).error
     assert refused.startswith(f"{source / name}:2: ") and said in refused
     assert [path.name for path in tmp_path.iterdir()] == ["in"]  # no partial output is left
-
     done = official(source, tmp_path / "release", "--skip-bad-lines")
     left_out = f"bad lines of {name} (skipped)"
     assert f"{left_out}: 1; line 2: " in done.stdout and said in done.stdout

@@ -18,7 +18,7 @@ from conftest import Once
 from hub_server import Hub
 from loaded import Loaded, Started
 from reproduce_world import SETTINGS, TEXTS, World, make_paper_release, ran
-from tiny_hub import ERNIE, MBERT, publish, publish_all, write_ernie, write_mbert
+from tiny_families import ERNIE, MBERT, publish, publish_all, write_ernie, write_mbert
 
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.steps import call

@@ -12,8 +12,7 @@ from commands import Done, run
 from hub_server import Hub
 from msgspec import structs
 from releases import QUESTIONS, TEXTS, make_release, md5
-from tiny_families import END, as_text, with_modules, write_encoder
-from tiny_hub import publish
+from tiny_families import END, as_text, publish, with_modules, write_encoder
 from tiny_models import write_cross
 from transformers import AutoModel, AutoTokenizer
 

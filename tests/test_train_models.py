@@ -15,10 +15,9 @@ from commands import run
 from official_archives import BOTH, DEV, PASSAGES, TRAIN, md5, write_files
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
-from synonyms import make_synonyms
 from tiny_models import SAMPLE, write_bert, write_dual
 from torch import nn
-from training_world import Make, Rows, first_batch, maker, step, training_of, weights_of
+from training_world import Make, Rows, first_batch, make_synonyms, maker, step, training_of, weights_of
 
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder

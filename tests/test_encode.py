@@ -220,16 +220,9 @@ def test_without_faiss_exact_search_is_torchs(world: Path, tmp_path: Path, monke
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_dual(folder / "dual", router=True, prompts={"query": "问：", "document": "煮饺子："})
-    return folder
-
-
-@pytest.fixture(scope="module")
-def encoder(folder: Path) -> Encoder:
+def encoder(models: Path) -> Encoder:
     """A prefetcher with two processes, which take seconds to start."""
-    return Encoder(open_encoder(ModelSettings(str(folder / "dual"))), "document", 300, 2)
+    return Encoder(open_encoder(ModelSettings(str(models / "router"))), "document", 300, 2)
 
 
 @pytest.fixture

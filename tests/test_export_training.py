@@ -34,11 +34,6 @@ def mined(path: Path, rows: dict[str, list[int]]) -> Path:
     return path
 
 
-@pytest.fixture
-def negatives(tmp_path: Path) -> Path:
-    return mined(tmp_path / "negatives.jsonl.gz", {TRAIN[0]: [1, 2, 3, 5], TRAIN[1]: [0], TRAIN[2]: []})
-
-
 def export(release: Path, layout: str, *words: object, code: int = 0) -> tuple[Done, Path]:
     out = release.parent / layout
     return run("builders", "export", "--release", release, "--format", layout, "--out", out, *words, code=code), out
@@ -63,7 +58,8 @@ DEALT["sentence-transformers"] = (2, LABELLED)
 
 
 @pytest.mark.parametrize("layout", DEALT)
-def test_negatives_are_dealt_to_the_positives(release: Path, negatives: Path, layout: str) -> None:
+def test_negatives_are_dealt_to_the_positives(release: Path, layout: str) -> None:
+    negatives = mined(release.parent / "mined.gz", {TRAIN[0]: [1, 2, 3, 5], TRAIN[1]: [0], TRAIN[2]: []})
     each, expected = DEALT[layout]
     name = "train.pairs.jsonl" if expected is LABELLED else "train.jsonl"
     done, out = export(release, layout, "--negatives", negatives, "--negatives-per-positive", each)

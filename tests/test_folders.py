@@ -342,17 +342,12 @@ def test_where_the_cache_cannot_be_written_a_process_looks_once(file: Path, tmp_
     assert look.times == 1
 
 
-def build(folder: Path) -> None:
-    (folder / "content").write_text("worked out")
-
-
 def test_a_cache_that_cannot_be_written_is_named_by_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Cache("texts")
     with small_disk(tmp_path / "disk", mode="ro") as disk:
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
         for keep in (None, disk / "given"):
             with pytest.raises(InputError, match=f"^{disk}: is not writable"):
-                cache.folder(keep, {}, build)
+                Cache("texts").folder(keep, {}, lambda folder: (folder / "content").touch())
 
 
 def test_loops_are_compiled_without_a_cache(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

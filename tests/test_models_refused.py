@@ -168,9 +168,6 @@ def test_an_added_token_without_a_weight_is_passed_over(models: Path, tmp_path: 
     assert open_encoder(ModelSettings(str(folder))).encode(["北京"]).shape == (1, 32)
 
 
-CODE = "from pathlib import Path\nPath({ran!r}).touch()\n"
-
-
 class _Touch(str):
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return Path.touch, (Path(self),)
@@ -211,7 +208,7 @@ def test_no_code_of_a_model_runs(
 ) -> None:
     folder, ran = tmp_path / "model", tmp_path / "ran"
     shutil.copytree(models / "bert", folder)
-    (folder / "evil.py").write_text(CODE.format(ran=str(ran)))
+    (folder / "evil.py").write_text(f"from pathlib import Path\nPath({str(ran)!r}).touch()\n")
     change(folder, str(ran))
     monkeypatch.setattr("builtins.input", lambda *_: "y")  # the question of transformers on stdin
     monkeypatch.chdir(folder)

@@ -54,13 +54,6 @@ def packed(unpacked: Path) -> Path:
     return build("wheel", unpacked, unpacked.parent / "wheel")
 
 
-@pytest.fixture(scope="module")
-def wheel(packed: Path) -> Path:
-    with zipfile.ZipFile(packed) as file:
-        file.extractall(packed.parent / "site")
-    return packed.parent / "site"
-
-
 @pytest.fixture
 def installed(packed: Path, tmp_path: Path) -> Path:
     """Programs of a new environment that has the wheel, and the libraries but not the checkout of this environment."""
@@ -108,7 +101,10 @@ def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_re
         output([sys.executable, "-m", *words], unpacked, environment)
 
 
-def test_the_wheel_ships_both_programs_with_their_data_files_and_needs_the_loader_s_library_only(wheel: Path) -> None:
+def test_the_wheel_has_both_programs_with_their_data_files_and_needs_only_datasets(packed: Path) -> None:
+    wheel = packed.parent / "site"
+    with zipfile.ZipFile(packed) as file:
+        file.extractall(wheel)
     shipped = {"dureader_retrieval.py", "dureader_retrieval_ir.py"}
     for program in ("builders", "baselines"):
         shipped |= {f"{program}/{name}" for name in files_of(ROOT / program) if "__pycache__" not in name}

@@ -70,16 +70,12 @@ def test_bm25_and_mine_take_the_removed_questions_alone(mined: Path, tmp_path: P
     assert row["query-id"] == md5(SIMILAR) and set(row["negative-ids"]) == {line[2] for line in lines[1:]}
 
 
-def negatives(path: Path) -> Path:
-    rows = [{"query-id": md5(question), "negative-ids": [md5(TEXTS[5])]} for question in TRAIN]
-    path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
-    return path
-
-
 def test_a_training_with_similar_questions_has_them_after_the_same_others(release: Path, tmp_path: Path) -> None:
     opened = open_release(release)
     passages = open_passages(opened, keep=tmp_path / "keep")
-    mined, own = negatives(tmp_path / "train.gz"), tmp_path / "similar.jsonl"
+    mined, own = tmp_path / "train.gz", tmp_path / "similar.jsonl"
+    rows = [{"query-id": md5(question), "negative-ids": [md5(TEXTS[5])]} for question in TRAIN]
+    mined.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     own.write_text(json.dumps({"query-id": md5(SIMILAR), "negative-ids": [md5(TEXTS[1])]}))
     one = ["data.negatives_per_positive=1"]
     without = read_pairs(opened, read_recipe("ce-bm25-neg", one), passages, [mined])

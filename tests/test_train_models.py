@@ -236,13 +236,9 @@ class _Texts(list[str]):
         return [self[row] for row in rows]
 
 
-@pytest.fixture(scope="module")
-def counts() -> Counts:
-    return Counts(_Texts(["北京大学在北京。", "上海有ABC公司,2016年成立", "北京有公司", "他在上海生活"]), 10)  # type: ignore[arg-type]
-
-
-def test_a_text_is_cut_into_words_and_what_is_no_word_into_characters(counts: Counts) -> None:
-    tokenizer, words = words_tokenizer(counts, 100)
+def test_a_text_is_cut_into_words_and_unknown_words_into_characters() -> None:
+    texts: Any = _Texts(["北京大学在北京。", "上海有ABC公司,2016年成立", "北京有公司", "他在上海生活"])
+    tokenizer, words = words_tokenizer(Counts(texts, 10), 100)
     assert words == [tokenizer.id_to_token(number) for number in range(len(words))]
     assert tokenizer.encode("ＡＢＣ公司, 2016年:北京大学").tokens == ["abc", "公司", "2016", "年", "北京大学"]
     assert tokenizer.encode("大海有龙").tokens == ["大", "海", "有", "龙"]

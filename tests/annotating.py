@@ -103,9 +103,7 @@ def judgment(pair: tuple[str, str], label: int, package: str, kind: rounds.Kind 
     return rounds.Judgment(*pair, label, "anna" if model is None else model, NOON, package, 1, kind, model)
 
 
-def make_judged_round(
-    path: Path, release: Path, packages: Mapping[str, tuple[Any, Labels]], split: str = "dev"
-) -> Path:
+def judged_round(path: Path, release: Path, packages: Mapping[str, tuple[Any, Labels]], split: str = "dev") -> Path:
     """Write a round with these packages and states, and Anna's labels of the pairs."""
     (path / "packages").mkdir(parents=True)
     found = []

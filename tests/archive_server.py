@@ -54,8 +54,6 @@ def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.Tar
 
 
 class ArchiveServer(Loopback):
-    """A server of the archive's bytes, ``content``. ``url`` is its base address."""
-
     def __init__(self, content: bytes) -> None:
         super().__init__(_Handler)
         self.url += "/"

@@ -31,8 +31,6 @@ class Loopback(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Handler of one connection. Subclasses override ``serve``."""
-
     server: Any
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

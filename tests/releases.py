@@ -142,7 +142,7 @@ def make_release(
     rows_per_shard: int = 2,
     extra_column: str | None = None,
 ) -> Path:
-    """Write the ``rows`` (of :func:`tables` where None) as a release with a card; over an older one in place.
+    """Write the ``rows`` (default: :func:`tables`) as a release with a card. An older release is replaced.
 
     ``extra_column`` adds a column of that name to every config, as a newer version might.
     """

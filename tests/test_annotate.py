@@ -246,7 +246,6 @@ def test_a_sheet_that_somebody_fills_in_is_never_written_over(hundred: Path) -> 
 
 
 def test_a_tie_between_annotators_is_nobodys_error(tmp_path: Path) -> None:
-    """A second annotator who is right in the first annotator's errors does not lower the accuracy."""
     hundred = make_round(tmp_path, "--review-pairs", 80, passages=80, size=80)
     errors = [f"{row['query-id']} {row['corpus-id']}" for row in read_table(hundred / SHEET)][:7]
 

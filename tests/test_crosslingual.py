@@ -129,9 +129,7 @@ def reviewed(tmp_path: Path, base: Path, packages: Path, wrong: tuple[int, int])
 
 
 @pytest.mark.parametrize(("wrong", "accuracy"), [((7, 7), "93.00 %"), ((5, 10), "92.50 %")])
-def test_packages_from_93_percent_on_become_the_set(
-    tmp_path: Path, translated: tuple[Path, Path], wrong: tuple[int, int], accuracy: str
-) -> None:
+def test_package_accuracy(tmp_path: Path, translated: tuple[Path, Path], wrong: tuple[int, int], accuracy: str) -> None:
     base, packages = translated
     sheets, out = reviewed(tmp_path, base, packages, wrong), tmp_path / "out"
     done = call("import", "--source", packages, "--reviews", *sheets, "--release", base, "--out", out, code=None)

@@ -187,8 +187,7 @@ def test_no_common_query_is_one_line_and_exit_1(files: tuple[Path, Path], tmp_pa
     assert f"{tmp_path / 'other.run'}: no matching query" in done.error
 
 
-Reference = dict[str, dict[str, int]]
-Lists = dict[str, list[str]]
+Reference, Lists = dict[str, dict[str, int]], dict[str, list[str]]
 
 
 def write(folder: Path, judged: Reference, lists: Lists) -> tuple[Path, Path]:

@@ -76,7 +76,7 @@ def _set(name: str, **values: Any) -> Callable[[Path], object]:
 
 
 def _words(words: Callable[[dict[str, int]], dict[str, int]]) -> Callable[[Path], object]:
-    """Replace the tokenizer by one with other words for the same ids, or with more words."""
+    """Replace the words of the tokenizer."""
 
     def change(folder: Path) -> None:
         content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
@@ -101,7 +101,7 @@ _EMPTY, _UNREAD = "special or unknown tokens of a Chinese sentence", "expected t
 _LOST = "its files lack 2 of its weights: classifier.bias, classifier.weight)"
 _CROSS, _TRAINED = ["rerank", "train a cross-encoder"], OF_A_BERT[1:]
 _SAVED, _READ = "config_sentence_transformers.json", "sentence_bert_config.json"
-# By damage: the model, the function that opens it, the change, the error.
+# By damage: the model, the functions that open it, the change, the error.
 DAMAGE: dict[str, tuple[str, list[str], Callable[[Path], object], str]] = {
     "no classifier": ("cross", _CROSS, _without("classifier"), _LOST),
     "weights of other names": ("bert", OF_A_BERT, _renamed, "its files lack"),
@@ -159,8 +159,8 @@ def test_an_encoder_of_a_family_is_refused_without_its_tokenizer(tmp_path: Path,
         open_encoder(ModelSettings(str(folder)))
 
 
-def test_an_added_token_without_a_weight_is_passed_over(models: Path, tmp_path: Path) -> None:
-    """transformers adds some of its own to a tokenizer of an architecture; only a text that spells it out has it."""
+def test_an_added_token_without_a_weight_is_ignored(models: Path, tmp_path: Path) -> None:
+    """transformers adds such tokens. They occur only in texts that spell them out."""
     folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<extra>"]})

@@ -44,7 +44,7 @@ BAD = [
 
 
 def write_with(folder: Path, name: str, row: int, *added: str, instead: int = 0) -> Path:
-    """Write both releases' files. ``added`` goes before line ``row`` (from 0) of one file, or ``instead`` of lines."""
+    """Write both releases' files. Put ``added`` before line ``row`` (from 0), or in place of ``instead`` lines."""
     made.write_files(folder, BOTH)
     rows = BOTH[name].splitlines()
     rows[row : row + instead] = added
@@ -89,7 +89,6 @@ def test_a_bad_line_stops_the_build_or_is_skipped(tmp_path: Path, clean: Path, n
 
 
 def test_what_is_skipped_takes_its_judgments_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passages after a skipped line keep their ids, for any size of blocks."""
     files = {name: text for name, text in BOTH.items() if f"{ORIGINAL}/passage" not in name}
     files[MAP] = files[MAP].replace(md5(PASSAGES[10]), "f" * 32)  # an id that only the map has
     files[f"{PARTS}1"] = files[f"{PARTS}1"].replace(f"-\t\t{PASSAGES[5]}\t0", f"-\t{PASSAGES[5]}\t0")

@@ -27,9 +27,7 @@ ANSWERS = {"11": "多休息", "12": "喝水", "21": "退烧药", "31": "多休�
 ANSWERS |= {"41": "止咳", "51": "吃软的", "61": "少喝茶"}
 
 
-def cmedqa_source(
-    folder: Path, encoding: str = "utf-8", train: str = "question_id,pos_ans_id,neg_ans_id\n4,41,11\n4,41,12\n"
-) -> Path:
+def cmedqa_source(folder: Path, encoding: str) -> Path:
     folder.mkdir()
 
     def table(rows: list[list[str]]) -> bytes:
@@ -45,7 +43,7 @@ def cmedqa_source(
         dev = "question_id,ans_id,cnt,label\n1,11,0,1\n1,12,1,1\n1,99,2,1\n1,41,3,0\n3,31,0,1\n3,32,1,1\n2,98,0,1\n"
         archive.writestr("dev_candidates.txt", dev)
     (folder / "test_candidates.txt").write_text("question_id,ans_id,cnt,label\n5,51,0,1\n5,11,1,0\n7,11,0,1\n")
-    (folder / "train_candidates.txt").write_text(train)
+    (folder / "train_candidates.txt").write_text("question_id,pos_ans_id,neg_ans_id\n4,41,11\n4,41,12\n")
     (folder / "README.txt").write_text("About it.\n")
     return folder
 
@@ -105,7 +103,7 @@ JUDGED = [("d1", "北京市发布了什么？"), ("d3", "北京市发布了什�
 JUDGED += [("d4", "上海怎么做？"), ("d9", "无"), ("d4", "几项措施？")]
 
 
-def ccovid_source(folder: Path, encoding: str = "utf-8", mark: str = "") -> Path:
+def ccovid_source(folder: Path, encoding: str, mark: str) -> Path:
     folder.mkdir()
     context = "docid\ttext\n" + "".join(f"{docid}\t{text}\n" for docid, text in DOCUMENTS.items())
     train = "id\tdocid\tquestion\tanswer\n" + "".join(f"{n}\t{d}\t{q}\t略\n" for n, (d, q) in enumerate(JUDGED))
@@ -116,9 +114,7 @@ def ccovid_source(folder: Path, encoding: str = "utf-8", mark: str = "") -> Path
 
 
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "\ufeff"), ("gb18030", "")])
-def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
-    tmp_path: Path, encoding: str, mark: str
-) -> None:
+def test_policies_become_passages_and_every_judgment_is_kept(tmp_path: Path, encoding: str, mark: str) -> None:
     folder = ccovid_source(tmp_path / "in", encoding, mark)
     done = add("ccovid", "--source", folder, "--out", tmp_path / "out", "--test-size", 2, "--format", "json")
     release = open_release(tmp_path / "out")

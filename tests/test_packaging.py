@@ -38,7 +38,7 @@ def build(kind: str, source: Path, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source distribution, unpacked, which holds every file of the project; building leaves no traces here."""
+    """The unpacked source distribution, which has every file of the project. The build does not change the checkout."""
     out = tmp_path_factory.mktemp("source")
     source = Path(shutil.copytree(ROOT, out / "x", ignore=shutil.ignore_patterns(*NOT_OURS)))
     expected = files_of(source)
@@ -56,7 +56,7 @@ def packed(unpacked: Path) -> Path:
 
 @pytest.fixture
 def installed(packed: Path, tmp_path: Path) -> Path:
-    """Programs of a new environment that has the wheel, and the libraries but not the checkout of this environment."""
+    """Programs of a new environment that has the wheel, and the libraries of this environment."""
     venv.create(tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install", "--no-deps", "--no-index"]

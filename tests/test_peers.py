@@ -36,7 +36,7 @@ def peers() -> Path:
 
 
 def rows_of_some_size() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Every config, with enough passages in the main set for ranks to mean something."""
+    """Return rows of every config. The main set has 30 passages more, so that ranks differ."""
     draw, rows = random.Random(7), all_tables()
     letters = "".join({c: None for row in rows["corpus", "corpus"] for c in row["text"]})
     texts = ["".join(draw.choices(letters, k=40)) for _ in range(30)]
@@ -52,7 +52,7 @@ def rows_of_some_size() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 ROWS = rows_of_some_size()
-# A command of an installed package, as its script runs it; a package that is lent has no script of its own here.
+# Run a command of an installed package, because a borrowed package has no script in this environment.
 COMMAND = """
 import sys
 from importlib.metadata import entry_points
@@ -77,7 +77,7 @@ class Place:
         return json.loads(self._run([self.commands / "python", "-c", code]).splitlines()[-1])
 
     def shell(self, lines: str) -> str:
-        """Run commands; returns what the last one prints. This project's own run with its own interpreter."""
+        """Run commands, and return the output of the last command. This project's commands use its own interpreter."""
         printed = ""
         for line in lines.replace("\\\n", " ").splitlines():
             argv: list[Any] = shlex.split(line)
@@ -101,7 +101,7 @@ Values = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Values]:
-    """A tiny sentence-transformers model over the release's characters; the vector and the tokens of each text."""
+    """A tiny sentence-transformers model with the release's characters, and its vectors and tokens of each text."""
     from sentence_transformers import SentenceTransformer
     from tiny_models import write_dual
 
@@ -117,7 +117,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Values]:
 
 @pytest.fixture
 def model(place: Place, made: tuple[Path, Values]) -> Values:
-    """MODEL beside the release; returns the vector and the tokens that it gives each text of the release."""
+    """Copy the model to MODEL beside the release. Return its vectors and tokens of each text."""
     shutil.copytree(made[0], place.folder / "MODEL")
     return made[1]
 
@@ -134,7 +134,7 @@ def reciprocal_rank(scores: Mapping[str, Any], qrels: Iterable[dict[str, Any]] =
 
 
 def test_datasets_sentence_transformers_and_mteb(place: Place, model: Values) -> None:
-    """Each page for itself, but in one process: torch and what stands on it are loaded once."""
+    """All pages run in one process, so that torch is loaded once."""
     code = block("mteb", "python")
     sets = code.replace('["zho-Hans"]', '{"cmedqa": ["zho-Hans"], "ccovid": ["zho-Hans"]}')
     assert sets != code

@@ -74,9 +74,7 @@ def openvino(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("write", [write_dual, write_sparse, write_multi_vector])
 @pytest.mark.parametrize("dtype", ["bf16", "openvino-fp32"])
-def test_every_kind_of_retriever_gives_the_scores_of_pytorch_in_32_bits(
-    tmp_path: Path, write: Any, dtype: str, request: pytest.FixtureRequest
-) -> None:
+def test_retrievers_agree_with_fp32(tmp_path: Path, write: Any, dtype: str, request: pytest.FixtureRequest) -> None:
     if dtype != "bf16":
         request.getfixturevalue("openvino")
     release, settings = open_release(make_release(tmp_path / "release")), ModelSettings(str(write(tmp_path / "model")))

@@ -76,7 +76,6 @@ def test_the_last_grade_or_category_of_an_answer_counts() -> None:
 
 
 def test_answers_of_a_killed_judge_are_not_asked_for_again(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill after 22 answers, with two questions in flight, leaves at least 20 saved answers."""
     late = threading.Event()  # set when the two late questions may be answered
 
     def answer(prompt: str) -> Answer:

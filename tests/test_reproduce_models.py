@@ -180,9 +180,9 @@ def test_killed_in_each_step_it_ends_the_same(world: World, loaded: Loaded, monk
 
 
 def kill_in(world: World, loaded: Loaded, words: list[str], verb: str) -> str:
-    """Start the run, and kill its whole group in the first step of a verb; what it logged.
+    """Start the run, kill its process group in the first step of a verb, and return its log.
 
-    A training is killed when it has left its first state, every other step as soon as it begins.
+    A training is killed after its first state, every other step as soon as it begins.
     """
     log = world.folder / f"{verb}.log"
     log.touch()

@@ -46,7 +46,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The model's input since the last call, as text: each token is a character or a special one, padding left out."""
+    """The model's inputs as texts with special tokens, without padding."""
     found: list[str] = []
 
     def spied(model: Any, texts: list[str], **given: Any) -> dict[str, Any]:
@@ -88,10 +88,11 @@ def by_hand(folder: Path, queries: list[str], passages: list[str], pooling: str)
 
 
 def expect_as_declared(name: str, model: Path, out: Path, encoded: list[str]) -> None:
-    """The model got the declared strings, byte for byte, and its scores are those of transformers, pooled by hand."""
+    """Check the model's inputs, byte for byte, and compare its scores with transformers, pooled by hand."""
     query, passage, pooling = ENCODED[name]
     queries, passages = [query.format(text) for text in QUESTIONS["dev"]], [passage.format(text) for text in TEXTS]
-    assert {text for text in encoded if "的 的" not in text} == {*queries, *passages}  # (by that the longest is found)
+    # The longest text is found by inputs with repeated characters.
+    assert {text for text in encoded if "的 的" not in text} == {*queries, *passages}
     hits = read_run(out).hits
     found = torch.tensor([[dict(hits[md5(question)])[md5(text)] for text in TEXTS] for question in QUESTIONS["dev"]])
     wrong = {way: (found - by_hand(model, queries, passages, way)).abs().max() for way in ("cls", "mean", "lasttoken")}

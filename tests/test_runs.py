@@ -262,7 +262,7 @@ def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path) -> None:
 
 
 def _half(world: Path, count: int, **members: dict[str, object]) -> tuple[Done, dict[str, object]]:
-    """Tune on ``count`` tuning questions, for which the first run is right, and 200 others, for which the second is."""
+    """Tune on ``count`` tuning questions, which the first run answers, and 200 others, which the second run answers."""
     rows, passages = tables(), [row["_id"] for row in tables()["corpus", "corpus"]]
     ids = [f"{n:032x}" for n in range(count)] + [f"f{n:031x}" for n in range(200)]
     rows["queries", "train"] = [{"_id": each, "text": each} for each in ids]
@@ -270,9 +270,7 @@ def _half(world: Path, count: int, **members: dict[str, object]) -> tuple[Done, 
     make_release(world / "tuning", rows)
     for place, (name, manifest) in enumerate(members.items()):
         orders = ((each, passages if (each[0] == "f") == bool(place) else passages[::-1]) for each in ids)
-        write_run(
-            world / f"{name}.run", ((each, [(c, -float(n)) for n, c in enumerate(order)]) for each, order in orders)
-        )
+        write_run(world / f"{name}.run", ((each, [(c, -float(n)) for n, c in enumerate(own)]) for each, own in orders))
         (world / f"{name}.run.manifest.json").write_text(json.dumps(manifest))
     paths = [world / f"{name}.run" for name in members]
     options = [

@@ -207,7 +207,6 @@ def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_pairs_of_every_library_are_read(tmp_path: Path, name: str) -> None:
-    """A row's negative passage does not count, even if it is a positive of the benchmark."""
     assert _dev(_report(tmp_path, "--against", _lines(tmp_path / "pairs.jsonl.gz", ROWS[name]))) == (1, 1, 1)
     if name in ("FlagEmbedding", "Tevatron", "triplet"):
         pq.write_table(pa.Table.from_pylist([ROWS[name]]), tmp_path / "pairs.parquet")

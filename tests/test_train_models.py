@@ -113,7 +113,6 @@ def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("recipe", "rows"), [("official-de", 16), ("official-ce", 20)])
 def test_the_official_models_train_from_the_imported_negatives(tmp_path: Path, recipe: str, rows: int) -> None:
-    """4 positives with 4 negatives each give 16 rows or 20 pairs, which fit into one batch."""
     build_official([write_files(tmp_path / "in", BOTH)], tmp_path / "release")
     out, start = tmp_path / "model", write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
     ranked = {md5(question): [md5(PASSAGES[n]) for n in (0, *good)] for question, good in DEV.items()}

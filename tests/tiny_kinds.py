@@ -33,7 +33,7 @@ def write_sparse(folder: Path, inference_free: bool = False) -> Path:
 
 
 def write_multi_vector(folder: Path) -> Path:
-    """Write a ColBERT that pads queries to 12 tokens with counted [MASK], and ignores a passage's full stop."""
+    """Write a ColBERT that pads queries with [MASK] to 12 tokens, and ignores full stops in passages."""
     bert = write_bert(folder.with_name(f"{folder.name}-bert"))
     expansion = {"strategy": "min", "length": 12, "token": None, "attend": False}
     transformer = Transformer(str(bert), query_expansion=expansion)

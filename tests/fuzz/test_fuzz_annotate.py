@@ -19,9 +19,7 @@ ITEMS = [
     rounds.Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"),
     rounds.Item("q1", "p2", "=1+1", 'a,"b"'),
 ]
-JUDGED = [
-    rounds.Judgment(*item.pair, label, "anna", NOON, "dev-001", 1, "annotation") for label, item in enumerate(ITEMS)
-]
+JUDGED = [rounds.Judgment(*item.pair, n, "anna", NOON, "dev-001", 1, "annotation") for n, item in enumerate(ITEMS)]
 
 
 def make_round(folder: Path) -> None:

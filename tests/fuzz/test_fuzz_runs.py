@@ -77,9 +77,7 @@ def _judgments(text: str) -> Callable[[Path], object]:
 def _as_columns(found: dict[str, dict[str, int]], _: Any, folder: Path) -> bool:
     """Accept positive judgments that a line of the file has."""
     lines = {tuple(line.split()) for line in (folder / "qrels").read_bytes().split(b"\n")}
-    triples = {
-        (words[0], words[-2], int(words[-1])) for words in lines if len(words) in (3, 4) and words[-1] != b"score"
-    }
+    triples = {(row[0], row[-2], int(row[-1])) for row in lines if len(row) in (3, 4) and row[-1] != b"score"}
     pairs = [(q.encode(), p.encode(), score) for q, passages in found.items() for p, score in passages.items()]
     bom = {(query.removeprefix(b"\xef\xbb\xbf"), passage, score) for query, passage, score in triples}
     return set(pairs) <= triples | bom and all(score > 0 for _, _, score in pairs)

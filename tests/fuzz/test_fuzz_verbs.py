@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from annotating import make_judged_round
+from annotating import judged_round
 from commands import Done, run
 from conftest import Once
 from fuzzing import CASES, Reader, fuzz_and_count, loads
@@ -97,7 +97,7 @@ def make(folder: Path) -> None:
         write_run(folder / f"{name}.run", [(md5(question), hits) for question in QUESTIONS[split]])
     asked = [question for questions in QUESTIONS.values() for question in questions]
     labels = {(md5(QUESTIONS["dev"][0]), ids[0]): 1, (md5(QUESTIONS["dev"][1]), ids[5]): 0}
-    make_judged_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
+    judged_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
     vectors = np.random.default_rng(0).normal(size=(len(asked), 4)).tolist()
     table = pa.table({"_id": [md5(question) for question in asked], "embedding": vectors})
     pq.write_table(table, folder / "v.parquet")

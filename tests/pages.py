@@ -64,7 +64,6 @@ def shell(text: str) -> str:
 
 
 def python(text: str, names: dict[str, object]) -> str:
-    """Run a Python block with the names of the page's earlier blocks, and return its output."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(text, "block", "exec"), names)

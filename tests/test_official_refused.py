@@ -238,7 +238,7 @@ def test_corpus_queries_and_judgments_become_a_release(layout: str, tmp_path: Pa
         "judgments of dev with a score of 0",
     ):
         assert (other in done.stdout) == (layout == "mteb")
-    assert "those of these sources, not the published collection's" in (tmp_path / "out/README.md").read_text("utf-8")
+    assert "describe this copy, not the published collection" in (tmp_path / "out/README.md").read_text("utf-8")
 
 
 def test_copies_come_from_a_hub(tmp_path: Path) -> None:

@@ -74,7 +74,6 @@ def write_qwen_tokenizer(folder: Path, eos: str) -> int:
 
 
 def as_text(tokenizer: Any, ids: list[int]) -> str:
-    """Return the encoded string, byte for byte, including special tokens."""
     tokens = tokenizer.convert_ids_to_tokens(ids)
     decoder = tokenizer.backend_tokenizer.decoder
     return "".join(tokens) if decoder is None else str(decoder.decode(tokens))

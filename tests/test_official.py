@@ -241,7 +241,7 @@ def test_the_list_names_addresses_checksums_and_what_is_got_by_hand() -> None:
     assert "  md5      dc7658b8cdf4f94b8714d130b7d15196\n  sha256   unknown\n" in printed
     assert printed.count("\n\n") == len(read_archives()) - 1
     found = run("builders", "official", "--list", "datafountain-424").stdout
-    assert "  by hand  competition 424 on DataFountain" in found
+    assert "  by hand  register for competition 424 on DataFountain" in found
 
 
 def test_a_map_is_not_used_with_two_parts_of_the_same_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
 """Convert questions and passages from another source to configs of a release.
 
-The ids of a release are MD5s of the text, so questions or passages of equal text become one. A question in several
+The ids of a release are MD5s of the text, so equal texts become one question or passage. A question in several
 splits stays in the first of test, dev, train. Judgments of a question or passage without a text are counted, reported
 and skipped.
 """

@@ -2,7 +2,7 @@
 
 For every size, the config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and
 randomly drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs rank
-first for any query, then second, and so on. Passages of the last rank are drawn at random. If the runs have too few
+first for any query, then second, and so on. From the last rank, passages are drawn at random. If the runs have too few
 passages, random passages follow. Smaller samples are parts of larger samples of their kind (with or without -hard).
 Earlier samples are replaced. The same seed and runs give the same samples for any order of the passages.
 

@@ -34,7 +34,7 @@ from builders.store.reader import Release
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-_LENGTH = 4096  # greatest length of a vector
+_LENGTH = 4096  # greatest length of a scaled vector
 _AT_ONCE = 1 << 22  # products in memory; their sort needs 100 MB
 _ROUNDS = 100
 BLOCK_ROWS = 8192

@@ -7,8 +7,8 @@
   become ``negative_passages``: each negative once, in order, without positives of the question.
 
 The official dual-encoder's top 50 passages for dev become the run ``runs/official-dev-top50.trec``. The archive has
-the passages in order, best first, as pairs of texts and as pairs of ids, but without scores. The run's scores are
-reversed ranks (50 for the first of 50), because measures such as MRR depend only on the order.
+these rankings twice, as pairs of texts and as pairs of ids, but without scores. The run's scores are reversed ranks (50
+for the first of 50 passages), because measures such as MRR depend only on the order.
 """
 
 import functools

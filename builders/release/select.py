@@ -93,7 +93,7 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
     """Create the table ``queries``, with each question of a split once.
 
     A split is labelled if any of its rows has an answer. Questions of a labelled split are skipped if they have no
-    positive passage, because every question of the official train set has one (Section 2.2.2).
+    positive passage, because the official train set has no such question (Section 2.2.2).
     """
     keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
     con.execute("""

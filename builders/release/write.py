@@ -1,6 +1,6 @@
 """Write the Parquet files of a release from the selected rows (see :mod:`.select`). Each file is one task.
 
-A task's result is a folder with the file and its manifest entry. The folder appears when both are complete.
+A task's result is a folder with the file and its manifest entry. The folder gets its name when both files are complete.
 """
 
 import json

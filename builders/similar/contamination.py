@@ -92,7 +92,7 @@ class Seen:
                 self.examples.append(example | {"text": known.texts[kind][each], "found": text})
 
     def figures(self, asked: Mapping[str, Collection[str]], answers: Answers) -> dict[str, Any]:
-        """Count matching questions and passages of each split, and questions that share a row with a positive."""
+        """Count matching questions and passages of each split, and questions that share a row with their positive."""
         splits = {
             split: {
                 "questions": _counts(questions, self.ways["question"]),
@@ -168,7 +168,7 @@ def _compare(file: Path, block: list[Pair]) -> Block:
 
 
 def write_questions(args: argparse.Namespace) -> None:
-    """Write a release with the questions of ``args.against`` as queries of train, and with the compared splits.
+    """Write a release with the questions of ``args.against`` as queries of train, and the compared questions.
 
     `python -m baselines match` reads this release. The ids are the MD5 of the text.
     """

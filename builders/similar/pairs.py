@@ -35,14 +35,14 @@ class Pair(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The keys or columns of questions, of passages, and of texts that may be either."""
+    """The keys or columns of questions, of passages, and of texts that may be questions or passages."""
 
     questions: Sequence[str] = QUESTIONS
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
     def of(self, have: Collection[str], path: Path, line: int | None = None) -> list[str]:
-        """Return the names in ``have`` of questions and passages. If ``have`` lacks them, return those in ``either``.
+        """Return the names in ``have`` of questions and passages or, if there are no such names, of ``either``.
 
         Raises :class:`InputError` if ``have`` has none of the names.
         """

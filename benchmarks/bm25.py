@@ -216,8 +216,9 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
 def report(result: dict[str, Any]) -> None:
     print(
         f"{result['passages']:,} passages, {result['queries']:,} queries (half of them on 1 thread), "
-        f"{result['cores']} cores, {result['repeats']} repeats, load {result['load_before']} / {result['load_at_search']} / "
-        f"{result['load_after']} (before / at search / after)\n{result['versions']}, Pyserini {result['pyserini']}"
+        f"{result['cores']} cores, {result['repeats']} repeats, load {result['load_before']} / "
+        f"{result['load_at_search']} / {result['load_after']} (before / at search / after)\n"
+        f"{result['versions']}, Pyserini {result['pyserini']}"
     )
     cases = [f"top {k}, {n} threads" for k in (50, 1000) for n in sorted({1, result["threads"]})]
     print(" | ".join(["engine ", "index s", "disk MB", "peak MB: index", "search", *cases, "overlap"]))

@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[str, str, str, list[str]]] = {
     "mlm": ("masked language model", "fill-mask", "transformers", []),
     "encoder": ("encoder", "feature-extraction", "transformers", []),
 }
-# Verbs of `builders` whose output has only DuReader's data. A model that is trained on it may have DuReader's licence.
+# Verbs of `builders` whose output has only DuReader's data, which has the licence apache-2.0.
 _OF_DUREADER = {"release", "official", "similar", "pool", "crosslingual"}
 _FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision")
 _QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
@@ -40,7 +40,7 @@ _LOSS, _DEV = "#1f61a0", "#b9541c"
 
 @dataclass(frozen=True)
 class Measured:
-    """The measures of a run, and facts about its queries and passages. ``values`` has fractions by PAPER's values."""
+    """The measures of a run, and facts about its data. ``values`` has a fraction for each value of ``PAPER``."""
 
     run: str
     set: str

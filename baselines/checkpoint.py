@@ -69,7 +69,7 @@ class _Training(Struct):
 
 
 class _Settings(Struct):
-    """The fields that are read from the libraries' files."""
+    """The fields that are read from configuration files of the libraries."""
 
     prompts: dict[str, str | None] = {}
     id2label: dict[str, str] = field(default_factory=lambda: {"0": "", "1": ""})  # transformers' default
@@ -164,7 +164,7 @@ def left_out(folder: Path, need: bool = False) -> str:
     recipe = read_json(folder / RECIPE, _Recipe)
     found = str(recipe.data.get("leave_out", ""))
     if need and not found and recipe.model.kind in ("dual", "cross") and recipe.data.get("source") == "release":
-        raise InputError("was trained on the tuning questions; train it with data.leave_out=tuning, too", path=folder)
+        raise InputError("was trained on the tuning questions; train it with data.leave_out=tuning", path=folder)
     return found
 
 

@@ -185,7 +185,7 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
 def _tally_text(found: dict[str, Any]) -> str:
     rows = []
     for key, row in found["categories"].items():
-        # Resampling gives a category without pairs the interval 0 to 0, which says nothing.
+        # A category without pairs would always have the interval 0 to 0, so no interval is printed.
         interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
         shares = [percent(row["share"]), interval, percent(row["paper"])]
         rows.append([key.replace("_", " "), f"{row['pairs']:,}", *shares])

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="run (candidates) or release (move)")
     move = parser.add_argument_group("move")
-    move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="scores of each re-ranker, one run each")
+    move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="a run with scores from each re-ranker")
     move.add_argument(
         "--scale", choices=SCALES, default=SCALES[0], help="conversion of each score before the mean (default: sigmoid)"
     )
@@ -150,7 +150,7 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
 
 
 def _text(figures: dict[str, Any]) -> str:
-    held = "; ".join(f"{name} holds {count:,} positive" for name, count in figures["held_positive"].items())
+    held = "; ".join(f"{name} scores {count:,} as positive" for name, count in figures["held_positive"].items())
     return (
         f"moved {figures['moved']:,} of {figures['negatives']:,} negatives"
         f" ({figures['moved'] / figures['negatives']:.1%}), of"
@@ -174,8 +174,8 @@ def merge(args: argparse.Namespace) -> None:
     skipped, and so are models' judgments. The statistics are computed from the new qrels.
 
     The config qrels-before has the judgments from before the first merge, for comparison (Figure 2). The command prints
-    the figures of Section 2.3 for the new release and for the paper: positives a query before and after, and the share
-    of queries with a false negative. `check` recounts these figures from the rows.
+    the figures of Section 2.3 for the new release and for the paper: positives per query before and after, and the
+    share of queries with a false negative. `check` recounts these figures from the rows.
 
     example:
       python -m builders annotate merge --round build/round --release build/sample --out build/relabelled

@@ -109,7 +109,8 @@ def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
         raise InputError(f"has {_named(unknown)} that {place} lacks; expected a run of one split", path=run.path)
     data.expect_passages({passage for passages in lists.values() for passage in passages}, run.path)
     if missing := [query for query in splits[split] if query not in lists]:
-        log.warning("%s lacks %s of the %d in %s; each counts 0", run.path, _named(missing), len(splits[split]), place)
+        message = "%s lacks %s of the %d in %s; a missing query counts 0"
+        log.warning(message, run.path, _named(missing), len(splits[split]), place)
     return _object({query: lists[query] for query in splits[split] if query in lists}, json.dumps)
 
 

@@ -171,7 +171,7 @@ class DrawnSet(ReleaseSet):
     def _of(self, split: str, column: str, read: Callable[[str], Batches]) -> Batches:
         """Yield the main set's rows for the questions of a split, without repetition.
 
-        Questions of a training split are read from the main train split, all others from the main dev and test splits.
+        Questions of a training split are read from the main train split, other questions from main dev and test.
         """
         if split not in self._own():
             yield from read(split)

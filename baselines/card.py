@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[str, str, str, list[str]]] = {
     "mlm": ("masked language model", "fill-mask", "transformers", []),
     "encoder": ("encoder", "feature-extraction", "transformers", []),
 }
-# Verbs of `builders` whose output has only DuReader's data. A model that is trained on it may have DuReader's licence.
+# Verbs of `builders` whose output has only DuReader's data, which has the licence apache-2.0.
 _OF_DUREADER = {"release", "official", "similar", "pool", "crosslingual"}
 _FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision")
 _QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
@@ -40,7 +40,7 @@ _LOSS, _DEV = "#1f61a0", "#b9541c"
 
 @dataclass(frozen=True)
 class Measured:
-    """The measures of a run, and facts about its queries and passages. ``values`` has fractions by PAPER's values."""
+    """The measures of a run, and facts about its data. ``values`` has a fraction for each value of ``PAPER``."""
 
     run: str
     set: str
@@ -141,8 +141,11 @@ def model_card(
         model_name=title if results else None,
         eval_results=results or None,
     )
-    facts = {name: record.get(name) for name in _FACTS}
-    facts |= {f"counts: {name}": value for name, value in record.get("counts", {}).items()}
+    facts = {
+        **{name: record.get(name) for name in _FACTS},
+        **{f"counts: {name}": value for name, value in record.get("counts", {}).items()},
+        **record.get("versions", {}),
+    }
     card = ModelCard.from_template(
         head,
         template_path=str(_TEMPLATE),
@@ -152,7 +155,7 @@ def model_card(
         data=record.get("about", {}).get("data", {}),
         dev=(record.get("dev") or [{}])[-1],
         dev_run=(record.get("dev_run") or {}).get("name"),
-        facts=facts | record.get("versions", {}),
+        facts=facts,
         has_losses=(checkpoint.path / LOSSES).is_file(),
         kind_words=words,
         licence=licence,

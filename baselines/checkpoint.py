@@ -69,7 +69,7 @@ class _Training(Struct):
 
 
 class _Settings(Struct):
-    """The fields that are read from the libraries' files."""
+    """The fields that are read from configuration files of the libraries."""
 
     prompts: dict[str, str | None] = {}
     id2label: dict[str, str] = field(default_factory=lambda: {"0": "", "1": ""})  # transformers' default
@@ -164,7 +164,7 @@ def left_out(folder: Path, need: bool = False) -> str:
     recipe = read_json(folder / RECIPE, _Recipe)
     found = str(recipe.data.get("leave_out", ""))
     if need and not found and recipe.model.kind in ("dual", "cross") and recipe.data.get("source") == "release":
-        raise InputError("was trained on the tuning questions; train it with data.leave_out=tuning, too", path=folder)
+        raise InputError("was trained on the tuning questions; train it with data.leave_out=tuning", path=folder)
     return found
 
 
@@ -228,9 +228,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
         )
     kind, about, converted = str(recipe["model"]["kind"]), training.get("about", {}), training.get("converted", {})
     start, commit = str(about.get("start") or ""), about.get("start_commit")
-    tokenizer, plain = _settings(path, "tokenizer_config.json"), None
-    if _settings(path, "sentence_bert_config.json").document_length not in (None, tokenizer.model_max_length):
-        plain = tokenizer.model_max_length
+    tokenizer, library = _settings(path, "tokenizer_config.json"), _settings(path, "sentence_bert_config.json")
+    differs = library.document_length not in (None, tokenizer.model_max_length)
     modules = read_json(path / "modules.json", list[dict[str, Any]]) if (path / "modules.json").is_file() else []
     needs = "6.0.0", "earlier versions have no separate lengths of queries and passages"
     if is_static := any(".StaticEmbedding" in str(module.get("type")) for module in modules):
@@ -250,7 +249,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         is_static=is_static,
         needs=needs,
         prompts={name: prompt for name, prompt in _settings(path, SETTINGS).prompts.items() if prompt},
-        plain_length=plain,
+        plain_length=tokenizer.model_max_length if differs else None,
         outputs=len(_settings(path, "config.json").id2label),
         transformers="5.0" if tokenizer.tokenizer_class == "TokenizersBackend" else "4.57",
         reads_officially=recipe["model"].get("inputs") == "official" or bool(converted and kind != "encoder"),

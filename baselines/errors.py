@@ -106,8 +106,11 @@ def draw_errors(
     from builders.core.sampling import draw
 
     positives, rankings = release_qrels(release, split).positives, run.rankings
-    answered = [query for query, _ in read_queries(release, split) if query in positives and rankings.get(query)]
-    measured = {query: list(dict.fromkeys(rankings[query]))[:top_k] for query in answered}
+    measured = {
+        query: list(dict.fromkeys(rankings[query]))[:top_k]
+        for query, _ in read_queries(release, split)
+        if query in positives and rankings.get(query)
+    }
     failed = {query: passages for query, passages in measured.items() if not positives[query].keys() & set(passages)}
     if not failed:
         raise InputError(f"every query of {release.path} {split} has a positive in its top {top_k}", path=run.path)
@@ -182,7 +185,7 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
 def _tally_text(found: dict[str, Any]) -> str:
     rows = []
     for key, row in found["categories"].items():
-        # Resampling gives a category without pairs the interval 0 to 0, which says nothing.
+        # A category without pairs would always have the interval 0 to 0, so no interval is printed.
         interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
         shares = [percent(row["share"]), interval, percent(row["paper"])]
         rows.append([key.replace("_", " "), f"{row['pairs']:,}", *shares])

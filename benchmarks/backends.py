@@ -1,8 +1,9 @@
-"""Compare the backends and precisions of --ways on a processor: speed, and the scores and MRR@10 of a dual-encoder.
+"""Compare ways to encode on a processor: speed, scores and MRR@10 of a dual-encoder.
 
-The passages of --release are encoded in blocks of --block. The ways take turns on every block, in the same batches. A
-way's speed is the number of all passages divided by the processor seconds of all threads. Speeds, scores and MRR@10 are
-compared with the first way. --passages N encodes only the positives of dev and N passages at equal distances.
+A way is a backend with a precision (--ways). The passages of --release are encoded in blocks of --block. The ways take
+turns on every block, in the same batches. A way's speed is the number of passages divided by the processor seconds of
+all threads. Speeds, scores and MRR@10 are compared with the first way. --passages N encodes only the positives of dev
+and N passages at equal distances.
 
 Example:
 
@@ -75,7 +76,7 @@ def main() -> None:
         about: dict[str, Any] = {
             "way": way,
             "passages_per_processor_second": round(len(chosen) / seconds[way][0], 2),
-            "times_as_fast": [round(each, 2) for each in seconds[args.ways[0]] / seconds[way]],  # processor, wall
+            "times_as_fast": [round(each, 2) for each in seconds[args.ways[0]] / seconds[way]],  # CPU, wall
             "largest_change_of_a_score": round(float(abs(scores[way] - scores[args.ways[0]]).max()), 6),
         }
         best = np.argsort(-scores[way], axis=1, kind="stable")[:, :50]

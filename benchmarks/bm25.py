@@ -98,7 +98,7 @@ class Child:
 
 
 def index(args: argparse.Namespace, engine: str) -> dict[str, Any]:
-    """Index with one engine and return the figures. If --work has an index, return the figures of its earlier run."""
+    """Return the figures of indexing with one engine, from --work if an earlier run has stored them."""
     kept = args.work / f"index-{engine}.json"
     if kept.exists():
         return {**json.loads(kept.read_text(encoding="utf-8")), "kept": True}
@@ -113,7 +113,7 @@ def index(args: argparse.Namespace, engine: str) -> dict[str, Any]:
 
 
 def search(args: argparse.Namespace, rows: dict[str, dict[str, Any]], queries: list[str]) -> None:
-    """Add the figures of searching, and the overlap with Lucene, to the engines' rows."""
+    """Add the figures of the searches, and the overlap with Lucene's top 50, to the engines' rows."""
     children: dict[str, Child] = {}
     seconds: dict[str, dict[str, list[float]]] = {}
     cases = [(k, threads) for k in (50, 1000) for threads in sorted({1, args.threads})]
@@ -215,9 +215,10 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
 
 def report(result: dict[str, Any]) -> None:
     print(
-        f"{result['passages']:,} passages, {result['queries']:,} queries (half on 1 thread), {result['cores']} cores, "
-        f"{result['repeats']} repeats, load {result['load_before']} / {result['load_at_search']} / "
-        f"{result['load_after']} (before / at search / after)\n{result['versions']}, Pyserini {result['pyserini']}"
+        f"{result['passages']:,} passages, {result['queries']:,} queries (half of them on 1 thread), "
+        f"{result['cores']} cores, {result['repeats']} repeats, load {result['load_before']} / "
+        f"{result['load_at_search']} / {result['load_after']} (before / at search / after)\n"
+        f"{result['versions']}, Pyserini {result['pyserini']}"
     )
     cases = [f"top {k}, {n} threads" for k in (50, 1000) for n in sorted({1, result["threads"]})]
     print(" | ".join(["engine ", "index s", "disk MB", "peak MB: index", "search", *cases, "overlap"]))

@@ -42,7 +42,7 @@ _TAG = "\ue000"  # placeholder for the number; a private-use character that occu
 
 
 def parser_of(description: str | None, *shared: str) -> argparse.ArgumentParser:
-    """Return a parser with the options ``shared``, which several benchmarks have."""
+    """Return a parser. ``shared`` names options that several benchmarks have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in shared:
         parser.add_argument(name, **_OPTIONS[name])
@@ -82,7 +82,7 @@ def timed(function: Callable[[], Any], device: str = "cpu", repeats: int = 1, wa
 def in_turns(
     ways: Mapping[Any, Callable[[], Any]], repeats: int, device: str = "cpu"
 ) -> tuple[dict[Any, float], dict[Any, Any]]:
-    """Call the functions in turns, so that other load affects all of them. The first round is a warm-up.
+    """Call the functions in turns, so that other load affects every function. The first round is a warm-up.
 
     Returns the median seconds and the last result of each function.
     """
@@ -96,9 +96,9 @@ def in_turns(
 
 
 def matrix_rate(device: str, dtype: str, size: int | None = None) -> float:
-    """Measure the floating-point operations per second of a matrix product: median of 5 times 10 products.
+    """Return the floating-point operations per second of matrix products. 10 products are timed 5 times.
 
-    The matrices have ``size`` rows and columns (default: 8192 on a GPU, 2048 on a CPU).
+    The matrices have ``size`` rows and columns (default: 8192 on a GPU, 2048 on a CPU). The rate is a median.
     """
     import torch
 
@@ -140,7 +140,7 @@ def measured(*words: object, watch: bool = True) -> tuple[dict[str, float], Any]
     """Run a verb of ``builders`` with ``--format json`` in a new process. Return its costs and the JSON that it prints.
 
     The costs are wall seconds, processor seconds, and peak memory in MB (:func:`memory`) with and without mapped files.
-    Memory is sampled ten times a second, if ``watch``. Times and memory include child processes.
+    Processor seconds and memory include child processes. Memory is sampled ten times a second if ``watch``, else 0.
     """
     peaks, before, begin = {"Pss": 0, "Pss_Anon": 0}, os.times(), time.perf_counter()
     with tempfile.TemporaryFile() as printed:

@@ -1,7 +1,7 @@
 """Compare the encoder's speed with SentenceTransformer.encode_document and with the machine's matrix rate.
 
 The model is --model, or a random BERT with --layers and --width. The texts are the first passages of --release, or
-random texts with --characters on average. Both encoders use the same texts and the same precision, and take turns.
+random texts with --characters on average. The encoders use the same texts and the same precision, and take turns.
 Figures are medians of --repeats after one warm-up.
 
 The matrix rate is the speed of a large square matrix product in the same precision. The output has the share of the
@@ -51,7 +51,7 @@ def main() -> None:
     available = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=available, help="default: cuda if available")
     parser.add_argument("--dtype", choices=["auto", *DTYPES], default="auto", help="precision (default: auto)")
-    parser.add_argument("--batch-size", type=int, help="SentenceTransformer's (default: 256 on a GPU, 32 on a CPU)")
+    parser.add_argument("--batch-size", type=int, help="of SentenceTransformer (default: 256 on a GPU, 32 on a CPU)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     cuda = args.device.startswith("cuda")

@@ -78,17 +78,10 @@ def main() -> None:
     parser = parser_of(__doc__, "--json")
     add_reference(parser)
     parser.add_argument("--draws", type=int, default=1_000, metavar="N", help="simulations per pair (default: 1000)")
-    parser.add_argument(
-        "--resamples", type=int, default=999, metavar="N", help="draws of the randomisation test (default: 999)"
-    )
-    parser.add_argument(
-        "--size",
-        type=int,
-        action="append",
-        dest="sizes",
-        metavar="N",
-        help="queries of a simulated pair (default: all)",
-    )
+    resamples = "draws of the randomisation test (default: 999)"
+    parser.add_argument("--resamples", type=int, default=999, metavar="N", help=resamples)
+    size = "queries of a simulated pair; may be repeated (default: all queries)"
+    parser.add_argument("--size", type=int, action="append", dest="sizes", metavar="N", help=size)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run to take values from")
     args = parser.parse_args()
     qrels = reference_qrels(args)

@@ -49,7 +49,7 @@ SITE = ROOT / WORK / "site"
 
 
 def install_wheels(pack: Path) -> None:
-    """Install the pack's wheels into SITE. Make them importable in this process and in child processes."""
+    """Install the pack's wheels into SITE. Make the wheels importable in this process and in child processes."""
     if all(importlib.util.find_spec(name) for name in ("datasets", "ir_measures", "msgspec", "sentence_transformers")):
         return  # the project's own environment has these packages
     if not SITE.is_dir():
@@ -90,7 +90,7 @@ def unpack(pack: Path) -> Setting:
 
 
 def make_tiny(setting: Setting) -> Rows:
-    """Write a tiny model, the tests' release, and settings for the model. This function is run as a step."""
+    """Write a tiny model, the tests' release, and settings for the model. Return no rows."""
     from releases import make_release, tables
     from tiny_models import write_dual
 
@@ -148,7 +148,7 @@ def reproduce(setting: Setting, seed: int, tables: list[int], report: Path, dead
 
 
 def report_rows(out: Path) -> Rows:
-    """Return the rows and the steps' seconds of the report with the most tables, for each seed."""
+    """Return the rows and the steps' seconds of reports. A seed's report with the most tables is used."""
     rows: Rows = []
     for seed in sorted({path.name.split(".")[0] for path in out.glob("*.json")}):
         report = json.loads(max(out.glob(f"{seed}.*.json"), key=lambda path: len(path.name)).read_text("utf-8"))
@@ -242,7 +242,7 @@ def table(rows: Rows) -> str:
 
 
 def write_results(out: Path, about: dict[str, Any], results: dict[str, Any]) -> None:
-    """Write results.json and results.md. The latter has one table of all checks, and one table for each other step."""
+    """Write results.json and results.md. results.md has a table of all checks, and a table for each other step."""
     write_json(out / "results.json", {"machine": about, **results})
     parts, checks = [", ".join(f"{name}: {value}" for name, value in about.items())], []
     for name, each in results.items():

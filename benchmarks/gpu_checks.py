@@ -254,7 +254,7 @@ def check_training(setting: Setting) -> Rows:
 
 
 def check_memory(setting: Setting) -> Rows:
-    """Check that a command that may use 0.4 % of the GPU's memory fails with one line on stderr."""
+    """Limit a command to 0.4 % of the GPU's memory. Check that the command fails with one line on stderr."""
     if not setting.cuda:
         return [check("out of memory", True, "no GPU")]
     torch.cuda.set_per_process_memory_fraction(0.004)

@@ -38,7 +38,7 @@ class Setting:
         return self.device.startswith("cuda")
 
     def of(self, large: int, small: int) -> int:
-        """Return ``small`` if the models and data are tiny, else ``large``."""
+        """Return the number ``small`` if the models and data are tiny, otherwise ``large``."""
         return small if self.small else large
 
 
@@ -87,7 +87,7 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
 
 
 def passages_of(setting: Setting, count: int) -> list[str]:
-    """Return the first passages of the release. If data are tiny, return numbered copies of the tests' passages."""
+    """Return the first passages of the release, or if ``setting.small``, numbered copies of the tests' passages."""
     from builders.store.reader import open_release
 
     if setting.small:

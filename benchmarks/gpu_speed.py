@@ -205,7 +205,8 @@ def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, star
     model, times = trainer.model, clock.times
     seconds = (times[-1] - times[2]) / (len(times) - 3)  # without the first two steps
     lengths = [length for number in range(64) for length in lengths_of(model, data[number])]
-    passes = 4 if recipe.model.kind == "dual" else 3  # backward counts as two; cached gradients need a second forward
+    # A backward pass counts as two. Gradient caching in a dual-encoder's training needs a second forward pass.
+    passes = 4 if recipe.model.kind == "dual" else 3
     passes += 2 if train.adversarial else 0  # a forward pass, and a backward pass to the embeddings only
     operations = forward_operations(model, lengths) / 64 * passes * batches.batch
     config, weights = transformer_of(model).config, sum(each.numel() for each in model.parameters())
@@ -260,7 +261,7 @@ def training(setting: Setting) -> Rows:
         run_e5("real passages")
         run_e5("65,536 tokens at once", "train.mini_batch_tokens=65536")
         run_e5("131,072 tokens at once", "train.mini_batch_tokens=131072")
-        run_e5("compiled", "train.compile=true")  # last: on an H100 its first step took more than 150 s
+        run_e5("compiled", "train.compile=true")  # last, because the first step took more than 150 s on an H100
     return rows
 
 

@@ -130,7 +130,7 @@ def around(context: str, answer: str) -> str:
 
 
 def answered(paths: list[Path]) -> Iterator[tuple[str, str]]:
-    """Yield questions with an answering passage from files in SQuAD's format."""
+    """Yield questions and answering passages from files in SQuAD's format."""
     for path in paths:
         for article in json.loads(gzip.decompress(path.read_bytes()))["data"]:
             for paragraph in article["paragraphs"]:
@@ -181,9 +181,11 @@ def main() -> None:
     parser.add_argument("--release", type=Path, required=True, help="the release directory")
     parser.add_argument("--scores", type=Path, nargs="+", required=True, help="re-ranked runs of dev, with logits")
     parser.add_argument("--dual", required=True, help="the dual-encoder for `mine`")
-    parser.add_argument("--raw", type=Path, nargs="+", required=True, help="source files with the answers (gzipped)")
+    parser.add_argument(
+        "--raw", type=Path, nargs="+", required=True, help="gzipped files with the answers, in SQuAD's format"
+    )
     parser.add_argument("--questions", type=int, default=60, help="questions with a second passage (default: 60)")
-    parser.add_argument("--max-length", type=int, default=96, help="tokens of a text (default: 96)")
+    parser.add_argument("--max-length", type=int, default=96, help="most tokens of a text (default: 96)")
     parser.add_argument("--work", type=Path, required=True, help="folder for intermediate files")
     args = parser.parse_args()
     work = args.work.resolve()

@@ -4,8 +4,8 @@ The batches come from the trainers' data loaders. The passages are random Chines
 lengths are log-normal, with --characters on average. The processor time of one thread is measured, so that other
 programs on the machine have little influence.
 
-The output also has the rows per second that --cards GPUs need if each GPU reaches --share of its --peak, and the cores
-that prepare so many rows. The operations of a row are computed as in baselines/reproduce/costs.py.
+The output also has the rows per second that --cards GPUs process if each GPU reaches --share of its --peak, and the
+number of cores that prepare these rows. The operations of a row come from baselines/reproduce/costs.py.
 
 Example:
 

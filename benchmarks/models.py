@@ -1,4 +1,4 @@
-"""Random BERT models, texts and training pairs, trainers for these, and their floating-point operations."""
+"""Random BERT models, random texts and training pairs; trainers; operations of a forward pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import synchronize  # this import makes the next imports possible
+from common import synchronize  # must precede `releases`, because it makes tests/ importable
 from releases import make_release, md5
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -47,7 +47,7 @@ def bert(folder: Path, layers: int, width: int, labels: int | None = None) -> Pa
 
 
 def dual_encoder(folder: Path, layers: int, width: int) -> SentenceTransformer:
-    """Return a random BERT as a dual-encoder with 384 tokens per passage, the first token's vector and dot products."""
+    """Return a random BERT as a dual-encoder: 384 tokens per passage, pooling by the first token, dot products."""
     module = Transformer(str(bert(folder, layers, width)), query_length=32, document_length=384)
     modules = [module, Pooling(width, "cls")]
     return SentenceTransformer(modules=modules, similarity_fn_name="dot", device="cpu")
@@ -60,13 +60,13 @@ def random_texts(lengths: Iterable[int], seed: int = 0) -> list[str]:
 
 
 def random_lengths(count: int, mean: int) -> list[int]:
-    """Return log-normal lengths (sigma 0.6) of at least 5."""
+    """Return log-normal lengths (sigma 0.6) of at least 5, with the given mean."""
     lengths = np.random.default_rng(1).lognormal(np.log(mean) - 0.18, 0.6, count)
     return np.maximum(5, lengths).astype(int).tolist()
 
 
 def training_pairs(folder: Path, texts: list[str]) -> tuple[Pairs, Passages]:
-    """Return training pairs with random queries and 4 negatives each, and their passages in memory-mapped files."""
+    """Return training pairs of random queries and passages, and the passages ``texts`` in memory-mapped files."""
     corpus = [{"_id": md5(text), "title": "", "text": text} for text in texts]
     release = make_release(folder / "release", {("corpus", "corpus"): corpus}, rows_per_shard=50_000)
     passages = open_passages(open_release(release), keep=folder / "texts")

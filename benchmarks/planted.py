@@ -1,4 +1,4 @@
-"""Add simulated data for Table 6 and Figure 2 to a release that has none, for example the demo.
+"""Add simulated data for Table 6 and Figure 2 to a release without such data, for example the demo.
 
 - Similar training questions: every N-th dev question is reworded, and added to `train-similar` with the same positive
   passages, as if `builders similar` had removed it. The configs `duplicated` and `others` split dev accordingly.

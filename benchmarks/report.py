@@ -26,7 +26,7 @@ Key = tuple[int | str, str]  # table or figure, title
 
 
 def figures(report: dict[str, Any]) -> dict[Key, dict[str, tuple[float, list[float]]]]:
-    """Return the figures and their intervals in percent, by row and metric."""
+    """Return the values and intervals in percent, by row and metric."""
     found: dict[Key, dict[str, tuple[float, list[float]]]] = {}
     for row in report["rows"]:
         place = f"Figure {row['figure']}" if "figure" in row else row["table"]

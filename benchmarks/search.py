@@ -9,8 +9,8 @@ The embeddings are random unit vectors: --passages by --dim in 16 bits, in shard
 - flat-100: the search flat with batches of 100 queries.
 
 All searches take turns. Figures are medians of --repeats after one warm-up. The bandwidth (sum of an array) and the
-matrix rate (a product in fp32) are measured. They give two lower bounds for the time of a search: the time to read all
-embeddings once, and the time to multiply all queries by all passages.
+matrix rate (products in fp32) are measured too. Each rate gives a lower bound for the time of a search: the time to
+read all embeddings once, and the time to multiply all queries by all passages.
 
 Example:
 

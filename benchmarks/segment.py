@@ -84,7 +84,7 @@ def _different(texts: list[str]) -> list[str]:
 
 
 def _places(text: str) -> Iterator[str]:
-    """Yield the differences of the segmenters, with a word of context: ``稳定|常在|的 and 稳定|常|在|的``."""
+    """Yield different cuts with the words before and after, for example ``稳定|常在|的 and 稳定|常|在|的``."""
     cuts = [{0, *itertools.accumulate(map(len, cutter(name)(text)))} for name in SEGMENTERS]
     shared = sorted(cuts[0] & cuts[1])
     for place in range(len(shared) - 1):

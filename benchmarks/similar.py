@@ -1,10 +1,10 @@
-"""Measure time and memory of `similar` and `similar --against` at the size of the benchmark.
+"""Measure time and memory of `similar` and `similar --against` at the size of DuReader-retrieval.
 
 Texts consist of two-character words, drawn by Zipf's law from a vocabulary of 20,000. By default there are 86,395
 training questions and 6,000 dev questions. Each dev question has 5 positive passages of 270 characters. One of 150
 training questions is a near-duplicate of a dev question.
 
-`--against` reads --rows training pairs (a question and a passage). One of 1,000 pairs has a passage of the benchmark.
+`--against` reads --rows training pairs (a question and a passage). One of 1,000 pairs has a passage of the release.
 Each command runs in its own process.
 
 Example:

@@ -27,14 +27,14 @@ INDEX = re.compile(r"(?<=<!-- verbs -->\n).*?(?=<!-- end of verbs -->)", re.DOTA
 
 
 def verbs() -> Iterator[tuple[str, str, str, str]]:
-    """Yield (program, title of the group, verb, module) of every verb, in the order of the overviews."""
+    """Yield (program, title of the group, verb, module) of every verb, in the order of the programs' help."""
     for program in PROGRAMS:
         for title, group in importlib.import_module(f"{program}.__main__").GROUPS.items():
             yield from ((program, title, verb, module) for verb, module in group.items())
 
 
 def helps(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the help of a parser, then of each of its sub-commands."""
+    """Yield the help of a parser, and then the help of each sub-command."""
     yield parser.format_help()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -43,7 +43,7 @@ def helps(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def pages() -> dict[str, str]:
-    """Return the text of every page by its file name in docs/verbs."""
+    """Return the text of every page, by file name in docs/verbs."""
     texts = {}
     with mock.patch.dict(os.environ, COLUMNS="100", NO_COLOR="1"):
         for program, _, verb, module in verbs():

@@ -64,7 +64,6 @@ def judge(round_: Path, who: str, sheet: Path, label: Label) -> Done:
 
 
 def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
-    """Write the export of Label Studio with ``who``'s labels. Return its path."""
     rows = json.loads(tasks.read_bytes())
     for row in rows:
         choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label(row["data"]))]}}
@@ -104,9 +103,7 @@ def judgment(pair: tuple[str, str], label: int, package: str, kind: rounds.Kind 
     return rounds.Judgment(*pair, label, "anna" if model is None else model, NOON, package, 1, kind, model)
 
 
-def make_judged_round(
-    path: Path, release: Path, packages: Mapping[str, tuple[Any, Labels]], split: str = "dev"
-) -> Path:
+def judged_round(path: Path, release: Path, packages: Mapping[str, tuple[Any, Labels]], split: str = "dev") -> Path:
     """Write a round with these packages and states, and Anna's labels of the pairs."""
     (path / "packages").mkdir(parents=True)
     found = []

@@ -37,7 +37,6 @@ def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def member(name: str, content: bytes = b"", **values: Any) -> tuple[tarfile.TarInfo, bytes]:
-    """Return a member of a tar. ``values``: fields of its header."""
     found = tarfile.TarInfo(name)
     for key, value in {"size": len(content), **values}.items():
         setattr(found, key, value)
@@ -55,8 +54,6 @@ def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.Tar
 
 
 class ArchiveServer(Loopback):
-    """A server of the archive's bytes, ``content``. ``url`` is its base address."""
-
     def __init__(self, content: bytes) -> None:
         super().__init__(_Handler)
         self.url += "/"

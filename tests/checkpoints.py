@@ -51,7 +51,7 @@ def make_checkpoints(folder: Path) -> None:
 
 
 def with_what_stays(checkpoint: Path, other: Path, path: Path) -> Path:
-    """Copy a checkpoint, and add all kinds of files that must not be pushed, such as a state of ``other``."""
+    """Copy a checkpoint, and add files of every kind that must not be pushed, such as a state of ``other``."""
     shutil.copytree(checkpoint, path)
     for name in ("optimizer.pt", "training_args.bin", "trainer_state.json", "model.py", ".lock", "runs/events.out"):
         (path / name).parent.mkdir(exist_ok=True)

@@ -40,7 +40,6 @@ _LONG = (
     *("test_fuzz_releases", "test_publish", "test_encode", "test_release", "test_dataset_fresh", "test_export"),
     *("test_bm25_elasticsearch", "test_fuzz_sources"),
 )
-
 # Files and tests that only `make test-slow` runs. Each takes many seconds, and quicker tests cover the same code.
 _SLOW = (
     *("test_peers.py", "test_ray.py", "test_reproduce_models.py"),

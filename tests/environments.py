@@ -1,5 +1,6 @@
-"""Virtual environments for packages that conflict with the project's own, created once in ``.venvs``."""
+"""Virtual environments for packages that conflict with the project, created once; full or read-only disks."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,25 @@ def environment(name: str, requirements: Path, variable: str, borrow: bool = Fal
 def clean_environ() -> dict[str, str]:
     """Return this process's variables without the path to the project. Compiled modules may be written and reused."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int = 1 << 20, mode: str = "rw") -> Iterator[Path]:
+    """Mount a disk of ``size`` bytes at ``folder`` for the block. ``mode``: rw or ro.
+
+    Skips the test if mounting is not allowed.
+    """
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},{mode}", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def enlarge(disk: Path, size: int = 1 << 28) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", "tmpfs", disk], check=True)

@@ -159,8 +159,6 @@ ROUTES = [
 
 
 class _Handler(Handler):
-    """Handler with one method for each route of ``ROUTES``, which returns status, content and headers."""
-
     def serve(self) -> None:
         address = urllib.parse.urlsplit(self.path)
         path, self.query = urllib.parse.unquote(address.path), urllib.parse.parse_qs(address.query)

@@ -1,8 +1,10 @@
-"""An HTTP server on loopback, the base of the test servers for hub, archive, chat and Elasticsearch."""
+"""An HTTP server on loopback, the base of all test servers, and a server of OpenAI's chat API."""
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
@@ -29,8 +31,6 @@ class Loopback(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Handler of one connection. Subclasses override ``serve``."""
-
     server: Any
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -62,3 +62,33 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None: ...
+
+
+Answer = str | int  # the model's reply, or an HTTP status
+
+
+class Chat(Loopback):
+    """A server whose model replies to a prompt with ``answer(prompt)``.
+
+    ``asked``: the body and the Authorization header of every request.
+    """
+
+    def __init__(self, answer: Callable[[str], Answer]) -> None:
+        super().__init__(_ChatHandler)
+        self.url += "/v1"
+        self.answer = answer
+        self.asked: list[tuple[dict[str, Any], str]] = []
+
+    @property
+    def prompts(self) -> list[str]:
+        return [sent["messages"][0]["content"] for sent, _ in self.asked]
+
+
+class _ChatHandler(Handler):
+    def serve(self) -> None:
+        sent = json.loads(self.read())
+        self.server.asked.append((sent, self.headers.get("Authorization", "")))
+        found = self.server.answer(sent["messages"][0]["content"])
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": found}}
+        content = json.dumps({"choices": [choice]}).encode()
+        self.reply(found if isinstance(found, int) else 200, content, {"retry-after-ms": "1"})

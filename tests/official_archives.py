@@ -9,7 +9,6 @@ from typing import Any
 from releases import md5
 
 ORIGINAL, PREPROCESSED = "dureader_retrieval-data", "dureader-retrieval-baseline-dataset"
-
 PASSAGES = [
     "绿萝喜欢散射光，放在窗边两米以内最好，夏天不要让太阳直晒。",
     "蒸鱼水开以后再放，八分钟关火，焖两分钟出锅，最后淋热油。",

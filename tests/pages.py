@@ -1,12 +1,15 @@
-"""The code blocks of README and docs/, and a shell that runs their commands in this process."""
+"""Pages: the code blocks of README and docs/, a shell that runs their commands, a headless Chromium, tags of HTML."""
 
 import contextlib
 import glob
 import io
 import re
 import shlex
+import shutil
 import string
+import subprocess
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,7 +64,6 @@ def shell(text: str) -> str:
 
 
 def python(text: str, names: dict[str, object]) -> str:
-    """Run a Python block with the names of the page's earlier blocks, and return its output."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(text, "block", "exec"), names)
@@ -77,3 +79,29 @@ def shows(block: str, printed: str) -> bool:
         else:
             pattern += re.escape(line.removesuffix("...")) + (r".*\n" if line.endswith("...") else r"\n")
     return re.fullmatch(pattern, printed) is not None
+
+
+def chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((found for found in map(shutil.which, names) if found), None)
+
+
+def look(command: str, url: str, profile: Path) -> str:
+    words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    words += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"]
+    words += ["--virtual-time-budget=60000", "--dump-dom", url]
+    return subprocess.run([command, *words], capture_output=True, text=True, timeout=400, check=True).stdout
+
+
+class Seen(HTMLParser):
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data

@@ -65,8 +65,6 @@ def tables(texts: list[str] = TEXTS) -> dict[tuple[str, str], list[dict[str, Any
 
 
 BUILD: dict[str, Any] = {"verb": "test", "options": {}, "sources": []}
-
-
 SIMILAR = "手机进了水怎么办"  # removed from the training questions, because it asks the same as the second dev question
 
 
@@ -144,7 +142,7 @@ def make_release(
     rows_per_shard: int = 2,
     extra_column: str | None = None,
 ) -> Path:
-    """Write the ``rows`` (of :func:`tables` where None) as a release with a card; over an older one in place.
+    """Write the ``rows`` (default: :func:`tables`) as a release with a card. An older release is replaced.
 
     ``extra_column`` adds a column of that name to every config, as a newer version might.
     """

@@ -8,24 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import annotating
 import pytest
-from annotating import (
-    ANNA,
-    BEN,
-    CARL,
-    Label,
-    annotate,
-    check,
-    export_of,
-    fill,
-    judge,
-    judgments,
-    make_pool,
-    make_round,
-    read_table,
-    truth,
-    wrong_in,
-)
+from annotating import ANNA, BEN, CARL, annotate, export_of, fill, judge, judgments, make_round, read_table, truth
 from commands import ROOT, command
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +31,7 @@ def round_(tmp_path: Path) -> Path:
 
 
 def test_export_refuses_and_leaves_out(tmp_path: Path) -> None:
-    pool = make_pool(tmp_path, passages=6)
+    pool = annotating.make_pool(tmp_path, passages=6)
     text, words = pool.read_text(), ("--pool", pool, "--release", tmp_path / "release")
     lines = json_lines(pool)
     pool.write_text("".join(json.dumps(line | {"judged": None if n else 0}) + "\n" for n, line in enumerate(lines)))
@@ -161,18 +146,17 @@ def hundred(tmp_path: Path) -> Path:
 
 
 def annotated(hundred: Path, wrong: int, sheet: str = SHEET) -> None:
-    judge(hundred, ANNA, hundred / sheet, wrong_in(wrong, read_table(hundred / sheet), "dev-001"))
+    judge(hundred, ANNA, hundred / sheet, annotating.wrong_in(wrong, read_table(hundred / sheet), "dev-001"))
 
 
-def reviewed(hundred: Path, label: Label = truth, package: str = "dev-001") -> None:
+def reviewed(hundred: Path, label: annotating.Label = truth, package: str = "dev-001") -> None:
     annotate("review", hundred, "--reviewers", BEN, CARL)
     for reviewer in (BEN, CARL):
         judge(hundred, reviewer, hundred / "reviews" / reviewer / f"{package}.csv", label)
 
 
 def first(hundred: Path) -> dict[str, Any]:
-    found: dict[str, Any] = check(hundred)["packages"][0]
-    return found
+    return annotating.check(hundred)["packages"][0]
 
 
 def settled(hundred: Path) -> tuple[dict[tuple[str, str], int], list[tuple[str, str]]]:
@@ -262,11 +246,10 @@ def test_a_sheet_that_somebody_fills_in_is_never_written_over(hundred: Path) -> 
 
 
 def test_a_tie_between_annotators_is_nobodys_error(tmp_path: Path) -> None:
-    """A second annotator who is right in the first annotator's errors does not lower the accuracy."""
     hundred = make_round(tmp_path, "--review-pairs", 80, passages=80, size=80)
     errors = [f"{row['query-id']} {row['corpus-id']}" for row in read_table(hundred / SHEET)][:7]
 
-    def but(wrong: list[str]) -> Label:
+    def but(wrong: list[str]) -> annotating.Label:
         return lambda row: truth(row) ^ (f"{row['query-id']} {row['corpus-id']}" in wrong)
 
     def outcome(name: str) -> tuple[object, ...]:

@@ -32,8 +32,7 @@ YES_NO = {"question_type": "YES_NO", "fact_or_opinion": "OPINION", "yesno_answer
 # Two dev questions, the first of them asked twice, and a test question.
 RAW: dict[str, Rows] = {
     "search.dev.json": [
-        raw_row(1, "杏花几月开", [["北方的杏花三月开。"], ["油菜花也很好看。"]], ["三月开。", "四月或者五月"])
-        | ENTITY,
+        raw_row(1, "杏花几月开", [["北方的杏花三月开。"], ["油菜花也很好看。"]], ["三月开。", "四月或者五月"]) | ENTITY,
         raw_row(2, "杏花香吗", [["杏花有淡淡的香味。"]], ["有淡淡的香味。"]) | YES_NO,
     ],
     "zhidao.dev.json": [raw_row(3, "杏花几月开", [["北方的杏花三月开。"]], ["北方的杏花三月开。", "三月开。", " "])],

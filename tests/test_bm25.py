@@ -5,14 +5,13 @@ import json
 import logging
 import math
 import random
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from bm25_corpora import WORDS, build, lucene_scores, one_byte, random_corpus
+from bm25_corpora import WORDS, build, lucene_scores, random_corpus
 from commands import Done, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,28 +95,10 @@ def test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out(tmp_path: Pa
     write_postings(postings, (" ".join(words) for words in corpus.values()), [pa.array(list(corpus))], 2)
     index = NumbaIndex(postings, 1.2, 0.75, 2)
     assert index.passages == 70_002
-    inverted: dict[str, dict[str, int]] = {}
-    for corpus_id, words in corpus.items():
-        for word, times in Counter(words).items():
-            inverted.setdefault(word, {})[corpus_id] = times
-    filled = [words for words in corpus.values() if words]
-    average = sum(map(len, filled)) / len(filled)
-    norms = {corpus_id: 1.2 * (0.25 + 0.75 * one_byte(len(words)) / average) for corpus_id, words in corpus.items()}
     rng = random.Random(9)
-    for _ in range(12):
-        query = [f"z{int(rng.paretovariate(0.3)) % 5_000}" for _ in range(rng.randint(1, 8))]
-        scores: Counter[str] = Counter()
-        for word in query:
-            holders = inverted.get(word, {})
-            idf = math.log(1 + (len(filled) - len(holders) + 0.5) / (len(holders) + 0.5))
-            for corpus_id, tf in holders.items():
-                scores[corpus_id] += idf * tf / (tf + norms[corpus_id])  # type: ignore[assignment]
-        for top_k in (1, 50, 1_000):
-            hits = index.search(query, top_k)
-            assert hits == sorted(hits, key=lambda hit: (-hit[1], hit[0]))
-            best = sorted(scores.values(), reverse=True)[:top_k]
-            assert [score for _, score in hits] == pytest.approx(best, rel=1e-6, abs=1e-7)
-            assert [scores[corpus_id] for corpus_id, _ in hits] == pytest.approx(best, rel=1e-6, abs=1e-7)
+    for top_k in (1, 50, 1_000):
+        query = [f"z{int(rng.paretovariate(0.3)) % 5_000}" for _ in range(rng.randint(2, 8))]
+        check_against_lucene(index, corpus, query, top_k)
 
 
 def test_every_number_of_threads_writes_the_same_postings(tmp_path: Path) -> None:
@@ -139,7 +120,6 @@ def test_passages_without_a_token_are_never_found(tmp_path: Path) -> None:
 
 
 def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
-    """500 passages with the same score are written in random order. This is far more than the first fetch."""
     ids = [f"{n:03d}" for n in range(500)]
     random.Random(1).shuffle(ids)
     index = build(tmp_path, {**{i: ["same", "words"] for i in ids}, "best": ["same", "same"], "z": ["rare", "x"]})
@@ -176,8 +156,7 @@ def test_segmentation_in_processes_keeps_the_order() -> None:
 
 
 def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path) -> None:
-    corpus = {"a": ["winter", "is", "cold"], "b": ["cold", "is", "the", "winter"]}
-    whole = build(tmp_path, corpus)
+    whole = build(tmp_path, {"a": ["winter", "is", "cold"], "b": ["cold", "is", "the", "winter"]})
     assert {found for found, _ in whole.search(["winter"], 5)} == {"a", "b"}
     first = engine_numba.open_index(Texts(open_release(tmp_path / "release"), max_chars=8), tmp_path / "indexes", 1)
     assert [found for found, _ in first.search(["winter"], 5)] == ["a"]
@@ -250,8 +229,6 @@ def test_the_manifest_beside_a_run_says_how_it_was_made(tmp_path: Path) -> None:
 
 
 TEXT = "北京的冬天，iPhone15怎么卖？〇 A"
-
-
 WANTED = {
     "words": "北京 的 冬天 iphone15 怎么 卖 〇 a",
     "characters": "北 京 的 冬 天 iphone15 怎 么 卖 〇 a",

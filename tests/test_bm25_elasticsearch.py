@@ -48,8 +48,7 @@ def test_hits_are_those_of_the_engine_in_this_process(release: Release, tmp_path
     rng = random.Random(2)
     queries = [(str(n), " ".join(rng.choices(WORDS, k=rng.randint(1, 6)))) for n in range(100)] + [("empty", "？")]
     with Elasticsearch() as server:
-        theirs = open_remote(Texts(release), server.url, 2, k1=k1, b=b)
-        found = hits_of(theirs, queries, 3)
+        found = hits_of(open_remote(Texts(release), server.url, 2, k1=k1, b=b), queries, 3)
     for query, expected in hits_of(ours, queries, 1).items():
         assert [score for _, score in found[query]] == pytest.approx([score for _, score in expected], rel=1e-6)
         assert [corpus_id for corpus_id, _ in found[query]] == [corpus_id for corpus_id, _ in expected]

@@ -175,8 +175,7 @@ def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Pa
     (twice,) = [test for test in report["tests"] if test["test"] == "duplicate-texts"]
     assert (twice["level"], twice["count"], report["errors"]) == ("error", 1, 1)
     assert twice["findings"][0]["examples"] == [md5(TEXTS[0])]
-    accepted = run(*verb, whole_copy, "--accept", "duplicate-texts")
-    assert "warning  duplicate-texts" in accepted.stdout
+    assert "warning  duplicate-texts" in run(*verb, whole_copy, "--accept", "duplicate-texts").stdout
     run(*verb, whole_copy, "--accept", "manifest", code=2)
     assert run(*verb, tmp_path / "nowhere", code=1).error
 

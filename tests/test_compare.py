@@ -36,21 +36,17 @@ def compare(qrels: Path, *words: object, code: int = 0) -> Done:
 
 
 def result_of(*words: Any) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(compare(*words, "--format", "json").stdout)
-    return result
+    return json.loads(compare(*words, "--format", "json").stdout)
 
 
 def ranked(path: Path, ranks: dict[str, int | None]) -> Path:
-    lists = {
-        query: [HIT if place == rank else f"{MISS}{place}" for place in range(1, 13)] for query, rank in ranks.items()
-    }
+    lists = {query: [HIT if n == rank else f"{MISS}{n}" for n in range(1, 13)] for query, rank in ranks.items()}
     write_run(path, [(query, [(passage, -n) for n, passage in enumerate(each)]) for query, each in lists.items()])
     return path
 
 
 def test_superscripts_say_who_is_significantly_better_than_whom(world: list[Path]) -> None:
-    names = [word for path in world[1:] for word in ("--name", path.stem)]
-    lines = compare(*world, *names).stdout.splitlines()
+    lines = compare(*world, *[word for path in world[1:] for word in ("--name", path.stem)]).stdout.splitlines()
     assert lines[0] == f"reference: {world[0]}, {len(QUERIES)} queries"
     assert "Student's paired t-test, Holm's correction over 6 pairs, p <= 0.05" in lines[2]
     assert lines[4].split() == ["system", "MRR@10", "Recall@1", "Recall@50"]
@@ -72,9 +68,7 @@ def test_queries_that_changed_most_come_first_with_both_ranks(tmp_path: Path) ->
     (pair,) = result_of(tmp_path / "qrels", old, new, "--changed", 9)["changed"]
     assert (pair["better"], pair["worse"]) == ("b", "a")
     # By the change, then by how far the passage moved: from nowhere, by eleven, by ten. q3 and q4 did not change.
-    found = [
-        (query["query_id"], query["difference"], query["rank_of_worse"], query["rank"]) for query in pair["queries"]
-    ]
+    found = [(row["query_id"], row["difference"], row["rank_of_worse"], row["rank"]) for row in pair["queries"]]
     assert found == [("q1", 1, None, 1), ("q2", -1, 1, 12), ("q5", 1, 11, 1), ("q0", 0.5, 2, 1)]
     (pair,) = result_of(tmp_path / "qrels", old, new, "--changed", 1)["changed"]
     assert [query["query_id"] for query in pair["queries"]] == ["q1"]
@@ -129,7 +123,7 @@ def test_what_cannot_be_compared_is_said(world: list[Path], tmp_path: Path) -> N
 
 
 QUERIES = [f"q{number}" for number in range(60)]
-# How likely the positive passage stands at each rank from the first on.
+# The chance that the positive passage is at a rank, if it was not at an earlier rank.
 SYSTEMS = {"strong": 0.7, "alike": 0.62, "middling": 0.35, "weak": 0.12}
 DEPTH = 20
 

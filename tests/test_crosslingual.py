@@ -129,9 +129,7 @@ def reviewed(tmp_path: Path, base: Path, packages: Path, wrong: tuple[int, int])
 
 
 @pytest.mark.parametrize(("wrong", "accuracy"), [((7, 7), "93.00 %"), ((5, 10), "92.50 %")])
-def test_packages_from_93_percent_on_become_the_set(
-    tmp_path: Path, translated: tuple[Path, Path], wrong: tuple[int, int], accuracy: str
-) -> None:
+def test_package_accuracy(tmp_path: Path, translated: tuple[Path, Path], wrong: tuple[int, int], accuracy: str) -> None:
     base, packages = translated
     sheets, out = reviewed(tmp_path, base, packages, wrong), tmp_path / "out"
     done = call("import", "--source", packages, "--reviews", *sheets, "--release", base, "--out", out, code=None)
@@ -162,8 +160,7 @@ def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path)
     table = tmp_path / "machine.csv"
     table.write_text("饺子怎么煮,How dumplings cook\n")
     out = tmp_path / "p.tsv"
-    words = ["export", "--release", base, "--out", out, "--split", "train", "--translations", table]
-    call(*words)
+    call("export", "--release", base, "--out", out, "--split", "train", "--translations", table)
     rows = {row["zh"]: row for row in sheet_rows(out)}
     assert list(rows) == list(CHINESE["train"])
     assert rows["饺子怎么煮"]["machine_translation"] == rows["饺子怎么煮"]["english"] == "How dumplings cook"

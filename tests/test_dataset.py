@@ -119,8 +119,7 @@ def test_pickles_prepared_or_streamed(release: Path, tmp_path: Path) -> None:
         config_name="dev", data_dir=str(release), cache_dir=str(tmp_path / "cache")
     )
     assert pickle.loads(pickle.dumps(builder)).config_id == builder.config_id
-    stream = builder.as_streaming_dataset(split="dev")
-    assert list(pickle.loads(pickle.dumps(stream))) == tables()["dev", "dev"]
+    assert list(pickle.loads(pickle.dumps(builder.as_streaming_dataset(split="dev")))) == tables()["dev", "dev"]
 
 
 def test_data_dir_may_be_relative_a_home_or_odd(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

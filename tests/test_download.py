@@ -23,7 +23,6 @@ from releases import QUESTIONS, TEXTS, md5
 import dureader_retrieval
 
 NAME = "dureader_retrieval"
-
 Load = Callable[..., Any]
 
 

@@ -35,8 +35,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_dual(folder / "dot")
     write_dual(folder / "short", query_length=16)
     write_dual(folder / "other", seed=5)
-    prompts = {"query": "问：", "document": "煮饺子："}
-    write_dual(folder / "router", similarity="cosine", router=True, prompts=prompts)
+    write_dual(folder / "router", similarity="cosine", router=True, prompts={"query": "问：", "document": "煮饺子："})
     write_cross(folder / "cross")
     write_cross(folder / "three", labels=3)
     return folder
@@ -93,8 +92,7 @@ def test_damaged_embeddings_are_encoded_again(tmp_path: Path, models: Path) -> N
 
 def test_passages_cut_at_a_length_are_searched_by_queries_of_the_same_model(tmp_path: Path, models: Path) -> None:
     texts = [*TEXTS, *texts_of_all_lengths(20)]
-    release = release_of(tmp_path / "release", texts[len(TEXTS) :])
-    options = ["--release", release, "--model", models / "router"]
+    options = ["--release", release_of(tmp_path / "release", texts[len(TEXTS) :]), "--model", models / "router"]
     encode(*options, "--out", tmp_path / "p", "--max-length", "20")
     reference = SentenceTransformer(str(models / "router"), device="cpu")
     for tower in reference[0].sub_modules.values():
@@ -135,8 +133,7 @@ def test_batches_hold_every_text_once_within_their_tokens(sizes: list[int], long
     assert sorted(place for places in found for place in places) == list(range(len(sizes)))
     expected = [[min(sizes[place] // 3 + 2, longest) for place in places] for places in found]
     assert all(len(each) == 1 or len(each) * max(each) <= tokens for each in expected)
-    flat = [sizes[place] for places in found for place in places]
-    assert flat == sorted(sizes, reverse=True)
+    assert [sizes[place] for places in found for place in places] == sorted(sizes, reverse=True)
 
 
 def passage_texts() -> list[str]:
@@ -223,16 +220,9 @@ def test_without_faiss_exact_search_is_torchs(world: Path, tmp_path: Path, monke
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_dual(folder / "dual", router=True, prompts={"query": "问：", "document": "煮饺子："})
-    return folder
-
-
-@pytest.fixture(scope="module")
-def encoder(folder: Path) -> Encoder:
+def encoder(models: Path) -> Encoder:
     """A prefetcher with two processes, which take seconds to start."""
-    return Encoder(open_encoder(ModelSettings(str(folder / "dual"))), "document", 300, 2)
+    return Encoder(open_encoder(ModelSettings(str(models / "router"))), "document", 300, 2)
 
 
 @pytest.fixture

@@ -1,6 +1,4 @@
-"""Ends of commands: stopped by a signal, without a reader, on a full disk, without memory, without /dev/shm.
-
-Every library that writes, and what nobody asked to write, ends a command in one line that names the disk."""
+"""Ends of commands: a signal, closed streams, a full disk, too little memory, no /dev/shm."""
 
 import errno
 import os
@@ -14,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import ROOT, SAMPLE, Done, command, error_of, names, run
+from environments import enlarge, small_disk
 from hub_server import Hub
-from small_disks import enlarge, small_disk
 
 from builders.core import jobs
 from builders.core.exit_codes import exit_code
@@ -48,9 +46,9 @@ class InDestructor:
 
 @pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("made_of_it", [None, RuntimeError("Query interrupted")])  # as DuckDB does
+@pytest.mark.parametrize("raised", [None, RuntimeError("Query interrupted")])  # as DuckDB does
 def test_a_stopped_command_cleans_up(
-    tmp_path: Path, number: int, code: int, made_of_it: Exception | None, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, number: int, code: int, raised: Exception | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def work() -> int:
         with new_file(tmp_path / "run") as beside, work_beside(tmp_path / "out") as folder:
@@ -60,7 +58,7 @@ def test_a_stopped_command_cleans_up(
                 os.kill(os.getpid(), number)
                 time.sleep(60)
             except KeyboardInterrupt as stop:
-                raise made_of_it or stop from None
+                raise raised or stop from None
         return 0
 
     assert exit_code(work) == code
@@ -80,7 +78,7 @@ def test_a_signal_inside_a_destructor_stops_at_the_next_step(capfd: pytest.Captu
     steps: list[int] = []
     assert exit_code(lambda: _at_a_step(steps) or 0) == 143
     assert steps == [0, 1, 2] and {*capfd.readouterr().err.splitlines()} == {"interrupted"}
-    assert list(progress(range(2))) == [0, 1]  # what this process does next is not stopped, too
+    assert list(progress(range(2))) == [0, 1]  # the next work of this process is not stopped
 
 
 _SIGNALLED = """
@@ -111,7 +109,7 @@ def together():
         time.sleep(60)
     return 0
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, a shell's process ignores Ctrl-C
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process of a shell ignores Ctrl-C
 sys.exit(exit_code(globals()[sys.argv[1]]))
 """
 
@@ -128,7 +126,7 @@ def test_a_second_signal_always_ends_a_command(number: str) -> None:
 
 
 def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
-    """timeout(1) stops the process that it started, then the whole group; the process is to clean up all the same."""
+    """timeout(1) signals its child and then the child's group, but the child must still clean up."""
     done = _signalled("together", tmp_path / "out")
     assert (done.returncode, done.stderr) == (130, "interrupted\n") and names(tmp_path) == []
 
@@ -151,7 +149,7 @@ def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, close
         ("check --release {release}", ">/dev/full", 1, "error: stdout: no space left on device"),
     ],
 )
-def test_streams_that_nobody_takes(sample_release: Path, words: str, streams: str, code: int, said: str) -> None:
+def test_closed_or_full_streams(sample_release: Path, words: str, streams: str, code: int, said: str) -> None:
     given = command("builders", *(word.format(release=sample_release) for word in words.split()))
     shell = ["bash", "-c", f'"$@" {streams}; exit ${{PIPESTATUS[0]}}', "bash", *given]
     done = subprocess.run(shell, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
@@ -190,7 +188,6 @@ def test_too_little_memory_is_one_line(error: Exception, capfd: pytest.CaptureFi
     ],
 )
 def test_2_gb_of_addresses_are_enough(sample_release: Path, tmp_path: Path, limit: str, words: str, said: str) -> None:
-    """In so little memory commands ended by a signal: libraries reserved more for their threads than they use."""
     given = [word.format(sample=SAMPLE, out=tmp_path, release=sample_release) for word in words.split()]
     limited = ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *command(*given)]
     done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -210,7 +207,7 @@ def test_2_gb_of_addresses_are_enough(sample_release: Path, tmp_path: Path, limi
         ValueError("An IO error occurred: 'No space left on device (os error 28)'"),
     ],
 )
-def test_a_full_disk_is_named_whatever_a_library_says(tmp_path: Path, error: Exception) -> None:
+def test_every_error_of_a_full_disk_names_the_disk(tmp_path: Path, error: Exception) -> None:
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
         (disk / "much").write_bytes(bytes((1 << 20) - 4096))
         with pytest.raises(DiskFull) as caught, writing(disk / "runs"), writing(tmp_path):
@@ -219,8 +216,7 @@ def test_a_full_disk_is_named_whatever_a_library_says(tmp_path: Path, error: Exc
     assert str(caught.value) == f"{disk / 'runs'}: {words}; free some space there, and run the same command again"
 
 
-_MANY = 400_000  # bytes that each library writes at least, which are no shorter when they are compressed
-_BYTES = np.random.default_rng(0).bytes(_MANY)
+_BYTES = np.random.default_rng(0).bytes(400_000)  # compression does not shorten random bytes
 
 
 def _numpy(disk: Path) -> None:
@@ -235,7 +231,7 @@ def _duckdb(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [_numpy, _duckdb], ids=lambda write: write.__name__.strip("_"))
-def test_whatever_library_fills_a_disk_the_disk_is_named(write: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_disk_that_a_library_fills_is_named(write: Callable[[Path], None], tmp_path: Path) -> None:
     for number, size in enumerate((4 << 10, 20 << 10, 100 << 10, 300 << 10)):
         with (
             small_disk(tmp_path / str(number), size) as disk,
@@ -266,7 +262,7 @@ def test_a_pull_that_fills_the_disk(hub: Hub, call: Callable[..., Done], checkpo
         assert [path.name for path in disk.iterdir()] == ["out"]
 
 
-def test_a_full_shared_memory_is_not_taken_for_the_disk_that_is_written_to(tmp_path: Path) -> None:
+def test_a_full_shared_memory_is_not_reported_as_a_full_disk(tmp_path: Path) -> None:
     said = "unable to allocate shared memory(shm) for file </torch_7_8_9>: No space left on device (28)"
     with pytest.raises(jobs.WorkerDied, match="/dev/shm"), writing(tmp_path), jobs.loading():
         raise RuntimeError(said)

@@ -187,8 +187,7 @@ def test_no_common_query_is_one_line_and_exit_1(files: tuple[Path, Path], tmp_pa
     assert f"{tmp_path / 'other.run'}: no matching query" in done.error
 
 
-Reference = dict[str, dict[str, int]]
-Lists = dict[str, list[str]]
+Reference, Lists = dict[str, dict[str, int]], dict[str, list[str]]
 
 
 def write(folder: Path, judged: Reference, lists: Lists) -> tuple[Path, Path]:
@@ -199,7 +198,6 @@ def write(folder: Path, judged: Reference, lists: Lists) -> tuple[Path, Path]:
 
 
 def measured(folder: Path, judged: Reference, lists: Lists) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (plain figures, figures of holes)."""
     files = write(folder, judged, lists)
     qrels, retrieved = read_qrels(files[0]), read_run(files[1])
     plain = evaluate(retrieved, qrels)[0]
@@ -289,33 +287,24 @@ def result(folder: Path, judged: dict[str, int], ranking: list[str], *words: str
     return dict(json.loads(done.stdout)[0])
 
 
-@pytest.mark.parametrize("copy", [COPY, NEAR])
-def test_an_unjudged_copy_of_a_positive_counts_as_the_positive(tmp_path: Path, copy: str) -> None:
-    found = result(tmp_path, {REPORT: 1}, [OTHERS[0], copy], "--duplicates", "removed")
-    assert found["official"]["MRR@10"] == 0.0
-    assert found["duplicates"]["official"]["MRR@10"] == 0.5
-    assert found["duplicates"]["copies"] == 1
+REPEATED = {"repeated@10": 0.5, "repeated_queries": 1.0, "copies": 0}  # two of four places
+# By case: the judgments, the ranking, --duplicates, and the figures. A copy of a positive is positive. A repeated
+# passage is removed, or a miss. Equal positives count once. A copy that people judged negative stays negative.
+DUPLICATES: dict[str, tuple[dict[str, int], list[str], str, dict[str, float]]] = {
+    "a copy": ({REPORT: 1}, [OTHERS[0], COPY], "removed", {"MRR@10": 0.5, "copies": 1}),
+    "a near-duplicate": ({REPORT: 1}, [OTHERS[0], NEAR], "removed", {"MRR@10": 0.5, "copies": 1}),
+    "removed": ({OTHERS[0]: 1}, [REPORT, NEAR, OTHERS[0], COPY], "removed", {"AP": 1 / 2, **REPEATED}),
+    "kept": ({OTHERS[0]: 1}, [REPORT, NEAR, OTHERS[0], COPY], "kept", {"AP": 1 / 3, **REPEATED}),
+    "equal": ({REPORT: 1, COPY: 1, OTHERS[0]: 1}, [REPORT, OTHERS[0]], "removed", {"R@10": 1.0, "positives": 2}),
+    "negative": ({REPORT: 1, NEAR: 0}, [NEAR, REPORT], "removed", {"MRR@10": 0.5, "contradicted": 1, "copies": 0}),
+}
 
 
-@pytest.mark.parametrize(("way", "reciprocal"), [("removed", 1 / 2), ("kept", 1 / 3)])
-def test_what_repeats_a_passage_above_is_removed_or_kept_as_a_miss(tmp_path: Path, way: str, reciprocal: float) -> None:
-    found = result(tmp_path, {OTHERS[0]: 1}, [REPORT, NEAR, OTHERS[0], COPY], "--duplicates", way)["duplicates"]
-    assert found["official"]["MRR@10"] == found["ir_measures"]["AP"] == pytest.approx(reciprocal)
-    assert found["repeated@10"] == 0.5  # two of four places
-    assert (found["repeated_queries"], found["copies"]) == (1.0, 0)
-
-
-def test_positives_that_are_copies_of_each_other_are_one_to_find(tmp_path: Path) -> None:
-    found = result(tmp_path, {REPORT: 1, COPY: 1, OTHERS[0]: 1}, [REPORT, OTHERS[0]], "--duplicates", "removed")
-    assert found["ir_measures"]["R@10"] == pytest.approx(2 / 3)
-    assert found["duplicates"]["ir_measures"]["R@10"] == 1.0
-    assert found["duplicates"]["positives"] == 2
-
-
-def test_a_copy_that_people_judged_negative_stays_one(tmp_path: Path) -> None:
-    found = result(tmp_path, {REPORT: 1, NEAR: 0}, [NEAR, REPORT], "--duplicates", "removed")["duplicates"]
-    assert found["official"]["MRR@10"] == 0.5
-    assert (found["contradicted"], found["copies"]) == (1, 0)
+@pytest.mark.parametrize(("judged", "ranking", "way", "expected"), DUPLICATES.values(), ids=DUPLICATES)
+def test_duplicates(tmp_path: Path, judged: Any, ranking: list[str], way: str, expected: dict[str, float]) -> None:
+    found = result(tmp_path, judged, ranking, "--duplicates", way)["duplicates"]
+    found |= found["official"] | found["ir_measures"]
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
 def test_a_chain_of_small_differences_joins_nothing(tmp_path: Path) -> None:

@@ -91,8 +91,7 @@ def test_an_export_read_back_is_the_release_whatever_its_texts(layout: str, tmp_
 
 
 def test_what_a_tsv_cannot_hold_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    release = open_release(make_release(tmp_path / "release", tables(NASTY)))
-    export(release, "msmarco", tmp_path / "out")
+    export(open_release(make_release(tmp_path / "release", tables(NASTY))), "msmarco", tmp_path / "out")
     changed = sum(text != in_a_line(text) for text in NASTY)
     words = f"collection.tsv: replaced tabs and line ends by spaces in {changed} of {len(NASTY)} lines"
     assert words in caplog.text
@@ -131,9 +130,7 @@ def test_an_out_of_domain_set_is_joined_from_queries_judgments_and_corpus(tmp_pa
 
 def test_a_set_that_the_release_lacks_is_named(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    with pytest.raises(
-        InputError, match=r"lacks the config 'cmedqa-corpus' .*; `python -m builders add cmedqa` makes this"
-    ):
+    with pytest.raises(InputError, match=r"lacks the config 'cmedqa-corpus' .*; run `python -m builders add cmedqa`"):
         write(release, "beir", "cmedqa")
     with pytest.raises(InputError, match="has only the main set"):
         write(release, "official", "cmedqa")

@@ -34,19 +34,12 @@ def mined(path: Path, rows: dict[str, list[int]]) -> Path:
     return path
 
 
-@pytest.fixture
-def negatives(tmp_path: Path) -> Path:
-    return mined(tmp_path / "negatives.jsonl.gz", {TRAIN[0]: [1, 2, 3, 5], TRAIN[1]: [0], TRAIN[2]: []})
-
-
 def export(release: Path, layout: str, *words: object, code: int = 0) -> tuple[Done, Path]:
     out = release.parent / layout
     return run("builders", "export", "--release", release, "--format", layout, "--out", out, *words, code=code), out
 
 
 PAIRS = [(0, 0, 1.0), (0, 1, 0.0), (0, 2, 0.0), (0, 4, 1.0), (0, 3, 0.0), (0, 5, 0.0), (1, 1, 1.0), (1, 0, 0.0)]
-
-
 FLAG = [
     {"query": TRAIN[0], "pos": [TEXTS[0], TEXTS[4]], "neg": [TEXTS[n] for n in (1, 2, 3, 5)]},
     {"query": TRAIN[1], "pos": [TEXTS[1]], "neg": [TEXTS[0]]},
@@ -65,7 +58,8 @@ DEALT["sentence-transformers"] = (2, LABELLED)
 
 
 @pytest.mark.parametrize("layout", DEALT)
-def test_negatives_are_dealt_to_the_positives(release: Path, negatives: Path, layout: str) -> None:
+def test_negatives_are_dealt_to_the_positives(release: Path, layout: str) -> None:
+    negatives = mined(release.parent / "mined.gz", {TRAIN[0]: [1, 2, 3, 5], TRAIN[1]: [0], TRAIN[2]: []})
     each, expected = DEALT[layout]
     name = "train.pairs.jsonl" if expected is LABELLED else "train.jsonl"
     done, out = export(release, layout, "--negatives", negatives, "--negatives-per-positive", each)
@@ -116,8 +110,7 @@ def test_trec_eval_finds_in_an_exported_run_what_we_find(release: Path, tmp_path
 
     def reciprocal_rank(path: Path) -> float:
         lines = [line.split() for line in path.read_text().splitlines()]
-        found: float = judged.evaluate({query: {line[2]: float(line[4]) for line in lines}})[query]["recip_rank"]
-        return found
+        return judged.evaluate({query: {line[2]: float(line[4]) for line in lines}})[query]["recip_rank"]
 
     assert reciprocal_rank(tmp_path / "mine.run") == 0.5  # there, the higher id comes first among equal scores
     assert reciprocal_rank(out / "runs" / "mine.trec") == 1

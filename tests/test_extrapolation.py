@@ -215,8 +215,7 @@ def test_a_cluster_holds_what_is_nearest_to_its_centre(sets: tuple[np.ndarray, n
     vectors = sets[0]
     starts = data.draw(st.lists(st.integers(0, len(vectors) - 1), min_size=1, max_size=4, unique=True))
     found = clusters(vectors, np.array(starts))
-    sizes = np.bincount(found, minlength=len(starts))
-    assert (np.diff(sizes) <= 0).all()  # the largest cluster first
+    assert (np.diff(np.bincount(found, minlength=len(starts))) <= 0).all()  # the largest cluster first
     sums = [vectors[found == number].sum(axis=0, dtype=float) for number in range(len(starts))]
     if all(total.any() for total in sums):
         products = vectors @ fixed_point(np.stack(sums)).T
@@ -307,7 +306,6 @@ def test_the_gaps_interval_is_that_of_paired_queries() -> None:
     folds = [[{str(n): row for n, row in enumerate(each)} for each in (one, other)]]
     low, high = gap_interval(folds)
     assert np.column_stack([low, high]) == pytest.approx(np.array(of_means(other - one)), abs=0.005)
-    same = gap_interval([[folds[0][0], folds[0][0]]])
-    assert not np.any(same)
+    assert not np.any(gap_interval([[folds[0][0], folds[0][0]]]))
     # A bucket of one query is skipped in draws without this query.
     assert np.isfinite(gap_interval([*folds, [folds[0][0], {"0": other[0]}]])).all()

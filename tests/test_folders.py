@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from commands import ROOT, names
-from small_disks import small_disk
+from environments import small_disk
 
 from baselines.retrieve.passages import Cache
 from builders.core import cache as verified
@@ -46,7 +46,7 @@ def test_a_directory_replaces_an_earlier_one_when_it_is_whole(tmp_path: Path) ->
     assert (out / "EXPORT").read_text() == "second" and names(tmp_path) == ["out"]
 
 
-def test_what_is_something_else_is_never_replaced(tmp_path: Path) -> None:
+def test_a_foreign_folder_or_file_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     assert check_output(tmp_path / "notes", "a release", "manifest.json") == tmp_path / "notes"  # empty
     (tmp_path / "notes/thesis").write_text("years of work")
@@ -64,7 +64,7 @@ def work(out: Path, key: str, error: type[BaseException] | None, resume: bool = 
     return found
 
 
-def test_work_goes_on_after_a_kill_and_is_dropped_for_another_key(tmp_path: Path) -> None:
+def test_work_resumes_after_a_kill_and_is_dropped_for_another_key(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for error in (KeyboardInterrupt, OSError, Unfinished):
         with pytest.raises(error):
@@ -86,17 +86,16 @@ def _build(folder: Path) -> None:
     for _ in range(20):
         build_once(folder, (folder / "about").is_file, build)
         with work_beside(folder.with_name("turns"), wait=True) as work:
-            folder.with_name("inside").mkdir()  # fails where another one is in
+            folder.with_name("inside").mkdir()  # fails if another worker is inside
             (work / "about").touch()
             folder.with_name("inside").rmdir()
             replace_directory(work, folder.with_name("turns"))
 
 
-def test_processes_and_threads_take_turns_and_what_all_want_is_built_once(tmp_path: Path) -> None:
+def test_processes_and_threads_take_turns_and_build_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    workers: list[Any] = [
-        kind(target=_build, args=(tmp_path / "kept",)) for kind in 3 * [context.Process, threading.Thread]
-    ]
+    kinds: list[Any] = 3 * [context.Process, threading.Thread]
+    workers = [kind(target=_build, args=(tmp_path / "kept",)) for kind in kinds]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -124,7 +123,7 @@ if __name__ == "__main__":
 
 
 def killed(work: Callable[[], object]) -> None:
-    """Do some work in another process, which is killed in the middle of it: by :func:`kill`."""
+    """Do work in another process, which :func:`kill` ends."""
     process = os.fork()
     if not process:
         try:
@@ -150,9 +149,9 @@ def test_a_place_is_written_by_one_process_at_a_time(tmp_path: Path, making: Cal
     assert names(tmp_path) == (["other", "out"] if making is new_file else [])
 
 
-def test_a_temporary_folder_of_a_killed_one_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_folder_of_a_killed_process_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "dureader-2.0").mkdir()  # what somebody has unpacked there
+    (tmp_path / "dureader-2.0").mkdir()  # a foreign folder
 
     def work() -> None:
         with temporary_folder() as folder:
@@ -171,13 +170,13 @@ def test_a_temporary_folder_of_a_killed_one_is_removed(tmp_path: Path, monkeypat
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A TMPDIR for sockets, whose paths may have some 100 bytes: those of ``tmp_path`` are near that."""
+    """A TMPDIR for sockets, whose paths have at most about 100 bytes. ``tmp_path`` is too long."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield Path(folder)
 
 
 def pool(temporary: Path, seconds: float) -> subprocess.Popen[str]:
-    """The script with its workers at work, which have printed their first results."""
+    """Start the script, and wait until its workers have printed their first results."""
     words, piped = [sys.executable, "-c", POOL, str(seconds)], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "TMPDIR": str(temporary)}
     process = subprocess.Popen(words, cwd=ROOT, env=environment, text=True, start_new_session=True, **piped)  # type: ignore[call-overload]
@@ -185,7 +184,7 @@ def pool(temporary: Path, seconds: float) -> subprocess.Popen[str]:
     return process
 
 
-def test_workers_are_stopped_with_their_parent_and_killed_ones_leave_nothing_to_the_next(short: Path) -> None:
+def test_workers_stop_with_their_parent_and_the_next_pool_removes_what_killed_workers_left(short: Path) -> None:
     process = pool(short, 600)
     process.terminate()
     assert process.communicate(timeout=300)[1] == "interrupted\n" and process.returncode == 143
@@ -199,7 +198,7 @@ def test_workers_are_stopped_with_their_parent_and_killed_ones_leave_nothing_to_
 
 
 @pytest.mark.parametrize("renames", [0, 1, 2])
-def test_a_kill_while_replacing_loses_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
+def test_a_kill_while_replacing_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
     out, rename = tmp_path / "out", os.rename
 
     def write(text: str) -> None:
@@ -225,7 +224,7 @@ def test_a_kill_while_replacing_loses_neither(tmp_path: Path, monkeypatch: pytes
     assert names(tmp_path) == ["out"]
 
 
-def test_a_link_to_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+def test_links_to_a_file_are_followed(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
@@ -234,7 +233,7 @@ def test_a_link_to_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     (here / "second").symlink_to(Path("../there/run"))
     with new_file(here / "run") as beside:
         beside.write_text("new")
-        assert beside.parent == there  # renamed on the disk where it stays
+        assert beside.parent == there  # a rename stays on one disk
     assert (here / "run").is_symlink() and not (there / "run").is_symlink()
     assert (there / "run").read_text() == "new" and (names(here), names(there)) == (["run", "second"], ["run"])
 
@@ -251,7 +250,7 @@ def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "-"])
-def test_what_the_shell_has_opened_is_written_on_not_replaced(tmp_path: Path, name: str) -> None:
+def test_an_open_stream_of_the_shell_is_continued(tmp_path: Path, name: str) -> None:
     write = "from pathlib import Path; from builders.core.files import check_file, write_text"
     write += "; import sys; check_file(Path(sys.argv[1])); print('first'); write_text(Path(sys.argv[1]), 'a run\\n')"
     words = [sys.executable, "-c", write, name]
@@ -264,7 +263,7 @@ def test_what_the_shell_has_opened_is_written_on_not_replaced(tmp_path: Path, na
     assert names(tmp_path) == ["all"]
 
 
-def test_what_is_no_file_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_a_file_is_refused_first(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     said = "folder: is a directory; expected the name of a file"
     with pytest.raises(InputError, match=said), new_file(tmp_path / "folder"):
@@ -327,7 +326,6 @@ def test_a_file_that_has_changed_is_looked_at_again(file: Path, change: Callable
 
 
 def test_a_file_that_has_only_just_changed_is_not_trusted_yet(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new file may change again within the same tick of the disk's clock."""
     monkeypatch.setattr(verified, "_SETTLED", 10**18)
     look = Look()
     fault_once(file, "x", look)
@@ -335,24 +333,19 @@ def test_a_file_that_has_only_just_changed_is_not_trusted_yet(file: Path, monkey
     assert look.times == 2
 
 
-def test_where_the_cache_cannot_be_written_a_process_looks_once(file: Path, tmp_path: Path) -> None:
+def test_without_a_writable_cache_a_process_looks_once(file: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     look = Look()
     assert [fault_once(file, "x", look) for _ in range(2)] == ["", ""]
     assert look.times == 1
 
 
-def build(folder: Path) -> None:
-    (folder / "content").write_text("worked out")
-
-
 def test_a_cache_that_cannot_be_written_is_named_by_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Cache("texts")
     with small_disk(tmp_path / "disk", mode="ro") as disk:
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
         for keep in (None, disk / "given"):
             with pytest.raises(InputError, match=f"^{disk}: is not writable"):
-                cache.folder(keep, {}, build)
+                Cache("texts").folder(keep, {}, lambda folder: (folder / "content").touch())
 
 
 def test_loops_are_compiled_without_a_cache(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,4 @@
-"""benchmarks/gpu.py without a GPU: every step with tiny models, failing steps, and the packed files.
-
-docs/gpu.md lists every place that asks for a card: with none at hand, a place left out is a place forgotten."""
+"""Every step of benchmarks/gpu.py with tiny models and without a GPU. docs/gpu.md lists every file that uses a GPU."""
 
 import json
 import re

@@ -33,7 +33,7 @@ def room_of(path: Path) -> str:
 
 
 def test_neither_files_nor_folders_import_each_other_in_a_circle() -> None:
-    """Imports anywhere in a file count. A folder is the second part of a name; its ``__init__`` is one of its files."""
+    """Imports inside functions count, too. A folder is the second part of a module's name."""
     files = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for program in ("builders", "baselines")
@@ -69,11 +69,10 @@ def test_builders_know_nothing_of_baselines() -> None:
 
 def test_the_modules_that_are_shipped_stand_alone() -> None:
     for name in ("dureader_retrieval.py", "dureader_retrieval_ir.py"):
-        found = {each.split(".")[0] for each in imports(ROOT / name)}
-        assert not found & {"builders", "baselines"}, name
+        assert not {each.split(".")[0] for each in imports(ROOT / name)} & {"builders", "baselines"}, name
 
 
-# What decodes JSON beside core/typed.py: rows of raw files, and what a library or the same run has made.
+# Modules that decode JSON besides core/typed.py, and the origin of this JSON.
 DECODERS = {
     "builders/official/formats.py": "rows",
     "builders/release/rows.py": "rows",

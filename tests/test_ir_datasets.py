@@ -1,4 +1,4 @@
-"""``dureader_retrieval_ir`` with the real ``ir_datasets``: of every id the counts, and the records 0, 9 and last."""
+"""``dureader_retrieval_ir`` with the real ``ir_datasets``: for every id, the counts and the records 0, 9 and last."""
 
 import json
 import os
@@ -20,8 +20,7 @@ from builders.store.layout import SETS
 SETS_HERE = ("", *(name for name in SETS if name != "main"))
 IDS = [("dureader-retrieval", name, split) for name in SETS_HERE for split in ("", "train", "dev", "test")]
 PAGE = ROOT / "docs" / "tools" / "ir_datasets.md"
-
-# What an id gives: counts by the metadata, and records; or the error's line.
+# Look at an id: the counts and records, or the error.
 LOOK = """
 import dureader_retrieval_ir, ir_datasets
 
@@ -88,7 +87,7 @@ def expected(rows: dict[tuple[str, str], list[dict[str, Any]]], set_name: str, s
 
 
 def assert_shows(found: dict[str, Any], rows: dict[tuple[str, str], list[dict[str, Any]]], lacking: str) -> None:
-    """Every id gives just what the rows have of it, and says ``lacking`` where that is nothing."""
+    """Every id gives its part of the rows. An id without rows gives an error with the words ``lacking``."""
     ids = ["/".join(filter(None, each)) for each in IDS]
     assert sorted(found) == sorted(ids)
     for dataset_id, (_, set_name, split) in zip(ids, IDS, strict=True):

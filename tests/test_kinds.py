@@ -80,14 +80,14 @@ PROMPTS, SHORT = {"query_prompt": "水", "passage_prompt": "火"}, {"truncate_di
         ({"normalize": True}, lambda m: _unit(m.encode_query(ASKED)) @ _unit(m.encode_document(TEXTS)).T),
     ],
 )
-def test_what_is_said_of_a_model_is_done(
+def test_settings_of_a_model_are_used(
     models: Path, release: Release, tmp_path: Path, said: dict[str, object], scores: Callable[..., np.ndarray]
 ) -> None:
     found = found_by(ModelSettings(str(models / "dual"), **said), release, tmp_path / "index")
     expect(found, scores(SentenceTransformer(str(models / "dual"), device="cpu")), 0.02)
 
 
-def test_a_static_model_finds_what_its_own_encode_says(models: Path, release: Release, tmp_path: Path) -> None:
+def test_a_static_model_equals_its_own_encode(models: Path, release: Release, tmp_path: Path) -> None:
     found = found_by(ModelSettings(str(models / "static")), release, tmp_path / "index")
     model = SentenceTransformer(str(models / "static"), device="cpu")
     expect(found, _unit(model.encode_query(ASKED)) @ _unit(model.encode_document(TEXTS)).T, 0.002)
@@ -97,7 +97,7 @@ def test_a_static_model_finds_what_its_own_encode_says(models: Path, release: Re
 
 
 @pytest.mark.parametrize("kind", ["sparse", "inference-free"])
-def test_an_inverted_index_finds_what_the_whole_embeddings_say(
+def test_an_inverted_index_equals_the_whole_embeddings(
     models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     found = found_by(ModelSettings(str(models / kind)), release, tmp_path / "index")
@@ -169,7 +169,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def test_an_index_is_kept_for_its_settings_alone(models: Path, release: Release, tmp_path: Path) -> None:
+def test_an_index_is_reused_only_with_the_same_settings(models: Path, release: Release, tmp_path: Path) -> None:
     plain = ModelSettings(str(models / "dual"))
     first = found_by(plain, release, tmp_path / "index")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "index").iterdir()}
@@ -179,7 +179,7 @@ def test_an_index_is_kept_for_its_settings_alone(models: Path, release: Release,
     assert other.about["fingerprint"] != open_retriever(plain, WORK).about["fingerprint"]
 
 
-def test_a_models_own_files_say_its_kind(models: Path, tmp_path: Path) -> None:
+def test_the_kind_of_a_model_is_read_from_its_files(models: Path, tmp_path: Path) -> None:
     assert kind_of_model(ModelSettings(str(models / "dual"))) == "dense"
     assert kind_of_model(ModelSettings(str(models / "cross"))) == "cross"
     assert kind_of_model(ModelSettings(str(write_bert(tmp_path / "bert")))) == "dense"
@@ -253,7 +253,6 @@ CASES = {
 @settings(max_examples=40)
 @given(case=st.builds(SimpleNamespace, **CASES))
 def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: SimpleNamespace) -> None:
-    """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
     rng = np.random.default_rng(case.seed)
     levels, fetched = case.levels, case.top_k + case.more
     values, queries = (rng.integers(-levels, levels + 1, (n, case.dim)).astype(np.float16) for n in (case.passages, 4))
@@ -269,7 +268,7 @@ def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: S
 
 @pytest.mark.parametrize("engine", ["faiss", "torch"])
 def test_search_is_brute_force_on_rounded_numbers(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real numbers, with passages that are there up to 400 times: only these queries take a second pass."""
+    """One passage occurs 400 times. Only its queries need a second pass."""
     rng = np.random.default_rng(3)
     values = rng.standard_normal((5_000, 48)).astype(np.float16)
     values[rng.permutation(5_000)[:400]] = values[0]
@@ -288,8 +287,7 @@ def test_search_is_brute_force_on_rounded_numbers(tmp_path: Path, engine: str, m
 
 @given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 10**6]), k=st.integers(1, 40))
 def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.randint(levels, (3, 32 * 96), generator=generator).float()
+    scores = torch.randint(levels, (3, 32 * 96), generator=torch.Generator().manual_seed(seed)).float()
     values, places = top(scores, k)
     assert torch.equal(values, torch.topk(scores, k).values)
     assert torch.equal(scores.gather(1, places), values)
@@ -304,7 +302,7 @@ def test_the_score_of_a_pair_does_not_depend_on_the_others(dim: int) -> None:
     np.testing.assert_allclose(alone, (left.astype(np.float64) * right.astype(np.float64)).sum(1), rtol=1e-5, atol=1e-6)
 
 
-def test_what_one_device_raises_ends_the_search(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_one_device_ends_the_search(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "BLOCK", 1)
     vectors = write_vectors(tmp_path / "p", np.ones((5_000, 1)), 5_000)
     queries, searched = np.ones((1, 1), np.float16), []

@@ -44,7 +44,6 @@ def match(world: Path, out: Path, *words: object, code: int = 0) -> Done:
 
 
 def _every_pair(world: Path) -> dict[tuple[str, str], float]:
-    """Return the cross-encoder's own probability of every pair."""
     pairs = [(md5(text), md5(other)) for texts in ASKED.values() for text in texts for other in TRAIN]
     model = CrossEncoder(str(world / "cross"), device="cpu")
     scores = model.predict([(TEXT[one], TEXT[other]) for one, other in pairs])

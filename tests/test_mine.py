@@ -135,10 +135,8 @@ def test_a_bi_encoder_drops_what_is_as_similar_as_the_positive(world: Path, tmp_
     ("words", "kept"), [(["--relative-margin", "0.4"], 4), (["--margin", "0.2"], 4), (["--max-score", "0.2"], 5)]
 )
 def test_without_a_model_the_scores_of_the_run_decide(world: Path, words: list[str], kept: int) -> None:
-    """The second query's positive has rank 2 and score 1/2. ``kept`` is the first rank within the limits."""
     ranked = [corpus for corpus, _ in dict(rankings(QUERIES))[QUERIES[1]]]
-    found = mined(world, "--negatives", "100", *words)
-    assert set(found[QUERIES[1]]) == set(ranked[kept - 1 :]) & allowed(1)
+    assert set(mined(world, "--negatives", "100", *words)[QUERIES[1]]) == set(ranked[kept - 1 :]) & allowed(1)
 
 
 def test_a_positive_that_the_run_lacks_scores_like_its_last_passage(world: Path, tmp_path: Path) -> None:

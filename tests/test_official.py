@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import official_archives as made
 import pytest
 from commands import run
 from hypothesis import HealthCheck, given, settings
@@ -12,20 +13,15 @@ from hypothesis import strategies as st
 from official_archives import (
     BOTH,
     DEV,
-    DUAL,
     ORIGINAL,
     PASSAGES,
     PREPROCESSED,
     TRAIN,
-    lines,
-    md5,
     original_files,
     preprocessed_files,
-    question,
     tables,
-    write_files,
-    write_tar,
 )
+from releases import md5
 
 from builders.core.errors import InputError
 from builders.export.formats import export
@@ -41,12 +37,10 @@ QUESTIONS = list(TRAIN)
 def convert(folder: Path, files: dict[str, str]) -> dict[str, Any]:
     """Build the release ``folder/release`` from files in ``folder/in``. Return ``official`` of its stats."""
     shutil.rmtree(folder / "in", ignore_errors=True)
-    found: dict[str, Any] = build_official([write_files(folder / "in", files)], folder / "release")["official"]
-    return found
+    return build_official([made.write_files(folder / "in", files)], folder / "release")["official"]
 
 
 def check_round_trip(folder: Path) -> None:
-    """Export the release of :func:`convert` as official files. A release from these files has the same rows."""
     for name in ("out", "again"):
         shutil.rmtree(folder / name, ignore_errors=True)
     export(open_release(folder / "release"), "official", folder / "out")
@@ -63,7 +57,7 @@ def test_the_preprocessed_release_brings_its_negatives_and_the_top_50(tmp_path: 
     assert [p["docid"] for p in train[QUESTIONS[1]]["negative_passages"]] == [md5(PASSAGES[n]) for n in (8, 11, 7)]
     assert [p["text"] for p in train[QUESTIONS[0]]["positive_passages"]] == [PASSAGES[0]]
     assert [row["_id"] for row in rows["corpus", "corpus"]] == [md5(p) for p in PASSAGES]
-    assert found["files"][f"{PREPROCESSED}/train/dual.train.tsv"] == len(DUAL)
+    assert found["files"][f"{PREPROCESSED}/train/dual.train.tsv"] == len(made.DUAL)
     trec = tmp_path / "release/runs/official-dev-top50.trec"
     first, ranked = md5(next(iter(DEV))), enumerate((4, 7, 9), 1)
     expected = [f"{first} Q0 {md5(PASSAGES[n])} {rank} {4 - rank} official-dual-encoder" for rank, n in ranked]
@@ -113,9 +107,9 @@ def test_any_part_in_any_form_survives_a_release_and_an_export(
         files[collection] = json.dumps({"data": rows}, indent=wrapped)
     for name in ("in", "release"):
         shutil.rmtree(tmp_path / name, ignore_errors=True)
-    source = write_files(tmp_path / "in", files)
+    source = made.write_files(tmp_path / "in", files)
     if form != "folder":
-        source = write_tar(tmp_path / "archive", files, tmp_path / "scratch", form)
+        source = made.write_tar(tmp_path / "archive", files, tmp_path / "scratch", form)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", block)
         if not any(name.endswith(("json", "tsv", "format")) or "part-" in name for name in files):
@@ -129,8 +123,7 @@ def test_the_exported_files_are_in_the_published_style(tmp_path: Path) -> None:
     convert(tmp_path, BOTH)
     check_round_trip(tmp_path)
     for name in ("train.json", "dev.json", "passage_collection.json"):
-        written = (tmp_path / "out" / ORIGINAL / name).read_text(encoding="utf-8")
-        assert written == BOTH[f"{ORIGINAL}/{name}"]
+        assert (tmp_path / "out" / ORIGINAL / name).read_text(encoding="utf-8") == BOTH[f"{ORIGINAL}/{name}"]
     dual, cross = (
         (tmp_path / "out" / PREPROCESSED / f"train/{name}.train.tsv").read_text(encoding="utf-8").splitlines()
         for name in ("dual", "cross")
@@ -150,8 +143,8 @@ def test_the_exported_files_are_in_the_published_style(tmp_path: Path) -> None:
 
 def test_tabs_and_line_ends_become_spaces_in_the_tsvs_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train, cross = f"{ORIGINAL}/train.json", f"{PREPROCESSED}/train/cross.train.tsv"
-    rows = [question("问\t题", ["答\n案"]), question("问题", ["答案", "答\r案"])]
-    convert(tmp_path, {train: lines(rows), cross: "问题\t\t答案\t1\n问题\t\t别的\t0\n"})
+    rows = [made.question("问\t题", ["答\n案"]), made.question("问题", ["答案", "答\r案"])]
+    convert(tmp_path, {train: made.lines(rows), cross: "问题\t\t答案\t1\n问题\t\t别的\t0\n"})
     export(open_release(tmp_path / "release"), "official", tmp_path / "out")
     assert (tmp_path / "out" / train).read_text(encoding="utf-8").count("\\") == 3
     written = (tmp_path / "out" / cross).read_bytes().decode()
@@ -233,8 +226,7 @@ def test_ids_are_numbered_as_they_come(portions: list[list[int]], asked: list[in
         )
         table._resize(4)  # small, so that the table must grow
         for portion in portions:
-            keys = as_keys(b"".join(value.to_bytes(16, "big") for value in portion))
-            numbers, fresh = table.add(keys)
+            numbers, fresh = table.add(as_keys(b"".join(value.to_bytes(16, "big") for value in portion)))
             for value, number, new in zip(portion, numbers, fresh, strict=True):
                 assert new == (value not in expected)
                 assert number == expected.setdefault(value, len(expected))
@@ -249,7 +241,7 @@ def test_the_list_names_addresses_checksums_and_what_is_got_by_hand() -> None:
     assert "  md5      dc7658b8cdf4f94b8714d130b7d15196\n  sha256   unknown\n" in printed
     assert printed.count("\n\n") == len(read_archives()) - 1
     found = run("builders", "official", "--list", "datafountain-424").stdout
-    assert "  by hand  competition 424 on DataFountain" in found
+    assert "  by hand  register for competition 424 on DataFountain" in found
 
 
 def test_a_map_is_not_used_with_two_parts_of_the_same_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

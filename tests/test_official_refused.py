@@ -44,7 +44,7 @@ BAD = [
 
 
 def write_with(folder: Path, name: str, row: int, *added: str, instead: int = 0) -> Path:
-    """Write both releases' files. ``added`` goes before line ``row`` (from 0) of one file, or ``instead`` of lines."""
+    """Write both releases' files. Put ``added`` before line ``row`` (from 0), or in place of ``instead`` lines."""
     made.write_files(folder, BOTH)
     rows = BOTH[name].splitlines()
     rows[row : row + instead] = added
@@ -57,8 +57,7 @@ def official(source: Path, release: Path, *options: str, code: int = 0) -> Done:
 
 
 def official_stats(release: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((release / "stats.json").read_text(encoding="utf-8"))["official"]
-    return found
+    return json.loads((release / "stats.json").read_text(encoding="utf-8"))["official"]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,6 @@ def test_a_bad_line_stops_the_build_or_is_skipped(tmp_path: Path, clean: Path, n
     refused = official(source, tmp_path / "release", "--quiet", code=1).error
     assert refused.startswith(f"{source / name}:2: ") and said in refused
     assert [path.name for path in tmp_path.iterdir()] == ["in"]  # no partial output is left
-
     done = official(source, tmp_path / "release", "--skip-bad-lines")
     left_out = f"bad lines of {name} (skipped)"
     assert f"{left_out}: 1; line 2: " in done.stdout and said in done.stdout
@@ -91,7 +89,6 @@ def test_a_bad_line_stops_the_build_or_is_skipped(tmp_path: Path, clean: Path, n
 
 
 def test_what_is_skipped_takes_its_judgments_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passages after a skipped line keep their ids, for any size of blocks."""
     files = {name: text for name, text in BOTH.items() if f"{ORIGINAL}/passage" not in name}
     files[MAP] = files[MAP].replace(md5(PASSAGES[10]), "f" * 32)  # an id that only the map has
     files[f"{PARTS}1"] = files[f"{PARTS}1"].replace(f"-\t\t{PASSAGES[5]}\t0", f"-\t{PASSAGES[5]}\t0")
@@ -119,7 +116,6 @@ def header(name: str, **values: Any) -> tarfile.TarInfo:
 
 
 def begun_by(*headers: bytes) -> bytes:
-    """Return a tar with these unchecked headers and a good file."""
     good = original_files()[f"{ORIGINAL}/dev.json"].encode()
     dev = header("dev.json", size=len(good)).tobuf() + good.ljust(-(-len(good) // 512) * 512, b"\0")
     return dev + b"".join(headers) + bytes(20_480)
@@ -216,8 +212,7 @@ def test_rows_of_one_question_are_united(tmp_path: Path) -> None:
     for number, *both in given:
         own, others = ([passage(TEXTS[n]) for n in each] for each in both)
         rows.append({"query": ASKED_DEV[number], "positive_passages": own, "negative_passages": others})
-    words = [rows_to(tmp_path / "dev.jsonl", rows)]
-    done = build(tmp_path / "out", *words)
+    done = build(tmp_path / "out", rows_to(tmp_path / "dev.jsonl", rows))
     found = rows_of(tmp_path / "out")
     first, second = found["dev", "dev"]
     assert (first["query"], second["query"]) == (ASKED_DEV[0], ASKED_DEV[1])
@@ -243,7 +238,7 @@ def test_corpus_queries_and_judgments_become_a_release(layout: str, tmp_path: Pa
         "judgments of dev with a score of 0",
     ):
         assert (other in done.stdout) == (layout == "mteb")
-    assert "those of these sources, not the published collection's" in (tmp_path / "out/README.md").read_text("utf-8")
+    assert "describe this copy, not the published collection" in (tmp_path / "out/README.md").read_text("utf-8")
 
 
 def test_copies_come_from_a_hub(tmp_path: Path) -> None:

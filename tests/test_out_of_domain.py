@@ -27,9 +27,7 @@ ANSWERS = {"11": "多休息", "12": "喝水", "21": "退烧药", "31": "多休�
 ANSWERS |= {"41": "止咳", "51": "吃软的", "61": "少喝茶"}
 
 
-def cmedqa_source(
-    folder: Path, encoding: str = "utf-8", train: str = "question_id,pos_ans_id,neg_ans_id\n4,41,11\n4,41,12\n"
-) -> Path:
+def cmedqa_source(folder: Path, encoding: str) -> Path:
     folder.mkdir()
 
     def table(rows: list[list[str]]) -> bytes:
@@ -45,7 +43,7 @@ def cmedqa_source(
         dev = "question_id,ans_id,cnt,label\n1,11,0,1\n1,12,1,1\n1,99,2,1\n1,41,3,0\n3,31,0,1\n3,32,1,1\n2,98,0,1\n"
         archive.writestr("dev_candidates.txt", dev)
     (folder / "test_candidates.txt").write_text("question_id,ans_id,cnt,label\n5,51,0,1\n5,11,1,0\n7,11,0,1\n")
-    (folder / "train_candidates.txt").write_text(train)
+    (folder / "train_candidates.txt").write_text("question_id,pos_ans_id,neg_ans_id\n4,41,11\n4,41,12\n")
     (folder / "README.txt").write_text("About it.\n")
     return folder
 
@@ -88,8 +86,7 @@ def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_
     judged = [question for question, _, _, label in lines["dev"] if label == "1"]
     questions, answers = list(dict.fromkeys(judged)), {answer for own in lines.values() for _, answer, *_ in own}
     assert (len(questions), len(judged)) == (4000, 7527)
-    numbers = [*questions[:-1], questions[0]]
-    rows = "".join(f"{q},我的第{n}个问题\n" for q, n in zip(questions, numbers, strict=True))
+    rows = "".join(f"{q},我的第{n}个问题\n" for q, n in zip(questions, [*questions[:-1], questions[0]], strict=True))
     (tmp_path / "question.csv").write_text(f"question_id,content\n{rows}", "gb18030")
     rows = "".join(f"{answer},0,第{answer}个回答。\n" for answer in answers)
     (tmp_path / "answer.csv").write_text(f"ans_id,question_id,content\n{rows}", "utf-8-sig")
@@ -106,7 +103,7 @@ JUDGED = [("d1", "北京市发布了什么？"), ("d3", "北京市发布了什�
 JUDGED += [("d4", "上海怎么做？"), ("d9", "无"), ("d4", "几项措施？")]
 
 
-def ccovid_source(folder: Path, encoding: str = "utf-8", mark: str = "") -> Path:
+def ccovid_source(folder: Path, encoding: str, mark: str) -> Path:
     folder.mkdir()
     context = "docid\ttext\n" + "".join(f"{docid}\t{text}\n" for docid, text in DOCUMENTS.items())
     train = "id\tdocid\tquestion\tanswer\n" + "".join(f"{n}\t{d}\t{q}\t略\n" for n, (d, q) in enumerate(JUDGED))
@@ -117,9 +114,7 @@ def ccovid_source(folder: Path, encoding: str = "utf-8", mark: str = "") -> Path
 
 
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "\ufeff"), ("gb18030", "")])
-def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
-    tmp_path: Path, encoding: str, mark: str
-) -> None:
+def test_policies_become_passages_and_every_judgment_is_kept(tmp_path: Path, encoding: str, mark: str) -> None:
     folder = ccovid_source(tmp_path / "in", encoding, mark)
     done = add("ccovid", "--source", folder, "--out", tmp_path / "out", "--test-size", 2, "--format", "json")
     release = open_release(tmp_path / "out")
@@ -128,8 +123,7 @@ def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
     pairs = {split: release.table("ccovid-qrels", split).to_pylist() for split in ("train", "test")}
     every = {(row["query-id"], row["corpus-id"]) for rows in pairs.values() for row in rows}
     assert every == {(md5(question), md5(DOCUMENTS[d])) for d, question in JUDGED if d in DOCUMENTS}
-    sizes = {split: release.rows("ccovid-queries", split) for split in pairs}
-    assert sizes == {"train": 2, "test": 2}
+    assert {split: release.rows("ccovid-queries", split) for split in pairs} == {"train": 2, "test": 2}
     counts = json.loads(done.stdout)["read"]["all"]
     assert (counts["questions"], counts["judgments"], counts["passage_missing"]) == (5, 6, 1)
     assert "skipped 1 judgments of passages that the sources lack" in done.stderr
@@ -191,8 +185,7 @@ def test_a_release_of_questions_and_distractors(tmp_path: Path) -> None:
     out = tmp_path / "out"
     squad("--train", train, "--dev", dev, "--passages", news, "--out", out)
     release = open_release(out)
-    head = f"第一条\u2028新闻。{'后' * 300}。"
-    texts = [*CONTEXTS, head, "第二条新闻。"]
+    texts = [*CONTEXTS, f"第一条\u2028新闻。{'后' * 300}。", "第二条新闻。"]
     assert rows(release, "corpus", "corpus") == [{"_id": md5(text), "title": "", "text": text} for text in texts]
     # A question in both splits stays in dev. Equal questions share their paragraphs.
     assert [row["text"] for row in rows(release, "queries", "train")] == asked

@@ -38,7 +38,7 @@ def build(kind: str, source: Path, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source distribution, unpacked, which holds every file of the project; building leaves no traces here."""
+    """The unpacked source distribution, which has every file of the project. The build does not change the checkout."""
     out = tmp_path_factory.mktemp("source")
     source = Path(shutil.copytree(ROOT, out / "x", ignore=shutil.ignore_patterns(*NOT_OURS)))
     expected = files_of(source)
@@ -54,16 +54,9 @@ def packed(unpacked: Path) -> Path:
     return build("wheel", unpacked, unpacked.parent / "wheel")
 
 
-@pytest.fixture(scope="module")
-def wheel(packed: Path) -> Path:
-    with zipfile.ZipFile(packed) as file:
-        file.extractall(packed.parent / "site")
-    return packed.parent / "site"
-
-
 @pytest.fixture
 def installed(packed: Path, tmp_path: Path) -> Path:
-    """Programs of a new environment that has the wheel, and the libraries but not the checkout of this environment."""
+    """Programs of a new environment that has the wheel, and the libraries of this environment."""
     venv.create(tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install", "--no-deps", "--no-index"]
@@ -108,7 +101,10 @@ def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_re
         output([sys.executable, "-m", *words], unpacked, environment)
 
 
-def test_the_wheel_ships_both_programs_with_their_data_files_and_needs_the_loader_s_library_only(wheel: Path) -> None:
+def test_the_wheel_has_both_programs_with_their_data_files_and_needs_only_datasets(packed: Path) -> None:
+    wheel = packed.parent / "site"
+    with zipfile.ZipFile(packed) as file:
+        file.extractall(wheel)
     shipped = {"dureader_retrieval.py", "dureader_retrieval_ir.py"}
     for program in ("builders", "baselines"):
         shipped |= {f"{program}/{name}" for name in files_of(ROOT / program) if "__pycache__" not in name}

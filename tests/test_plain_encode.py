@@ -1,7 +1,6 @@
 """Other tools that call plain ``encode()`` of a dual-encoder give the same scores as this project.
 
-The blocks of ``docs/tools/encode.md`` run in BEIR, LlamaIndex and Haystack, each in an environment of its own, where
-``TEST_TOOLS=1`` (``make test-tools``).
+With ``TEST_TOOLS=1`` (``make test-tools``), the blocks of docs/tools/encode.md run in BEIR, LlamaIndex and Haystack.
 """
 
 import importlib

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotating import Labels, judgment, make_judged_round
+from annotating import Labels, judged_round, judgment
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from whole_release import ENGLISH
@@ -175,7 +175,7 @@ def test_negatives_that_the_ensemble_holds_positive_are_positives_of_the_new_rel
     assert by_query[Q[0]]["positive_passages"][1]["text"] == TEXTS[2]
     assert by_query[Q[1]]["positive_passages"] == [{"docid": P[1], "title": "", "text": TEXTS[1]}]
     text = move(scored_release, "--threshold", 0.65).stdout
-    assert "moved 2 of 3 negatives (66.7%), of 1 of 4 queries\none holds 2 positive; two holds 1 positive" in text
+    assert "moved 2 of 3 negatives (66.7%), of 1 of 4 queries\none scores 2 as positive; two scores 1" in text
 
 
 def test_the_list_says_who_moved_it_and_a_second_relabelling_goes_on_from_it(scored_release: Path) -> None:
@@ -212,7 +212,7 @@ def test_what_people_refuted_no_model_takes_back(scored_release: Path) -> None:
 
 
 def merged(release: Path, labels: Labels, split: str = "dev") -> tuple[Path, dict[str, Any]]:
-    round_ = make_judged_round(release.parent / "round", release, {f"{split}-001": ("accepted", labels)}, split)
+    round_ = judged_round(release.parent / "round", release, {f"{split}-001": ("accepted", labels)}, split)
     out = release.parent / "merged"
     return out, merge(round_, open_release(release), out)[split]
 
@@ -226,8 +226,7 @@ def qrels(release: Path, config: str = "qrels", split: str = "dev") -> list[tupl
 
 
 def checked(release: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("builders", "check", "--release", release, "--format", "json").stdout)
-    return found
+    return json.loads(run("builders", "check", "--release", release, "--format", "json").stdout)
 
 
 LABELS = {(ONE, P[0]): 1, (ONE, P[4]): 1, (ONE, P[1]): 0, (TWO, P[5]): 0, (TWO, P[2]): 1}
@@ -268,7 +267,7 @@ def test_a_query_without_a_positive_stays_and_is_said(whole_copy: Path) -> None:
 def test_packages_that_were_not_accepted_and_models_change_nothing(whole_copy: Path) -> None:
     packages: dict[str, tuple[State, Labels]] = {"dev-001": ("accepted", {(ONE, P[0]): 1})}
     packages["dev-002"] = ("sent back", {(TWO, P[2]): 1})
-    round_ = make_judged_round(whole_copy.parent / "round", whole_copy, packages)
+    round_ = judged_round(whole_copy.parent / "round", whole_copy, packages)
     add_judgments(round_, [judgment((ONE, P[0]), 0, "dev-001", "model")])
     merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
     assert qrels(whole_copy.parent / "merged") == [(ONE, P[4], 1), (ONE, P[0], 1), (TWO, P[5], 1)]
@@ -276,7 +275,7 @@ def test_packages_that_were_not_accepted_and_models_change_nothing(whole_copy: P
 
 @pytest.mark.parametrize(("state", "passage", "message"), [("open", P[0], "1 of 1 packages"), ("accepted", "x", "'x'")])
 def test_a_round_that_does_not_fit_is_refused(whole_copy: Path, state: State, passage: str, message: str) -> None:
-    round_ = make_judged_round(whole_copy.parent / "round", whole_copy, {"dev-001": (state, {(ONE, passage): 1})})
+    round_ = judged_round(whole_copy.parent / "round", whole_copy, {"dev-001": (state, {(ONE, passage): 1})})
     with pytest.raises(InputError, match=message):
         merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
     assert not (whole_copy.parent / "merged").exists()

@@ -14,7 +14,7 @@ from releases import QUESTIONS, TEXTS, make_release
 from sentence_transformers import CrossEncoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
-from tiny_training import maker
+from training_world import maker
 from transformers import AutoConfig, ModernBertConfig, ModernBertForSequenceClassification
 
 from baselines.retrieve.devices import Work, dtype_of
@@ -74,9 +74,7 @@ def openvino(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("write", [write_dual, write_sparse, write_multi_vector])
 @pytest.mark.parametrize("dtype", ["bf16", "openvino-fp32"])
-def test_every_kind_of_retriever_gives_the_scores_of_pytorch_in_32_bits(
-    tmp_path: Path, write: Any, dtype: str, request: pytest.FixtureRequest
-) -> None:
+def test_retrievers_agree_with_fp32(tmp_path: Path, write: Any, dtype: str, request: pytest.FixtureRequest) -> None:
     if dtype != "bf16":
         request.getfixturevalue("openvino")
     release, settings = open_release(make_release(tmp_path / "release")), ModelSettings(str(write(tmp_path / "model")))

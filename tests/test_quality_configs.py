@@ -70,16 +70,12 @@ def test_bm25_and_mine_take_the_removed_questions_alone(mined: Path, tmp_path: P
     assert row["query-id"] == md5(SIMILAR) and set(row["negative-ids"]) == {line[2] for line in lines[1:]}
 
 
-def negatives(path: Path) -> Path:
-    rows = [{"query-id": md5(question), "negative-ids": [md5(TEXTS[5])]} for question in TRAIN]
-    path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
-    return path
-
-
 def test_a_training_with_similar_questions_has_them_after_the_same_others(release: Path, tmp_path: Path) -> None:
     opened = open_release(release)
     passages = open_passages(opened, keep=tmp_path / "keep")
-    mined, own = negatives(tmp_path / "train.gz"), tmp_path / "similar.jsonl"
+    mined, own = tmp_path / "train.gz", tmp_path / "similar.jsonl"
+    rows = [{"query-id": md5(question), "negative-ids": [md5(TEXTS[5])]} for question in TRAIN]
+    mined.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     own.write_text(json.dumps({"query-id": md5(SIMILAR), "negative-ids": [md5(TEXTS[1])]}))
     one = ["data.negatives_per_positive=1"]
     without = read_pairs(opened, read_recipe("ce-bm25-neg", one), passages, [mined])
@@ -164,8 +160,7 @@ def listed(large: Path, config: str) -> list[str]:
 def test_samples_are_nested_and_do_not_depend_on_the_order_of_the_passages(large: Path, tmp_path: Path) -> None:
     first, second = QUESTIONS["dev"]
     ranked = {first: TEXTS_OF_90[10:30], second: [TEXTS[4], *TEXTS_OF_90[20:40]], "another": TEXTS_OF_90[60:]}
-    hard = a_run(tmp_path / "hard.run", ranked)
-    sizes = ["--sizes", "40", "8", "20", "--seed", "3", "--hard", hard]
+    sizes = ["--sizes", "40", "8", "20", "--seed", "3", "--hard", a_run(tmp_path / "hard.run", ranked)]
     rows = samples(large, tmp_path / "out", *sizes)
     assert [row["config"] for row in rows] == [f"sample-{n}{kind}" for kind in ("", "-hard") for n in (8, 20, 40)]
     order = [md5(text) for text in TEXTS_OF_90]

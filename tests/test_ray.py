@@ -28,9 +28,8 @@ from builders.store import layout
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
-
 CHAR = Options(unit="char")
-BLOCKS = 13  # of the rows below, in parts of 32 KB
+BLOCKS = 13  # number of blocks of 32 KB in the rows below
 STORE_MB = 80  # of a node's object store; Ray's minimum is 75
 
 
@@ -64,9 +63,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("ray")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        monkeypatch.setenv("RAY_enable_worker_prestart", "0")  # processes that no task of a build can use
+        monkeypatch.setenv("RAY_enable_worker_prestart", "0")  # a build cannot use these processes
         monkeypatch.setenv("RAY_prestart_worker_first_driver", "0")
-        monkeypatch.setenv("RAY_num_workers_soft_limit", "4")  # the command's own do not end those of the other tests
+        monkeypatch.setenv("RAY_num_workers_soft_limit", "4")  # so that one test does not end workers of another
         started = Cluster(folder)
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the nodes do not have this file
         with RayEngine(started.address):  # one connection for all tests, because its processes are reused
@@ -95,15 +94,14 @@ def local(rows: Path, out: Path, options: Options) -> dict[str, str]:
 
 
 class Watched(RayEngine):
-    """Notes every call that has done its work, in ``folder``; at the third of each kind, the worker process dies."""
+    """Record every finished call in ``folder``, and kill the worker at the third call of each function."""
 
     def __init__(self, address: str, folder: Path) -> None:
         super().__init__(address)
         self.folder = folder
 
     def map(self, function: Any, tasks: Iterable[Any]) -> Iterator[Any]:
-        name = getattr(function, "func", function).__name__
-        folder = self.folder / name
+        folder = self.folder / getattr(function, "func", function).__name__
         folder.mkdir(parents=True)
         return super().map(functools.partial(_watched, function, folder), tasks)
 
@@ -123,7 +121,6 @@ def _watched(function: Any, folder: Path, task: Any) -> Any:
 
 @pytest.mark.usefixtures("small_parts")
 def test_a_lost_machine_and_killed_workers_and_driver(cluster: Cluster, rows: Path, tmp_path: Path) -> None:
-    """Not a byte changes, and the finished parts are found again. kill -9 comes when nobody has heard of a result."""
     sources = raw.find_sources([rows])
     node = cluster.add()
 
@@ -139,7 +136,7 @@ def test_a_lost_machine_and_killed_workers_and_driver(cluster: Cluster, rows: Pa
     with Killed(cluster.address, tmp_path / "first") as engine, pytest.raises(KeyboardInterrupt):
         build_release(sources, tmp_path / "ray", CHAR, engine=engine)
     assert not tree(tmp_path / "ray")
-    # Ten results have come; the tasks in flight, four or six, may be done or not.
+    # Ten results have arrived. Some of the four to six running tasks may also be finished.
     assert engine.calls("label_block") >= 10
     with Watched(cluster.address, tmp_path / "second") as engine:
         build_release(sources, tmp_path / "ray", CHAR, engine=engine)

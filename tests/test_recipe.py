@@ -1,11 +1,23 @@
-"""Recipes: the paper's values in the files, overrides, and errors."""
+"""Recipes have the values of the paper; trainings that are refused, finished, or resumed from their states."""
 
+import json
 import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from commands import Done, error_of, run
+from releases import QUESTIONS, TEXTS, make_release, md5
+from tiny_models import write_bert
 
+from baselines.checkpoint import TRAINING
+from baselines.retrieve.hub_models import model_commit
+from baselines.train import resume
 from baselines.train.recipe import names, read_recipe
 from builders.core.errors import InputError
+from builders.store.runs import write_run
 
 PAPER = {  # Appendix A.2, and the starting checkpoint of each model (Figure 1; Sections 3.6 and 3.7)
     "de-bm25-neg": ("dual", 256, 10, 3e-5, 0.1, "nghuyong/ernie-1.0-base-zh", "main"),
@@ -17,8 +29,6 @@ PAPER = {  # Appendix A.2, and the starting checkpoint of each model (Figure 1; 
     "de-cmedqa": ("dual", 256, 10, 3e-5, 0.1, "recipe:de-bm25-neg", "cmedqa"),
     "de-ccovid": ("dual", 256, 10, 3e-5, 0.1, "recipe:de-bm25-neg", "ccovid"),
 }
-
-
 OFFICIAL = {  # values of the official code; batches count the rows of all GPUs
     "official-de": ("dual", 512, 10, 3e-5, 0.1, "linear", 0.0, 2, 1, 0.0),
     "official-ce": ("cross", 256, 3, 1e-5, 0.0, "constant", 0.01, 1, 2, 0.01),
@@ -96,3 +106,186 @@ def test_a_training_reports_to_installed_libraries(monkeypatch: pytest.MonkeyPat
         assert recipe.train.loggers() == expected and recipe.resolved() == auto.resolved()  # resumes the same training
     with pytest.raises(InputError, match=r"report_to: trackio is not installed; run `pip install trackio`"):
         read_recipe("static", ["train.report_to=wandb,trackio"]).train.loggers()
+
+
+LINES = [json.dumps({"query-id": md5(q), "negative-ids": [md5(TEXTS[4])]}) + "\n" for q in QUESTIONS["train"]]
+SMALL = ["train.batch=4", "train.max_steps=2", "train.evaluations=1", "train.saves=0"]
+SMALL += ["data.passage_length=24", "data.query_length=12", "data.negatives_per_positive=1"]
+
+
+class World:
+    """A release, a starting checkpoint, negatives and a run. ``train`` runs the command on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.out = folder, folder / "models" / "out"
+        self.release = make_release(folder / "release")
+        self.start = write_bert(folder / "bert")
+        self.negatives = folder / "negatives.jsonl"
+        self.negatives.write_text("".join(LINES), encoding="utf-8")
+        self.run = folder / "dev.run"
+        write_run(self.run, [(md5(q), [(md5(TEXTS[4]), 1.0)]) for q in QUESTIONS["dev"]])
+
+    def train(self, *words: object, recipe: str = "ce-bm25-neg-scratch", code: int | None = 0, **set: object) -> Done:
+        """Run `train` with ``words`` after the usual options. The word ``-NAME`` removes the option ``--NAME``."""
+        given: dict[str, object] = {"release": self.release, "out": self.out, "start": self.start}
+        given |= {"negatives": self.negatives, "device": "cpu", "cache": self.folder / "cache"}
+        dropped = {str(word)[1:] for word in words if str(word)[0] == "-" and str(word)[1:] in given}
+        options = [word for name, value in given.items() if name not in dropped for word in (f"--{name}", value)]
+        values = [*SMALL, *(f"train.{key}={value}" for key, value in set.items())]
+        options += [word for value in values for word in ("--set", value)]
+        more = [word for word in words if str(word)[1:] not in dropped]
+        return run("baselines", "train", recipe, *options, *more, code=code)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching-cpu"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "said"),
+    [
+        (CE, ["--out", "{full}"], "exists and is not a checkpoint; expected"),
+        (CE, ["--set", "data.passage_length=600"], "data.passage_length = 600: expected at most 512 tokens"),
+        (CE, ["-release"], "the recipe ce-bm25-neg-scratch learns from a release; give --release DIR"),
+        (DE, ["-negatives"], "needs 1 hard negatives per positive; give --negatives F"),
+        (DE, ["--negatives", "{folder}/lost.jsonl"], "lost.jsonl: no such file"),
+        (CE, ["--dev-run", "{folder}/lost.run", "--set", "train.evaluations=0"], "lost.run: no such file"),
+        (DE, ["-start"], "no checkpoint of mlm-scratch, which de-bm25-neg-scratch starts from"),
+        (DE, ["--dev-run", "{folder}/dev.run"], "--dev-run needs a cross-encoder;"),
+        ("de-bm26", [], "no recipe 'de-bm26'"),
+        ("de-cmedqa-scratch", [], "cmedqa-corpus"),
+        (PAIRS, ["--pairs", "{pairs}", "-negatives"], "labelled pairs of questions; give --pairs FILE..., and no "),
+        (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives"], "expected pairs with label 0 and pairs with label 1"),
+    ],
+)
+def test_bad_input_is_one_error(world: World, recipe: str, words: list[str], said: str) -> None:
+    (full := world.folder / "full").mkdir()
+    (full / "thesis.txt").write_text("mine", encoding="utf-8")
+    pairs = world.folder / "pairs.tsv"
+    pairs.write_text("text1\ttext2\tlabel\n" + "".join(f"甲{n}\t乙\t1\n" for n in range(40)), encoding="utf-8")
+    given = [word.format(folder=world.folder, full=full, pairs=pairs) for word in words]
+    assert said in error_of(world.train(*given, recipe=recipe, code=1))
+    assert [path.name for path in full.iterdir()] == ["thesis.txt"]
+    assert not world.out.parent.exists() or not list(world.out.parent.iterdir())
+
+
+def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
+    states = world.out.with_name("out.training")
+    states.mkdir(parents=True)
+    (states / "about.json").write_text('{"recipe": "another"}')  # killed before its first state
+    world.train()
+    (states / "checkpoint-2").mkdir()
+    assert "belongs to another training" in error_of(world.train("--out", world.out, code=1, seed=3))
+    (states / "about.json").write_text("{")
+    assert error_of(world.train("--out", world.out, code=1, seed=3)).endswith("; --no-resume starts anew")
+
+
+@pytest.fixture
+def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    _hub(monkeypatch, "a1" * 20)
+    world.train("--no-resume")
+    training = json.loads((world.out / TRAINING).read_text(encoding="utf-8"))
+    training["about"] |= {"start": "org/name", "start_commit": "a1" * 20, "start_sha256": None}
+    (world.out / TRAINING).write_text(json.dumps(training), encoding="utf-8")
+    return world
+
+
+def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
+    """Simulate a hub with this commit of every model. None: the hub is unreachable, and the cache is empty."""
+
+    def answer(model: str, *_: Any) -> str | None:
+        if Path(model).is_dir():
+            return None
+        if commit is None:
+            raise InputError("there is no hub")
+        return commit
+
+    monkeypatch.setattr("baselines.train.train.model_commit", answer)
+
+
+def test_a_finished_training_depends_on_the_commit(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr("baselines.train.train.train", begun.append)
+    for commit, count in ((None, 0), ("a1" * 20, 0), ("b2" * 20, 1)):
+        _hub(monkeypatch, commit)
+        said = done_from_the_hub.train("--start", "org/name").stderr
+        assert ("is this training's checkpoint already" in said) == (len(begun) == 0) and len(begun) == count
+        assert ("there is no hub; " in said and f"records the commit {'a1' * 20}" in said) == (commit is None)
+
+
+STEPS = {"max_steps": 4, "saves": 4, "evaluations": 0}  # saves a state at every step, retains two
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A finished training, and ``stopped.training``: states of a training killed during the write of its checkpoint."""
+    world = World(tmp_path_factory.mktemp("world"))
+    world.train(**STEPS)
+
+    def stop(*_: object) -> None:
+        raise InterruptedError("stopped")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baselines.train.train.write_checkpoint", stop)
+        world.train("--out", world.folder / "stopped", code=1, **STEPS)
+    return world
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _flip_both(optimizer: Path) -> None:
+    for step in (3, 4):
+        _flip(optimizer.parents[1] / f"checkpoint-{step}" / optimizer.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "step", "said"),
+    [
+        ("model.safetensors", _flip, 3, "checkpoint-4 cannot be used (model.safetensors has the SHA-256"),
+        ("sealed.json", Path.unlink, 3, "checkpoint-4 cannot be used (the training was killed during the save)"),
+        ("optimizer.pt", _flip_both, None, "checkpoint-3 cannot be used (optimizer.pt has the SHA-256"),
+        ("config.json", lambda path: None, 4, ""),
+    ],
+)
+def test_a_training_resumes_from_the_last_whole_state(
+    stopped: World, tmp_path: Path, name: str, spoil: Callable[[Path], object], step: int | None, said: str
+) -> None:
+    out = tmp_path / "out"
+    states = Path(shutil.copytree(stopped.folder / "stopped.training", resume.states_of(out)))
+    spoil(states / "checkpoint-4" / name)
+    log = stopped.train("--out", out, **STEPS).stderr
+    assert said in log and ("cannot be used" in log) == bool(said)
+    assert (f"resumed after step {step} of 4" in log) == ("resumed" in log) == (step is not None)
+    assert (out / "model.safetensors").read_bytes() == (stopped.out / "model.safetensors").read_bytes()
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError("there is no hub")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    snapshot = tmp_path / "cache" / "models--org--cached" / "snapshots" / ("a1" * 20)
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text(snapshot.name)
+    model_commit.cache_clear()
+    return snapshot.name
+
+
+def test_without_a_hub_the_start_is_the_commit_in_the_cache(cached: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert model_commit("org/cached", "", "do without") == cached
+    assert f"there is no hub; do without; the cache has the commit {cached}" in caplog.text
+    with pytest.raises(InputError, match=r"org/name would come from the hub: there is no hub; do without"):
+        model_commit("org/name", "", "do without")

@@ -64,9 +64,7 @@ def test_a_small_release_by_hand(small: Path, tmp_path: Path) -> None:
     again = "绿萝要少晒太阳,见干见湿,冬天少浇水。"
     texts = [first, rest, shared, "无关的话。", "没有人答这个。", again, "行分隔\u2028符" + LONG]
     assert rows_of(tmp_path / "out", "corpus", "corpus") == [{"_id": md5(t), "title": "", "text": t} for t in texts]
-    assert rows_of(tmp_path / "out", "queries", "train") == [
-        {"_id": md5(text), "text": text} for text in ("绿萝怎么养", "绿萝怎么浇水")
-    ]
+    assert [row["text"] for row in rows_of(tmp_path / "out", "queries", "train")] == ["绿萝怎么养", "绿萝怎么浇水"]
     judged = [("绿萝怎么养", first), ("绿萝怎么养", again), ("绿萝怎么浇水", shared)]
     assert rows_of(tmp_path / "out", "qrels", "train") == [
         {"query-id": md5(query), "corpus-id": md5(text), "score": 1} for query, text in judged
@@ -176,7 +174,6 @@ def test_splits_can_be_given(small: Path, tmp_path: Path) -> None:
 
 
 def test_a_build_or_its_worker_is_killed_and_goes_on(shared_data: Path, tmp_path: Path) -> None:
-    """A kill leaves no release or a complete one, and no processes. The next build reuses finished blocks."""
     source, out = tmp_path / "raw", tmp_path / "out"
     source.mkdir()
     for split in ("train", "dev", "test"):
@@ -203,7 +200,7 @@ def test_a_build_or_its_worker_is_killed_and_goes_on(shared_data: Path, tmp_path
 
 
 def blocks_of(folder: Path) -> dict[str, int]:
-    """Return the finished blocks of the build under ``folder``, and the inode or time that changes on relabelling."""
+    """Return the inode of every finished block of the build. A block that is labelled again gets another inode."""
     found = folder.glob(".out.building/*/*")
     return {p.name: p.stat().st_ino for p in found if p.name.isdigit() and p.parent.name != "discarded"}
 
@@ -263,7 +260,7 @@ def brute_best(paragraph: Sequence[object], answer: Sequence[object]) -> Fractio
 
 
 def questions(*rows: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> Questions:
-    """Draw (paragraphs, answers) of token ids for several questions."""
+    """Return questions of these (paragraphs, answers), whose texts are lists of token ids."""
     texts, answers = [p for row in rows for p in row[0]], [a for row in rows for a in row[1]]
     flat, flat_answers = (np.array([t for text in group for t in text], np.int32) for group in (texts, answers))
     ends, answer_ends = (np.cumsum([len(text) for text in group], dtype=np.int64) for group in (texts, answers))

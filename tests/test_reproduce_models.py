@@ -18,7 +18,7 @@ from conftest import Once
 from hub_server import Hub
 from loaded import Loaded, Started
 from reproduce_world import SETTINGS, TEXTS, World, make_paper_release, ran
-from tiny_hub import ERNIE, MBERT, publish, publish_all, write_ernie, write_mbert
+from tiny_families import ERNIE, MBERT, publish, publish_all, write_ernie, write_mbert
 
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.steps import call
@@ -80,8 +80,7 @@ def test_a_second_run_prints_the_same_and_runs_nothing(world: World, first: Done
 
 def test_without_the_hub_and_its_cache_what_is_done_is_done(world: World, first: Done, tmp_path: Path) -> None:
     nothing = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = world.reproduce("--table", 4, **nothing)
-    assert ran(done) == []
+    assert ran(world.reproduce("--table", 4, **nothing)) == []
     other = world.reproduce("--row", "de-bm25-neg", settings=f"{SETTINGS}train.seed = 5\n", code=1, **nothing)
     assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR uses a local folder instead")
 
@@ -181,9 +180,9 @@ def test_killed_in_each_step_it_ends_the_same(world: World, loaded: Loaded, monk
 
 
 def kill_in(world: World, loaded: Loaded, words: list[str], verb: str) -> str:
-    """Start the run, and kill its whole group in the first step of a verb; what it logged.
+    """Start the run, kill its process group in the first step of a verb, and return its log.
 
-    A training is killed when it has left its first state, every other step as soon as it begins.
+    A training is killed after its first state, every other step as soon as it begins.
     """
     log = world.folder / f"{verb}.log"
     log.touch()
@@ -251,12 +250,8 @@ def reproduce(folder: Path, *more: object) -> Done:
     return run("baselines", "reproduce", "--one-process", "--scratch", *where, *more)
 
 
-@pytest.fixture(scope="module")
-def report(folder: Path) -> Any:
-    return json.loads(reproduce(folder, "--format", "json").stdout)
-
-
-def test_every_row_runs(folder: Path, report: Any) -> None:
+def test_every_row_runs(folder: Path) -> None:
+    report = json.loads(reproduce(folder, "--format", "json").stdout)
     values = {(row["table"], row["row"], row["metric"]): row["ours"] for row in report["rows"]}
     assert len(values) == 3 * 11 + 4
     assert all(0 <= value <= 100 for value in values.values())

@@ -6,8 +6,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from browser import Seen
 from commands import ROOT, Done, run
+from pages import Seen
 from releases import make_release, quality_tables
 from reproduce_world import reported, reproduce
 
@@ -85,7 +85,6 @@ def test_table_4_says_what_it_was_measured_on_as_text_json_and_page(here: Path) 
     assert ["95", "%", *["100.0-100.0"] * 3, "|"] in cells_of(out)
     footnote = "(1) not comparable: measured on dev, published on test; 6 passages, not 8,096,668"
     assert footnote in out
-
     report = reported(here, *BM25, "--html", here / "x.html")
     step = report["steps"]["bm25-dev"]
     first = report["rows"][0]
@@ -94,7 +93,6 @@ def test_table_4_says_what_it_was_measured_on_as_text_json_and_page(here: Path) 
     assert (first["why"], first["like_for_like"]) == (footnote[20:].split("; "), None)
     bm25 = f"python -m baselines bm25 --release {release} --split dev --top-k 50 --out {file}"
     assert (step["command"], step["processes"]) == (bm25, 1) and step["seconds"] >= 0
-
     page = (here / "x.html").read_bytes()
     reproduce(here, *BM25, "--html", here / "x.html")
     assert (here / "x.html").read_bytes() == page
@@ -201,7 +199,6 @@ def cost(words: str, sizes: Sizes, **recipes: str) -> StepCost:
 
 
 def test_the_sample_counted_by_hand(sample_release: Path) -> None:
-    """49 training pairs of 30 questions, 16 dev questions, 383 passages."""
     sizes = Sizes(open_release(sample_release))
     assert cost("baselines bm25 --split dev --out o", sizes) == (16, None, None, None)
     assert cost("baselines mine --split train --negatives 4 --out o", sizes) == (30, None, None, None)

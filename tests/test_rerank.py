@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from chat_server import Chat
 from commands import Done, error_of, run
 from loaded import Loaded
+from loopback import Chat
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import CrossEncoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
@@ -87,7 +87,7 @@ def test_batches_and_processes_change_nothing(world: Path, tmp_path: Path, monke
 
 @contextlib.contextmanager
 def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
-    """Add the text of every query that is scored inside to ``scored``; Ctrl-C before one is more than ``most``."""
+    """Add every scored query to ``scored``. Raise Ctrl-C after ``most`` queries."""
     score = rerankers.score_groups
 
     def noted(job: Any, device: str, groups: Any) -> Any:
@@ -102,7 +102,7 @@ def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
         yield
 
 
-def test_an_interrupted_run_goes_on(world: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_resumed(world: Path, tmp_path: Path) -> None:
     scored: list[str] = []
     with scoring_noted(scored, most=2):
         assert run_rerank(world, tmp_path / "a.run") == 130
@@ -193,7 +193,7 @@ def test_a_template_of_queries_and_documents_is_the_models_own(world: Path, tmp_
     expect(folder, read_run(tmp_path / "a.run").hits, "query={query};document={passage};")
 
 
-def test_a_model_that_knows_no_system_is_told_in_the_question(world: Path, tmp_path: Path) -> None:
+def test_without_a_system_role_the_question_has_the_instruction(world: Path, tmp_path: Path) -> None:
     own = (
         "{%- for message in messages -%}{%- if message.role != 'user' -%}{{ raise_exception('no such role') }}"
         "{%- endif -%}U: {{ message.content }}\nA: {%- endfor -%}"
@@ -218,7 +218,7 @@ def by_size(prompt: str) -> str:
 
 @pytest.fixture
 def ask(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Re-rank by a model that answers so; the texts of each query's passages, best first, and the server."""
+    """Re-rank by a model with this answer. Return the ranked texts of each query, and the server."""
 
     def call(answer: Callable[[str], str | int], *words: object) -> tuple[list[list[str]], Chat]:
         with Chat(answer) as server:
@@ -234,7 +234,7 @@ def ask(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 BEST = sorted(TEXTS, key=lambda text: (-len(text), text))
 
 
-def test_a_model_behind_an_endpoint_says_the_order(world: Path, ask: Ask) -> None:
+def test_a_model_behind_an_endpoint_orders_the_passages(world: Path, ask: Ask) -> None:
     found, server = ask(by_size, "--prompt", "长的在前")
     assert found == [BEST] * 4
     given = read_run(world / "first.run").rankings
@@ -259,7 +259,7 @@ def test_windows_carry_the_best_to_the_top(ask: Ask, monkeypatch: pytest.MonkeyP
         ("我不知道", [0, 1, 2, 3, 4, 5]),
     ],
 )
-def test_what_an_answer_leaves_out_keeps_its_order(world: Path, ask: Ask, answer: str, order: list[int]) -> None:
+def test_passages_that_an_answer_lacks_keep_their_order(world: Path, ask: Ask, answer: str, order: list[int]) -> None:
     found, _ = ask(lambda _: answer)
     for texts, ids in zip(found, read_run(world / "first.run").rankings.values(), strict=True):
         assert texts == [BY_ID[ids[number]] for number in order]
@@ -286,7 +286,7 @@ ENCODERS: dict[str, Callable[[Path], Path]] = {
 
 @contextlib.contextmanager
 def encodings_noted(encoded: list[str], most: float = math.inf) -> Iterator[None]:
-    """Add every passage that is encoded inside to ``encoded``; Ctrl-C before one is more than ``most``."""
+    """Add every encoded passage to ``encoded``. Raise Ctrl-C before more than ``most`` passages are encoded."""
     texts_of = index._texts
 
     def noted(*given: Any) -> list[str]:
@@ -330,7 +330,7 @@ def test_an_encoder_scores_candidates_as_it_scores_the_collection(world: Path, t
     assert sum(line.startswith((f"{world}/first.run", f"{tmp_path}/over.run")) for line in lines) == 4
 
 
-def test_an_interrupted_encoding_of_candidates_goes_on(world: Path, tmp_path: Path) -> None:
+def test_an_interrupted_encoding_of_candidates_is_resumed(world: Path, tmp_path: Path) -> None:
     encoded: list[str] = []
     with encodings_noted(encoded, most=2):
         rerank(world, tmp_path / "a.run", world / "dual", code=130)
@@ -343,7 +343,7 @@ def test_an_interrupted_encoding_of_candidates_goes_on(world: Path, tmp_path: Pa
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
 
 
-def test_two_stages_that_are_killed_go_on_to_the_same_bytes(world: Path, tmp_path: Path, loaded: Loaded) -> None:
+def test_two_killed_stages_end_in_the_same_bytes(world: Path, tmp_path: Path, loaded: Loaded) -> None:
     words = ["baselines", "run", world / "dual", "--release", world / "release", "--split", "train", "--top-k", 4]
     words += ["--over", world / "first.run", "--out"]
     whole = loaded.run(*words, tmp_path / "whole.run", at=10**9)

@@ -12,8 +12,7 @@ from commands import Done, run
 from hub_server import Hub
 from msgspec import structs
 from releases import QUESTIONS, TEXTS, make_release, md5
-from tiny_families import END, as_text, with_modules, write_encoder
-from tiny_hub import publish
+from tiny_families import END, as_text, publish, with_modules, write_encoder
 from tiny_models import write_cross
 from transformers import AutoModel, AutoTokenizer
 
@@ -47,7 +46,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The model's input since the last call, as text: each token is a character or a special one, padding left out."""
+    """The model's inputs as texts with special tokens, without padding."""
     found: list[str] = []
 
     def spied(model: Any, texts: list[str], **given: Any) -> dict[str, Any]:
@@ -68,8 +67,7 @@ def run_it(model: Path | str, release: Path, out: Path, *words: object, code: in
 
 
 def manifest(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(out.with_name(f"{out.name}.manifest.json").read_text(encoding="utf-8"))
-    return found
+    return json.loads(out.with_name(f"{out.name}.manifest.json").read_text(encoding="utf-8"))
 
 
 def used(out: Path) -> dict[str, Any]:
@@ -90,10 +88,11 @@ def by_hand(folder: Path, queries: list[str], passages: list[str], pooling: str)
 
 
 def expect_as_declared(name: str, model: Path, out: Path, encoded: list[str]) -> None:
-    """The model got the declared strings, byte for byte, and its scores are those of transformers, pooled by hand."""
+    """Check the model's inputs, byte for byte, and compare its scores with transformers, pooled by hand."""
     query, passage, pooling = ENCODED[name]
     queries, passages = [query.format(text) for text in QUESTIONS["dev"]], [passage.format(text) for text in TEXTS]
-    assert {text for text in encoded if "的 的" not in text} == {*queries, *passages}  # (by that the longest is found)
+    # The longest text is found by inputs with repeated characters.
+    assert {text for text in encoded if "的 的" not in text} == {*queries, *passages}
     hits = read_run(out).hits
     found = torch.tensor([[dict(hits[md5(question)])[md5(text)] for text in TEXTS] for question in QUESTIONS["dev"]])
     wrong = {way: (found - by_hand(model, queries, passages, way)).abs().max() for way in ("cls", "mean", "lasttoken")}
@@ -174,8 +173,7 @@ def test_what_cannot_be_used_so_is_one_error(unknown: Path, release: Path, tmp_p
 
 
 def test_a_models_pooling_takes_precedence_over_its_family(release: Path, tmp_path: Path) -> None:
-    model = with_modules(write_encoder(tmp_path, BGE), "mean")
-    done = run_it(model, release, tmp_path / "run", "--quiet")
+    done = run_it(with_modules(write_encoder(tmp_path, BGE), "mean"), release, tmp_path / "run", "--quiet")
     assert "have pooling mean, but models.toml (bge-zh) has cls" in done.stderr
     assert used(tmp_path / "run")["pooling"] == "mean"
 

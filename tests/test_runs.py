@@ -171,8 +171,7 @@ def test_reciprocal_ranks_add_up(tmp_path: Path, two_runs: list[Path]) -> None:
 
 def test_weights_times_scores_between_0_and_1(tmp_path: Path, two_runs: list[Path]) -> None:
     (tmp_path / "w.json").write_text('{"weights": [0.25, 0.75]}')
-    options = ["--method", "weighted", "--weights", tmp_path / "w.json", "--out", tmp_path / "f.run"]
-    fuse(*two_runs, *options)
+    fuse(*two_runs, "--method", "weighted", "--weights", tmp_path / "w.json", "--out", tmp_path / "f.run")
     found = read_run(tmp_path / "f.run").hits
     assert found["q1"] == [("b", 0.875), ("d", 0.375), ("a", 0.25), ("c", 0.0)]
     assert found["q2"] == [("a", 0.25)]  # one hit, which was found
@@ -249,8 +248,7 @@ def test_weights_are_tuned_on_one_split_and_used_on_another(world: Path) -> None
     assert written["weights"][1] > 0.5 and sum(written["weights"]) == pytest.approx(1)
     positives = {row["query-id"]: row["corpus-id"] for row in tables()["qrels", "train"]}
     assert {q: ids[0] for q, ids in read_run(world / "a.run").rankings.items()} == positives
-    again = ["--weights", world / "w.json", "--out", world / "b.run"]
-    fuse(*of_split(world, "train"), *weighted, *again)
+    fuse(*of_split(world, "train"), *weighted, "--weights", world / "w.json", "--out", world / "b.run")
     assert (world / "a.run").read_bytes() == (world / "b.run").read_bytes()
 
 
@@ -264,7 +262,7 @@ def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path) -> None:
 
 
 def _half(world: Path, count: int, **members: dict[str, object]) -> tuple[Done, dict[str, object]]:
-    """Tune on ``count`` tuning questions, for which the first run is right, and 200 others, for which the second is."""
+    """Tune on ``count`` tuning questions, which the first run answers, and 200 others, which the second run answers."""
     rows, passages = tables(), [row["_id"] for row in tables()["corpus", "corpus"]]
     ids = [f"{n:032x}" for n in range(count)] + [f"f{n:031x}" for n in range(200)]
     rows["queries", "train"] = [{"_id": each, "text": each} for each in ids]
@@ -272,9 +270,7 @@ def _half(world: Path, count: int, **members: dict[str, object]) -> tuple[Done, 
     make_release(world / "tuning", rows)
     for place, (name, manifest) in enumerate(members.items()):
         orders = ((each, passages if (each[0] == "f") == bool(place) else passages[::-1]) for each in ids)
-        write_run(
-            world / f"{name}.run", ((each, [(c, -float(n)) for n, c in enumerate(order)]) for each, order in orders)
-        )
+        write_run(world / f"{name}.run", ((each, [(c, -float(n)) for n, c in enumerate(own)]) for each, own in orders))
         (world / f"{name}.run.manifest.json").write_text(json.dumps(manifest))
     paths = [world / f"{name}.run" for name in members]
     options = [

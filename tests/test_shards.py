@@ -45,7 +45,7 @@ def flipped(path: Path, bit: int) -> bytes:
 
 
 def test_bits_that_rot_after_verification_give_no_other_rows(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that forgets moves none of a file's times: what was verified is still known as whole."""
+    """A damaged disk does not change a file's times, so that the file still counts as verified."""
     monkeypatch.setattr(cache, "fault_once", lambda *_, **__: "")
     opened, path = open_release(release), release / SHARD
     damaged = 0
@@ -151,9 +151,7 @@ def test_a_manifest_is_written_as_it_was_read(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
     written = (release / MANIFEST).read_bytes()
     opened = open_release(release)
-    write_manifest(
-        release, [entry for entry in opened.manifest.files if entry.rows is not None], opened.manifest.builds
-    )
+    write_manifest(release, [each for each in opened.manifest.files if each.rows is not None], opened.manifest.builds)
     assert (release / MANIFEST).read_bytes() == written
 
 

@@ -146,7 +146,6 @@ def test_added_letters_change_the_meaning_unless_they_are_fillers(one: str, othe
 
 
 def test_every_near_duplicate_is_found_and_nothing_else() -> None:
-    """Compare with a brute force over all pairs and n-grams."""
     draw = random.Random(7)
     letters = [chr(0x4E00 + number) for number in range(60)]
     texts = ["".join(draw.choices(letters, k=draw.randint(5, 40))) for _ in range(150)]
@@ -172,7 +171,6 @@ def test_every_near_duplicate_is_found_and_nothing_else() -> None:
 
 NEAR_TEXT = TEXTS[5].replace("急着", "急于")
 OTHER = "完全不同的一段文字，讲的是怎样种树。"
-
 # A row with TICKETS and its answer, in the format of each library.
 ROWS: dict[str, Any] = {
     "FlagEmbedding": {"query": TICKETS, "pos": [TEXTS[4]], "neg": [TEXTS[5]], "prompt": "x"},
@@ -199,9 +197,7 @@ def _lines(path: Path, *rows: Any) -> Path:
 def _report(tmp_path: Path, *words: object) -> dict[str, Any]:
     if not (tmp_path / "release").exists():
         make_release(tmp_path / "release")
-    done = run("builders", "similar", "--release", tmp_path / "release", *words, "--format", "json")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(run("builders", "similar", "--release", tmp_path / "release", *words, "--format", "json").stdout)
 
 
 def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
@@ -211,7 +207,6 @@ def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_pairs_of_every_library_are_read(tmp_path: Path, name: str) -> None:
-    """A row's negative passage does not count, even if it is a positive of the benchmark."""
     assert _dev(_report(tmp_path, "--against", _lines(tmp_path / "pairs.jsonl.gz", ROWS[name]))) == (1, 1, 1)
     if name in ("FlagEmbedding", "Tevatron", "triplet"):
         pq.write_table(pa.Table.from_pylist([ROWS[name]]), tmp_path / "pairs.parquet")
@@ -266,8 +261,7 @@ def test_examples_show_both_texts_and_their_line(tmp_path: Path) -> None:
         {"query": OTHER, "pos": [OTHER]},
         *[{"query": f"{TICKETS}{mark}", "pos": [NEAR_TEXT]} for mark in "？！。…、"],
     ]
-    pairs = _lines(tmp_path / "pairs.jsonl", *rows)
-    (file,) = _report(tmp_path, "--against", pairs, "--jaccard", 0.7)["files"]
+    (file,) = _report(tmp_path, "--against", _lines(tmp_path / "pairs.jsonl", *rows), "--jaccard", 0.7)["files"]
     found = [(each["kind"], each["how"], each["line"], each["text"], each["found"]) for each in file["examples"]]
     assert found[::2] == [("question", "normalised", n, TICKETS, TICKETS + mark) for n, mark in enumerate("？！。", 2)]
     assert found[1::2] == [("positive", "n-gram", n, TEXTS[5], NEAR_TEXT) for n in (2, 3, 4)]

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from browser import Seen
 from commands import ROOT, Done, run
+from pages import Seen
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from test_packaging import PROJECT
 
@@ -32,7 +32,7 @@ HIT = re.compile(
 
 
 def columns(page: str) -> list[list[tuple[str, int, str, bool, int]]]:
-    """The hits of each column of a page: corpus id, rank, score, whether it is a positive, the rank before."""
+    """Return the hits of each column: corpus id, rank, score, True for a positive, earlier rank."""
     return [
         [(corpus, int(rank), score, bool(good), int(before or 0)) for good, rank, score, before, corpus in found]
         for found in map(HIT.findall, page.split("<section>")[1:])
@@ -142,7 +142,7 @@ LONG = f"{'前面的话很多。' * 40}手机进水以后先关机。{'后面的
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """A release, and two runs: both answer the second question of dev, the first run alone the first."""
+    """A release and two runs. Both runs have the second dev question, and only the first run has the first question."""
     make_release(tmp_path / "release", tables([*TEXTS, LONG]))
     both = (md5(PHONE), [(md5(TEXTS[0]), 2.5), (md5(TEXTS[5]), 1.25), (md5(LONG), 0.5), (md5(TEXTS[1]), 0.25)])
     write_run(tmp_path / "one.run", [(md5(TICKET), [(md5(TEXTS[4]), 3.0)]), both])

@@ -1,8 +1,7 @@
-"""The search page itself: served by Gradio on loopback, asked by many at once, looked at in a browser.
+"""The search page, served by Gradio on loopback, for many clients at once and for a browser (``make test-space``).
 
-``make test-space`` runs them. Gradio has an environment of its
-own in ``.venvs/space``, or in the folder that ``DUREADER_RETRIEVAL_VENV_SPACE`` names: it wants older versions than the
-project's.
+Gradio needs older versions than the project. Its environment is ``.venvs/space``, or the folder that the variable
+``DUREADER_RETRIEVAL_VENV_SPACE`` names.
 """
 
 import json
@@ -18,21 +17,21 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from browser import chromium, look
 from commands import ROOT, run
 from environments import clean_environ, environment
+from pages import chromium, look
 
 from baselines.measure.qrels import read_queries
 from builders.store.reader import open_release
 
 REQUIREMENTS = ROOT / "tests" / "space-requirements.txt"
-SECONDS = 300  # for the start on a busy machine
-LOOKS = 5  # at most: on a busy machine the browser's own clock runs out before an answer is there
+SECONDS = 300  # limit for the start on a busy machine
+LOOKS = 5  # on a busy machine, the browser's clock can end before the answer arrives
 
 
 @pytest.fixture(scope="module")
 def page(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the page of an assembled Space with the sample, a dual-encoder and a re-ranker (random ones)."""
+    """The address of a Space's page with the sample, a random dual-encoder and a random re-ranker."""
     if not os.environ.get("TEST_SPACE"):
         pytest.skip("needs Gradio in an environment of its own (300 MB): make test-space")
     if sys.version_info[:2] != (3, 11):

@@ -1,7 +1,6 @@
-"""Lines of docs/tools/ and docs/bm25.md for tools in environments of their own: ``TEST_TOOLS=1`` (``make test-tools``).
+"""The lines of docs/tools/ and docs/bm25.md run in the tools' own environments (``TEST_TOOLS=1``, ``make test-tools``).
 
-Each tool reads, by its own loader, what `export` writes or the release itself; those that train take two steps. bm25s
-and mteb take BM25's tokens.
+Each tool reads an export or a release by its own loader. Trainings take two steps. bm25s and mteb use BM25's tokens.
 """
 
 import json
@@ -21,7 +20,6 @@ from tiny_models import write_bert
 from builders.store.runs import read_run
 
 pytestmark = pytest.mark.skipif(not os.environ.get("TEST_TOOLS"), reason="set TEST_TOOLS=1: environments of 200 MB")
-
 TRAIN = ROWS["train", "train"]
 MINED = ROWS["corpus", "corpus"][3:6]
 TEXTS = [
@@ -32,7 +30,7 @@ Make = Callable[..., Place]
 
 @pytest.fixture
 def place_of(tmp_path: Path) -> Make:
-    """``place_of(tool)``: a folder with RELEASE, MODEL, mined NEGATIVES and RUN.run.gz, and the tool to run there."""
+    """``place_of(tool)`` returns a folder with RELEASE, MODEL, NEGATIVES and RUN.run.gz for this tool."""
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the other tools' environments are pinned for Python 3.11")
 

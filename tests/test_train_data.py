@@ -212,8 +212,7 @@ def test_a_cross_encoder_ranks_only_the_top_of_the_run(plain: tuple[Release, Pas
 
 
 def test_a_dual_encoder_ranks_the_passages_of_the_sample(plain: tuple[Release, Passages], tmp_path: Path) -> None:
-    recipe = read_recipe("de-bm25-neg", ["data.dev_passages=50"])
-    sample = dev_sample(plain[0], recipe, plain[1], None)
+    sample = dev_sample(plain[0], read_recipe("de-bm25-neg", ["data.dev_passages=50"]), plain[1], None)
     assert isinstance(sample, Sampled) and set(sample.passages.values()) == set(TEXTS)
     for similarity in ("dot", "cosine"):
         model = SentenceTransformer(str(write_dual(tmp_path / similarity, similarity=similarity)), device="cpu")

@@ -15,11 +15,9 @@ from commands import run
 from official_archives import BOTH, DEV, PASSAGES, TRAIN, md5, write_files
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
-from synonyms import make_synonyms
 from tiny_models import SAMPLE, write_bert, write_dual
-from tiny_training import Make, Rows, first_batch, maker, step
 from torch import nn
-from training_world import training_of, weights_of
+from training_world import Make, Rows, first_batch, make_synonyms, maker, step, training_of, weights_of
 
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
@@ -93,8 +91,7 @@ def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, override
 
 def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -> None:
     start = write_dual(tmp_path / "dual", similarity="cosine")  # its vectors are not normalised
-    model = _dual(start, *OWN, "train.scale=20")
-    found = model.encode_document(TEXTS)
+    found = _dual(start, *OWN, "train.scale=20").encode_document(TEXTS)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
     own = SentenceTransformer(str(start), device="cpu").encode_document(TEXTS)
     assert np.allclose(found, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
@@ -116,7 +113,6 @@ def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("recipe", "rows"), [("official-de", 16), ("official-ce", 20)])
 def test_the_official_models_train_from_the_imported_negatives(tmp_path: Path, recipe: str, rows: int) -> None:
-    """4 positives with 4 negatives each give 16 rows or 20 pairs, which fit into one batch."""
     build_official([write_files(tmp_path / "in", BOTH)], tmp_path / "release")
     out, start = tmp_path / "model", write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
     ranked = {md5(question): [md5(PASSAGES[n]) for n in (0, *good)] for question, good in DEV.items()}
@@ -147,8 +143,7 @@ def test_the_recipes_values_reach_the_library(make: Make) -> None:
     values = ["train.learning_rate=1", "train.epochs=3.4", "train.warmup=0.2", "train.weight_decay=0.01"]  # 10 steps
     trainer = make("cross", *values, "train.clip=0.5", "train.schedule=constant")
     trainer.create_optimizer_and_scheduler(10)
-    rates = [trainer.lr_scheduler.lr_lambdas[0](step) for step in range(10)]
-    assert rates == [0, 0.5, *[1.0] * 8]
+    assert [trainer.lr_scheduler.lr_lambdas[0](step) for step in range(10)] == [0, 0.5, *[1.0] * 8]
     group = trainer.optimizer.param_groups[0]
     assert (type(trainer.optimizer), group["betas"], group["eps"]) == (torch.optim.AdamW, (0.9, 0.999), 1e-8)
     assert (group["weight_decay"], trainer.args.max_grad_norm) == (0.01, 0.5)
@@ -240,14 +235,9 @@ class _Texts(list[str]):
         return [self[row] for row in rows]
 
 
-@pytest.fixture(scope="module")
-def counts() -> Counts:
-    texts = ["北京大学在北京。", "上海有ABC公司,2016年成立", "北京有公司", "他在上海生活"]
-    return Counts(_Texts(texts), 10)  # type: ignore[arg-type]
-
-
-def test_a_text_is_cut_into_words_and_what_is_no_word_into_characters(counts: Counts) -> None:
-    tokenizer, words = words_tokenizer(counts, 100)
+def test_a_text_is_cut_into_words_and_unknown_words_into_characters() -> None:
+    texts: Any = _Texts(["北京大学在北京。", "上海有ABC公司,2016年成立", "北京有公司", "他在上海生活"])
+    tokenizer, words = words_tokenizer(Counts(texts, 10), 100)
     assert words == [tokenizer.id_to_token(number) for number in range(len(words))]
     assert tokenizer.encode("ＡＢＣ公司, 2016年:北京大学").tokens == ["abc", "公司", "2016", "年", "北京大学"]
     assert tokenizer.encode("大海有龙").tokens == ["大", "海", "有", "龙"]

@@ -14,11 +14,9 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, Q
 
 
 def write_masked(folder: Path, seed: int = 0) -> Path:
-    """Write a BERT with its masked-word head, the basis of SPLADE."""
     bert = write_bert(folder)
     torch.manual_seed(seed)
-    config = BertConfig.from_pretrained(bert)
-    BertForMaskedLM(config).eval().save_pretrained(bert)
+    BertForMaskedLM(BertConfig.from_pretrained(bert)).eval().save_pretrained(bert)
     return bert
 
 
@@ -35,7 +33,7 @@ def write_sparse(folder: Path, inference_free: bool = False) -> Path:
 
 
 def write_multi_vector(folder: Path) -> Path:
-    """Write a ColBERT that pads queries to 12 tokens with counted [MASK], and ignores a passage's full stop."""
+    """Write a ColBERT that pads queries with [MASK] to 12 tokens, and ignores full stops in passages."""
     bert = write_bert(folder.with_name(f"{folder.name}-bert"))
     expansion = {"strategy": "min", "length": 12, "token": None, "attend": False}
     transformer = Transformer(str(bert), query_expansion=expansion)

@@ -57,7 +57,7 @@ def whole_tables() -> Rows:
 
 
 def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: str = "test") -> Path:
-    """Write :func:`whole_tables`, as ``change`` leaves them, as a release whose figures are those of its rows."""
+    """Write :func:`whole_tables` after ``change`` as a release with the figures of its rows."""
     rows = whole_tables()
     if change:
         change(rows)

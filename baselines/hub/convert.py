@@ -13,7 +13,7 @@ optimizer states are skipped.
 Example with unpacked archives:
 
   python -m baselines convert --params dual_params --config ernie_config.json --vocab vocab.txt --out build/official-de
-  python -m baselines search --release DIR --split dev --model build/official-de --passages DIR2 --out RUN
+  python -m baselines search --release DIR --split dev --model build/official-de --passages EMBEDDINGS --out RUN
 """
 
 import argparse

@@ -146,8 +146,9 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
     wanted = {name.paddle for names in parts.values() for name in names}
     model = kind if kind == "encoder" else f"{kind}-encoder"
     if missing := sorted(wanted - files.keys()):
-        problem = f"lacks {', '.join(missing[:3])} ({len(missing)} of the {model}'s {len(wanted)} parameters)"
-        raise InputError(problem, path=folder)
+        raise InputError(
+            f"lacks {', '.join(missing[:3])} ({len(missing)} of the {model}'s {len(wanted)} parameters)", path=folder
+        )
     if surplus := sorted(files.keys() - wanted - left):
         raise InputError(f"has {', '.join(surplus[:3])}, unknown in the {model}; remove these files", path=folder)
     if left:

@@ -11,7 +11,7 @@ After an interruption, run the same command again: complete files are not sent a
 auth login` or HF_TOKEN. HF_ENDPOINT names another hub. Set HF_HUB_DISABLE_XET=1 if that hub has no xet storage.
 
 SentenceTransformer("ORG/NAME") or CrossEncoder("ORG/NAME") then loads the model without this project. `python -m
-baselines pull` fetches it, and `train --start ORG/NAME` fine-tunes it further.
+baselines pull` fetches the checkpoint, and `train --start ORG/NAME` fine-tunes the model further.
 
 example:
   python -m baselines push --model build/models/de-bm25-neg --repo ORG/NAME --create --private \\
@@ -43,7 +43,7 @@ RESULTS = ".eval_results"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, required=True, metavar="CKPT", help="checkpoint directory to push")
     add_repository(parser, "model")
-    parser.add_argument("--license", metavar="ID", help="license id of the weights (default: the data's license)")
+    parser.add_argument("--license", metavar="ID", help="license id of the weights (default: apache-2.0 or other)")
     parser.add_argument(
         "--dataset",
         type=repo_name,
@@ -69,8 +69,9 @@ def run(args: argparse.Namespace) -> None:
         measured = measure(release, args.split, args.set, args.run)
         results = eval_results(measured, release, args.dataset, args.repo) if args.dataset else {}
     with temporary_folder() as work:
-        card = model_card(checkpoint, args.repo, measured, args.license, args.dataset)
-        files = stage(checkpoint, card, work, results)
+        files = stage(
+            checkpoint, model_card(checkpoint, args.repo, measured, args.license, args.dataset), work, results
+        )
         print(
             upload(
                 files,
@@ -102,15 +103,17 @@ def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, s
     if left:
         log.info("skipped, not needed on the hub: %s", ", ".join(sorted({name.split("/")[0] for name in left})))
     if MANIFEST in pushed:
-        raise InputError(f"has a {MANIFEST}, a file that push writes itself; remove it", path=checkpoint.path)
+        raise InputError(f"has a {MANIFEST}, which push writes itself; remove this file", path=checkpoint.path)
     write_text(work / CARD, card)
     paths = {name: checkpoint.path / name for name in pushed} | {CARD: work / CARD}
     files = [File(name, path.stat().st_size, sha256_of(path)) for name, path in sorted(paths.items())]
     texts = {**results, MANIFEST: Manifest(files, [{"path": name} for name in sorted(results)]).text()}
     for name, text in texts.items():
         write_text(work / name, text)
-    staged = {file.path: (paths[file.path], file.sha256) for file in files}
-    return staged | {name: (work / name, sha256_of(work / name)) for name in texts}
+    return {
+        **{file.path: (paths[file.path], file.sha256) for file in files},
+        **{name: (work / name, sha256_of(work / name)) for name in texts},
+    }
 
 
 def eval_results(measured: Sequence[Measured], release: Release, dataset: str, repo: str) -> dict[str, str]:

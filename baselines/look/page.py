@@ -54,12 +54,11 @@ def serve(searcher: Searcher, host: str, port: int | None) -> None:
     """Serve the page until the process is stopped. Raises :class:`InputError` if the address cannot be used."""
     at_once = usable_cores()
     app = _build(searcher, at_once)
-    theme = gradio.themes.Default(font=_FONTS, font_mono=["monospace"])
     try:
         _, address, _ = app.launch(
             server_name=host,
             server_port=port or None,
-            theme=theme,
+            theme=gradio.themes.Default(font=_FONTS, font_mono=["monospace"]),
             quiet=True,
             prevent_thread_lock=True,
             max_threads=at_once + 8,

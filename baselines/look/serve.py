@@ -79,8 +79,7 @@ def _assemble(args: argparse.Namespace) -> None:
     """
     if (args.set, args.split) != ("main", "dev"):
         raise InputError("--assemble: a Space only shows the set main and its split dev")
-    named = {"model": args.model, "reranker": args.reranker}
-    folders = {name: Path(path) for name, path in named.items() if path}
+    folders = {name: Path(path) for name, path in (("model", args.model), ("reranker", args.reranker)) if path}
     for name, path in folders.items():
         if not path.is_dir():
             raise InputError(f"--{name}: expected a folder; name a hub model by SPACE_{name.upper()}", path=path)

@@ -1,9 +1,8 @@
 """Show a question with the passages of each run, or serve a page.
 
 --query names a question by its id, its text or a part of its text. Without --query, the first question that every run
-answers is shown. Positives are marked. Of a long passage, an excerpt of at most --chars characters is shown, around the
-terms that passage and question share. The terms are BM25's tokens. A terminal shows the terms in colour, unless
-NO_COLOR is set.
+answers is shown. Positives are marked. A passage longer than --chars characters is shown as an excerpt around the terms
+that passage and question share. The terms are BM25's tokens. Terminals show terms in colour, unless NO_COLOR is set.
 
 --serve starts a page (Gradio) that searches the release. Each system has a column with ranks, scores, positives and
 shared terms. The query is a question of the split or any other text. The first column is BM25. --model adds a
@@ -50,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--top-k", type=whole_number(1), metavar="K", help="passages of each run (default: 3) or column (default: 10)"
     )
     parser.add_argument(
-        "--chars", type=whole_number(10), default=100, metavar="N", help="longest excerpt (default: 100)"
+        "--chars", type=whole_number(10), default=100, metavar="N", help="characters of an excerpt (default: 100)"
     )
     page = parser.add_argument_group("the search page")
     page.add_argument("--serve", action="store_true", help="serve the page until Ctrl-C")
@@ -61,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--candidates", type=whole_number(1), default=50, metavar="N", help="passages to re-rank (default: 50)"
     )
     page.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
-    page.add_argument("--port", type=whole_number(0), metavar="P", help="port (default: the first free one from 7860)")
+    page.add_argument("--port", type=whole_number(0), metavar="P", help="port (default: first free port from 7860)")
     page.add_argument("--assemble", type=Path, metavar="DIR", help="write the folder of a Hugging Face Space")
     add_options(parser, *DEVICE)
     parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="TREC run or official predictions (JSON)")
@@ -84,8 +83,7 @@ def _show(args: argparse.Namespace) -> None:
     top_k = args.top_k or 3
     release, configs = open_release(args.release), SETS[args.set]
     runs = [read_run(path) for path in args.runs]
-    questions = read_queries(release, args.split, configs.queries)
-    question, why = _chosen(questions, runs, args)
+    question, why = _chosen(read_queries(release, args.split, configs.queries), runs, args)
     shown = {each.path: each.rankings.get(question[0], [])[:top_k] for each in runs}
     for path, ids in shown.items():
         if not ids:

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
-    """Return a run's values by query. The columns of ``holes`` are added if ``measures`` names one of them."""
+    """Return a run's values by query. The columns of ``holes`` are added if ``measures`` names such a column."""
     retrieved = read_run(path)
     result, table = evaluate(retrieved, qrels)
     if {*measures} <= {*measured(table)}:

@@ -1,4 +1,4 @@
-"""Measure runs: the official measures, and the usual ones.
+"""Measure runs by the official measures and by usual measures.
 
 A run is a TREC run (gzipped or not) or the official JSON of predictions. The reference is a split of a release, or a
 file: TREC qrels, BEIR's TSV, or an official dev.json. The first table has the four keys of the official script.
@@ -98,8 +98,9 @@ def run(args: argparse.Namespace) -> None:
         if args.duplicates:
             from baselines.measure import duplicates
 
-            release, corpus = open_release(args.release), SETS[args.set].corpus
-            copies = duplicates.find(retrieved, qrels, release, corpus, args.ngram, args.jaccard)
+            copies = duplicates.find(
+                retrieved, qrels, open_release(args.release), SETS[args.set].corpus, args.ngram, args.jaccard
+            )
             listed += duplicates.pairs(retrieved, qrels, copies)
             result["duplicates"], by_query = duplicates.duplicates(retrieved, qrels, copies, args.duplicates)
             table = with_columns(table, by_query)

@@ -46,7 +46,7 @@ from builders.store.runs import Hit, Run, read_run, write_run
 
 Scores = dict[str, dict[str, float]]  # by query, then by passage
 
-FEWEST = 50  # tuning questions
+FEWEST = 50  # least number of tuning questions
 _STAGES = 9  # most re-rankings of a run. The limit ends a loop of manifests that name each other.
 
 
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="keep K passages (default: 50)")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="file of weights to read, or with --tune to write")
     parser.add_argument("--tune", metavar="SPLIT", help="tune the weights on this split, for example train")
-    parser.add_argument("--tune-runs", type=Path, nargs="+", metavar="RUN", help="runs of the same systems on --tune")
+    parser.add_argument("--tune-runs", type=Path, nargs="+", metavar="RUN", help="runs of the same systems on SPLIT")
     parser.add_argument("--tune-on-these", action="store_true", help="allow tuning on the queries that are fused")
     parser.add_argument("--step", type=_step, default=0.05, metavar="X", help="step of the weights (default: 0.05)")
     parser.add_argument("--release", type=Path, metavar="DIR", help="release with the judgments for --tune")
@@ -188,9 +188,7 @@ def _is_apart(path: Path, few: bool) -> bool:
 def _read_weights(args: argparse.Namespace) -> list[float]:
     if not args.weights:
         raise InputError("--method weighted needs --weights FILE or --tune SPLIT")
-    found = json_of(
-        read_whole(args.weights), _Weights, args.weights, remedy='expected {"weights": [a number for each run]}'
-    )
+    found = json_of(read_whole(args.weights), _Weights, args.weights, remedy='expected {"weights": [one per run]}')
     if found.method not in (None, args.method):
         raise InputError(f"expected weights of --method {args.method}, found {found.method}", path=args.weights)
     if (count := len(found.weights)) != len(args.runs):

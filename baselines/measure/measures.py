@@ -89,7 +89,7 @@ def per_query(
 
 
 def _scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Convert rankings to strictly falling scores, because equal scores would be sorted anew.
+    """Convert rankings to strictly falling scores, because ir-measures sorts equal scores anew.
 
     Repeated passages, and queries without a ranking, are removed.
     """

@@ -153,10 +153,8 @@ def _judgments(release: Release, configs: Set, split: str, qrels: str) -> Judged
             judged.setdefault(row["zh_id"] if configs.translated else row["_id"], []).append(row["_id"])
     elif configs is not SETS["main"]:
         release.shards(configs.queries, split)  # raises, because the release lacks the set
-    columns = (
-        [batch[name].to_pylist() for name in ("query-id", "corpus-id", "score")]
-        for batch in release.batches(qrels, split)
-    )
+    names = ("query-id", "corpus-id", "score")
+    columns = ([batch[name].to_pylist() for name in names] for batch in release.batches(qrels, split))
     for row, (query, corpus, score) in enumerate(pair for batch in columns for pair in zip(*batch, strict=True)):
         # A query without a translation is not in the cross-lingual set.
         for target in judged.get(query, []) if configs.translated else [query]:

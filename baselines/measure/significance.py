@@ -1,7 +1,7 @@
 """Confidence intervals of means, paired significance tests of two systems, and detectable differences.
 
-The tests are scipy's. Smucker, Allan and Carterette (2007, "A comparison of statistical significance tests for
-information retrieval evaluation") recommend both tests for means over queries. Detectable differences follow Sakai
+The tests are scipy's t-test and randomisation test. Smucker, Allan and Carterette (2007, "A comparison of statistical
+significance tests for information retrieval evaluation") recommend these tests. Detectable differences follow Sakai
 (2016, "Statistical significance, power, and sample sizes: a systematic review of SIGIR and TOIS, 2006-2015").
 """
 
@@ -122,7 +122,8 @@ def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed:
     """Run Fisher's two-sided randomisation test. Returns the p-value, at least 2 / (resamples + 1).
 
     A resample swaps the two systems' values of each query with probability 1/2, which flips the difference's sign. The
-    p-value is the share of samples, the observed sample included, whose mean is at least as far from 0 as the observed.
+    p-value is twice the share of samples with a mean at least as far from 0 in the direction of the observed mean. The
+    observed sample counts as a sample.
     """
     from scipy.stats import monte_carlo_test
 

@@ -13,7 +13,7 @@ only show that every step runs. --small means --scratch with the settings of bas
 cores and some thousand passages, --small takes minutes.
 
 --scratch uses recipes without pretrained weights: a small BERT is first pretrained on the collection. --settings FILE
-(TOML) changes recipes and commands, for example for a small machine. Its section [RECIPE] changes one recipe, ["*"]
+(TOML) changes recipes and commands, for example for a small machine. A section [RECIPE] changes one recipe, ["*"]
 changes all recipes, and [options.VERB] changes the options of a command. baselines/settings has examples.
 
 --table 6 needs the configs that `builders similar` writes. --figure 2 needs the configs of `builders annotate merge`.
@@ -25,10 +25,10 @@ The report has the scores for interpolation and for extrapolation, and the gap b
 --pool trains the nine models of the paper's pool (Section 2.3, A.1): BM25 and four dual-encoders, whose top 50 are the
 candidates, and four re-rankers, whose mean score selects the best 5 of each query for people to judge.
 
---leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources. A column shows if a model
-declares training on data of DuReader. The whole collection and the sample of 100,001 passages (C-MTEB's DuRetrieval)
-have separate tables. Each RUN is measured on --split of --release, with 95 % intervals. A run on another collection has
-a separate table.
+--leaderboard [RUN ...] prints the scores of baselines/leaderboard.toml with their sources. The column "trained" shows
+whether a model declares training on data of DuReader. The whole collection and the sample of 100,001 passages (C-MTEB's
+DuRetrieval) have separate tables. Each RUN is measured on --split of --release, with 95 % intervals. A run on another
+collection has a separate table.
 
 --dry-run prints the estimated cost of each step as comments, and then the commands. Costs are rows, tokens, operations
 and bytes on disk. Training takes 6 x parameters x tokens operations. Encoding and re-ranking take 2 x parameters x
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--release", type=Path, metavar="DIR", help=f"release (default: {SAMPLE} with --small, built if missing)"
     )
-    parser.add_argument("--split", default="dev", help="split to measure on, unless the row has its own (default: dev)")
+    parser.add_argument("--split", default="dev", help="split to measure rows without a split on (default: dev)")
     parser.add_argument("--scratch", action="store_true", help="use recipes without pretrained weights")
     parser.add_argument("--small", action="store_true", help="use --scratch and the settings for the embedded sample")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="TOML file that changes recipes and options")
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run every step in this process; libraries load once, but memory is not released between steps",
     )
     parser.add_argument(
-        "--processes", type=whole_number(1), default=1, metavar="N", help="torchrun processes (default: 1)"
+        "--processes", type=whole_number(1), default=1, metavar="N", help="processes of a training (default: 1)"
     )
     parser.add_argument(
         "--extrapolation",

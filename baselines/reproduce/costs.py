@@ -93,7 +93,7 @@ class Sizes(NamedTuple):
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
     """Return the architecture of a recipe's starting checkpoint, or None if the architecture is unknown.
 
-    If another recipe trains this checkpoint, its architecture is returned. ``recipes``: see :func:`step_cost`.
+    If another recipe trains this checkpoint, that recipe has the architecture. ``recipes``: see :func:`step_cost`.
     """
     while recipe.model.start.startswith(FROM_RECIPE):
         name = recipe.model.start.removeprefix(FROM_RECIPE)
@@ -114,7 +114,7 @@ def tokens_of_row(recipe: Recipe) -> int:
 
 
 def training_rows(recipe: Recipe, sizes: Sizes) -> int:
-    """Return the number of rows that a training reads, over all its epochs."""
+    """Return the number of rows that a training reads, over all epochs."""
     data, train = recipe.data, recipe.train
     if recipe.model.kind == "mlm":
         rows = sizes.passages(data.set)
@@ -167,11 +167,8 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
 
 def plan_table(plan: Mapping[str, Step], release: Release | None) -> str:
     """Return the costs of a plan's steps as a table, with the sum of the costs. Unknown costs are dashes."""
-    recipes: dict[str, Recipe] = {}
-    for step in plan.values():
-        if step.command[1] == "train":
-            recipe = step.recipe()
-            recipes[recipe.name] = recipes[str(step.output)] = recipe
+    recipes = {str(step.output): step.recipe() for step in plan.values() if step.command[1] == "train"}
+    recipes |= {recipe.name: recipe for recipe in recipes.values()}
     costs = {}
     for name, step in plan.items():
         try:

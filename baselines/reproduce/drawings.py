@@ -15,7 +15,7 @@ from builders.core.files import write_bytes
 
 # The paper's caption says "before (light blue) and after (dark blue)". Other series are grey.
 _COLOURS = {"before": "#a9cce3", "after": "#1f618d"}
-_METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # omitted to keep the bytes equal
+_METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # omitted for equal bytes
 
 
 def draw_figures(measured: Sequence[Measured], out: Path) -> list[Path]:
@@ -67,13 +67,8 @@ def _bars(panel: Any, measured: Sequence[Measured], systems: list[str], series: 
         values = [each.ours[name] for each in own]
         lows, highs = zip(*(each.intervals[name] for each in own), strict=True)
         ends = np.clip([np.subtract(values, lows), np.subtract(highs, values)], 0, None)
-        bars = panel.bar(
-            *(places, values, width),
-            yerr=ends,
-            error_kw={"elinewidth": 0.8},
-            color=_COLOURS.get(each_series, "#909497"),
-            label=each_series,
-        )
+        look = {"color": _COLOURS.get(each_series, "#909497"), "label": each_series, "error_kw": {"elinewidth": 0.8}}
+        bars = panel.bar(places, values, width, yerr=ends, **look)
         panel.bar_label(bars, fmt="%.1f", padding=1, fontsize=7)
     panel.set_title(f"{name}, %", fontsize=10)
     panel.set_xticks(range(len(systems)), [title.replace(" > ", " >\n") for title in systems], fontsize=7)

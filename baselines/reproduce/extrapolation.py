@@ -114,7 +114,7 @@ def trained_on(
             return step
         name = f"{step}/{config}"
         head = WORD.sub(lambda found: f"{{{used.get(found[1], found[1])}}}", head)
-        if learns:  # in the folder of the other checkpoints, because a recipe looks for its starting checkpoint there
+        if learns:  # beside the other checkpoints, where recipes look for starting checkpoints
             added[name] = f"{head} --set data.set={config} --out {{out}}/{out}.{config}"
         else:
             added[name] = f"{head} --out {{out}}/{config}/{out}"

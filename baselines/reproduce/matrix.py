@@ -146,12 +146,8 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
     def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = NO_SETTINGS) -> dict[str, Step]:
         """Return the steps that the rows need. A step comes after the steps whose outputs it reads.
 
-        Args:
-            fill: values of the names in braces that stand for options, as :func:`fill` returns them.
-            settings: changed values of recipes and options of commands.
-
-        Raises:
-            InputError: a setting does not fit its recipe or command.
+        ``fill``: values of the names in braces that stand for options, as :func:`fill` returns them. ``settings``:
+        changed values of recipes and options of commands. Raises :class:`InputError` if a setting does not fit.
         """
         planned: dict[str, Step] = {}
 

@@ -25,7 +25,7 @@ from builders.store.runs import read_run
 
 @dataclass(frozen=True)
 class Measured:
-    """A row with our scores (in percent, under the paper's names), their 95 % intervals, and the judgments."""
+    """A row with our scores (in percent, under the paper's names), the 95 % intervals, and the judgments."""
 
     row: Row
     split: str

@@ -6,7 +6,6 @@ train.seed = 1
 
 [de-bm25-neg]              # one recipe
 model.start = "models/a-small-one"
-train.max_steps = 100
 
 [options.rerank]           # every step of a verb
 top-k = 20
@@ -85,11 +84,8 @@ class Settings:
 
     def shown(self, verb: str, but: Collection[str]) -> list[str]:
         """Return the options of a verb as on a command line, ``rerank --top-k 20``, except those in ``but``."""
-        return [
-            f"{verb} --{name} {value}".removesuffix(" True")
-            for name, value in self.options.get(verb, {}).items()
-            if name not in but
-        ]
+        own = self.options.get(verb, {}).items()
+        return [f"{verb} --{name} {value}".removesuffix(" True") for name, value in own if name not in but]
 
     def _error(self, verb: str, message: str) -> InputError:
         return InputError(f"{OPTIONS}.{verb}: {message}", path=self.path)

@@ -1,8 +1,8 @@
 """Run the steps of a plan. A step is skipped if its output is complete and was made from the same input.
 
 Beside an output, ``.NAME.step.json`` records the step's key (:func:`key_of_step`). The key covers the command, the data
-that the command reads, the steps before it, the recipe and the starting checkpoint. The record also has the version of
-the code. The output's files are recorded last. If they are missing or differ, the step runs again. Trainings resume.
+that the command reads, earlier steps, the recipe and the starting checkpoint. The record also has the version of the
+code. The output's files are recorded last. If files are missing or differ, the step runs again. Trainings resume.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def run_steps(
         any_code: accept outputs of other versions of the code.
 
     Raises:
-        InputError: a step failed. The outputs of the steps before it are complete.
+        InputError: a step failed. The outputs of earlier steps are complete.
     """
     keys: dict[str, str] = {}
     for name, step in plan.items():  # before any step runs, so that a missing starting checkpoint fails at once
@@ -224,7 +224,7 @@ def _start(recipe: Recipe) -> str | None:
 
 
 def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
-    """Return for each step a hash of its code, including the code of the steps that it needs."""
+    """Return a hash of the code of each step. The code of a step includes the code of the steps that it needs."""
     found: dict[str, str] = {}
     for name, step in plan.items():
         own = [code_of(verbs(step.command[0])[step.command[1]]), *(found[other] for other in step.needs)]
@@ -233,7 +233,7 @@ def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
 
 
 class _OwnModules(ModuleFinder):
-    """Finder of the project's modules. It ignores libraries, even if the project is installed beside them."""
+    """Finder of the project's modules. It ignores libraries, even libraries in the folder of the installed project."""
 
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
         if path is None and name not in ("builders", "baselines"):  # path is None for a top-level module
@@ -316,5 +316,6 @@ def _done(output: Path, key: str, code: str = "") -> Stamp | None:
 def _listing(output: Path) -> dict[str, Any]:
     if output.is_file():
         return {output.name: sha256_of(output)}
-    files = sorted(path for path in output.rglob("*") if path.is_file())
-    return {path.relative_to(output).as_posix(): path.stat().st_size for path in files}
+    return {
+        path.relative_to(output).as_posix(): path.stat().st_size for path in sorted(output.rglob("*")) if path.is_file()
+    }

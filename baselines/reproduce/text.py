@@ -23,7 +23,7 @@ Figure = Mapping[str, Any]
 
 
 class Section(NamedTuple):
-    """A table or figure of the paper. ``|`` separates our scores from the published ones. Marks are the last column."""
+    """A table or figure. ``|`` separates our scores from the published scores. The last column has the marks."""
 
     name: str  # table4
     title: str

@@ -203,7 +203,7 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
     """Raise :class:`InputError` if a sentence-transformers model on the CPU does not return finite numbers for texts.
 
     The libraries apply many settings of a model's files only when a text is read. Quantised models and models with
-    remote code are not checked, because such models may need a GPU.
+    remote code are not checked, because they may need a GPU.
     """
     quantised = any(getattr(getattr(each, "auto_model", None), "is_quantized", False) for each in model.modules())
     if settings.trust_remote_code or quantised:
@@ -306,7 +306,7 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
         model.max_seq_length = limit
     if settings.query_prompt is not None:
         model.prompts, model.default_prompt_name = {**model.prompts, "asked": settings.query_prompt}, "asked"
-    if not any(isinstance(module, LogitScore) for module in model):  # the class LanguageModel checks such models
+    if not any(isinstance(module, LogitScore) for module in model):  # LanguageModel checks language models
         check_reading(model, settings)
     return moved(model, device, dtype)
 

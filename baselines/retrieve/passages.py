@@ -59,7 +59,7 @@ class Cache:
     name: str
 
     def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:
-        """Return (folder of ``key`` in ``keep`` or, for None, in the cache; True if this call built the folder).
+        """Return (folder of ``key``, True if this call built the folder). ``keep`` is its parent (None: the cache).
 
         A missing or damaged folder is built: ``build`` writes the files into a temporary folder, which is then renamed.
         A second process that needs the same folder waits. Raises :class:`InputError` if ``keep`` is not writable.

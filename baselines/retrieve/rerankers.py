@@ -1,9 +1,9 @@
 """Re-rankers: cross-encoders, language models, and models behind an endpoint. All devices share the work.
 
 A language model is asked if a passage answers a query. The score is the logit of yes minus the logit of no. A chat
-template with the roles query and document is used unchanged, for example if sentence-transformers saved Qwen3-Reranker
-with such a template. Any other chat template gets the prompt of Qwen3-Reranker's model card: an instruction, the
-query and the passage. The prompt asks for yes or no without thinking.
+template with the roles query and document is used unchanged. An example is Qwen3-Reranker as sentence-transformers
+saves it. Other chat templates get the prompt of Qwen3-Reranker's model card: an instruction, the query and the passage.
+The prompt asks for yes or no without thinking.
 
 A model behind an endpoint sorts several passages at once, as in RankGPT (Sun et al., 2023, arXiv 2304.09542). A window
 of 20 passages moves over the ranking from the end to the beginning in steps of 10, so the last passage can become the

@@ -17,7 +17,7 @@ class Overrides(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         prompt_name: name of the model's prompt for queries. Used if ``query_prompt`` is None. "" means unset.
         pooling: pooling mode of a dual-encoder, by its name in sentence-transformers: mean, cls, lasttoken ...
         last_token: token to end every text with, or "eos_token" for the tokenizer's end token.
-        truncate_dim: keep only this number of first dimensions.
+        truncate_dim: number of dimensions to use. The last dimensions are dropped.
         normalize: True to scale embeddings to unit length.
         similarity: cosine or dot.
     """

@@ -56,7 +56,7 @@ class Pairs:
 def positives(
     release: Release, set_name: str, split: str, passages: Passages, similar: bool = False
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """Return the query texts of a split and the rows of their positives, by query id.
+    """Return the query texts of a split and the rows of the positive passages, by query id.
 
     Queries without a positive are skipped. ``similar``: also return the training questions that were removed as similar
     to dev or test questions (Section 2.3).
@@ -72,8 +72,7 @@ def positives(
         scores |= read_judgments(release, configs, split, REMOVED)
         texts |= read_queries(release, split, REMOVED)
     judged = {query: [corpus for corpus, score in own.items() if score > 0] for query, own in scores.items()}
-    rows = _rows_of(judged, passages, release.path)
-    found = {query: own for query, own in rows.items() if own and query in texts}
+    found = {query: own for query, own in _rows_of(judged, passages, release.path).items() if own and query in texts}
     if not found:
         raise InputError(f"has no query with a positive passage in {configs.qrels}/{split}", path=release.path)
     return {query: texts[query] for query in found}, found
@@ -142,8 +141,8 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
 def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
     """Read a file that `mine` wrote, and return the rows of the negatives by query id.
 
-    ``queries``: rows of the positives by query id. A query that is not in ``queries`` is skipped, and so is a passage
-    that is a positive. Raises :class:`InputError` for a malformed line, or a passage that is not in the collection.
+    ``queries``: rows of the positives by query id. Other queries and these positives are skipped. Raises
+    :class:`InputError` for a malformed line, or a passage that is not in the collection.
     """
     found = read_negative_ids(path)
     lines = {query: line for query, _, line in found}
@@ -223,7 +222,7 @@ class DualRows(_Rows):
         negative. The library's NoDuplicatesBatchSampler has this rule, but it reads the texts of all rows.
         """
         query, rows = self._of(index)
-        return [query, *(-1 - row for row in rows)]  # passages below 0, so that none equals a query
+        return [query, *(-1 - row for row in rows)]  # negative numbers, so that no passage equals a query
 
 
 class CrossRows(_Rows):
@@ -265,12 +264,12 @@ class PassageRows(_Rows):
 
 
 class Batches(Sampler[list[int]]):
-    """The batches of one process for the whole training. Their order depends only on the seed.
+    """The batches of one process for the whole training. The order of the batches depends only on the seed.
 
     An epoch is a random order of the rows, cut into batches of ``batch`` rows. An incomplete last batch is skipped.
     In a dual-encoder's batch, no two rows may share a query or a passage (:meth:`DualRows.apart`). A row that would
-    break this rule waits for the next batch, unless no other row remains. The official code lacks this rule: it has
-    889,580 rows of 86,395 queries, so most of its batches of 512 rows contain a query twice.
+    break this rule waits for the next batch. If no other rows remain, the rule is broken. The official code lacks this
+    rule. Most of the official batches contain a query twice (512 of 889,580 rows, for 86,395 queries).
 
     Process ``rank`` of ``world`` gets an equal, contiguous share of every batch. Resumed and distributed trainings
     therefore see the same batches as a training in one process. The library's batch samplers cannot ensure this,

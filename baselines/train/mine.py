@@ -1,9 +1,9 @@
 """Sample hard negatives for training from a run.
 
 A hard negative is a passage that a retriever ranks high and that is not a known positive. By default, 4 negatives for
-each positive passage are sampled from the top 50 (Sections 3.1 and A.2), so a query with two positives gets 8. Known
-positives are excluded by id and by text, ignoring case, character width and spaces. A query's sample depends on the
-seed and the query's top passages, not on their order. --set crosslingual also accepts a run of the Chinese queries.
+each positive passage are sampled from the top 50 (Sections 3.1 and A.2), so a query with 2 positives gets 8 negatives.
+Known positives are excluded by id and by text, ignoring case, character width and spaces. A query's sample depends on
+the seed and the query's top passages, not on their order. --set crosslingual also accepts a run of Chinese queries.
 
 A candidate that scores like a positive may be an unjudged positive. These limits exclude such candidates:
 
@@ -15,8 +15,8 @@ Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by
 Without a model, a positive that the run lacks gets the score of the query's last passage in the run.
 
 Each line of the output is a JSON object: {"query-id": ..., "negative-ids": [...]}. Queries are in the judgments' order.
-Ids are in random order, so the first n ids are a sample, too. `python -m builders annotate relabel` finds positives
-among the ids.
+Ids are in random order, so the first n ids of a list are also a random sample. `python -m builders annotate relabel`
+finds positives among the ids.
 
 Example:
 
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--split", default="train", help="the split of the queries (default: train)")
     add_queries(parser)
-    parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="a run of these queries")
+    parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="a run of the split's queries")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="F", help="output JSON lines, gzipped if F ends in .gz"
     )

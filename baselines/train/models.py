@@ -2,11 +2,11 @@
 
 A dual-encoder is a SentenceTransformer that truncates queries and passages at different lengths. It has one shared
 encoder, or one encoder for queries and one for passages (the library's Router). A cross-encoder is a CrossEncoder with
-one or two outputs. Plain ``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load the lengths and prompts, too.
+one or two outputs. Plain ``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` also load lengths and prompts.
 
 Without pretrained weights, a training starts from a BERT with random weights (``start = "scratch"``) or from one
-vector per word (``start = "words"``, the library's StaticEmbedding). In a model of words, a text's vector is the mean
-of its words' vectors, which needs no GPU. jieba finds the words in the collection. A Unigram tokenizer then splits a
+vector per word (``start = "words"``, the library's StaticEmbedding). In a StaticEmbedding, a text's vector is the mean
+of its words' vectors, so that no GPU is needed. jieba finds the words in the collection. A Unigram tokenizer splits a
 text into its likeliest words, as jieba does, and an unknown word into characters. A word's initial vector is random,
 scaled by the word's inverse document frequency, plus its characters' vectors (:func:`start_vectors`). The similarity of
 two texts is then the weight of their shared words, plus noise. The training learns which words matter or are synonyms.
@@ -131,7 +131,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             kind: Any = "query" if route == "query" else "passage"
             tower.processor = official_tokenizer(tower.tokenizer, kind, length)
         if pooler := getattr(tower.auto_model, "pooler", None):
-            pooler.requires_grad_(False)  # unused; with several processes, torch would wait for its gradients
+            pooler.requires_grad_(False)  # no output uses the pooler; several processes would wait for its gradients
         tower.query_length, tower.document_length = data.query_length, data.passage_length
         # encode() without a task truncates to max_seq_length. A model from scratch has not trained later positions.
         tower.max_seq_length = data.passage_length
@@ -150,7 +150,7 @@ def is_static(model: SentenceTransformer) -> bool:
 
 
 def halves(model: SentenceTransformer, shortest: int) -> list[int]:
-    """Return the dimension of the model's vectors, half of it, a quarter, and so on, down to ``shortest``."""
+    """Return the dimension of the model's vectors, a half, a quarter, and so on, down to ``shortest``."""
     full = model.get_embedding_dimension() or 0
     return [full >> n for n in range(full.bit_length()) if full >> n >= shortest]
 
@@ -240,7 +240,7 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
 
 
 def _at(commit: str | None) -> dict[str, Any]:
-    """Return transformers' arguments for the commit. They forbid remote code, so that no prompt appears on stdin."""
+    """Return transformers' arguments for the commit. Without ``trust_remote_code``, transformers could ask on stdin."""
     return {"trust_remote_code": False} | ({"revision": commit} if commit else {})
 
 
@@ -257,7 +257,7 @@ def _check_names(start: str, modules: list[Any], *tokenizers: Any) -> None:
 
 
 def make_start(recipe: Recipe, start: str, passages: Passages, folder: Path) -> Path:
-    """Create the starting checkpoint ``scratch`` or ``words`` in ``folder``, unless it exists.
+    """Return ``folder`` with the starting checkpoint ``scratch`` or ``words``, which is created if it is missing.
 
     The first process writes the files while other processes wait. The same recipe and collection give the same bytes.
     """
@@ -384,7 +384,7 @@ def _normalizer() -> Any:
 
 
 def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
-    """Build a tokenizer of the ``size`` most frequent words and all characters. Return it and its tokens in id order.
+    """Return a tokenizer of the ``size`` most frequent words and all characters, and its tokens in id order.
 
     The tokenizer splits between Latin letters, digits and other letters. It keeps only letters and digits.
     """
@@ -407,8 +407,9 @@ def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
 def start_vectors(words: list[str], counts: Counts, sizes: Words, seed: int) -> npt.NDArray[np.float32]:
     """Return the initial vectors of the words, shape (words, dimensions).
 
-    Words and characters get random unit vectors, scaled by inverse document frequency. A word's initial vector is its
-    own vector plus its characters' vectors times ``sizes.characters``. So words with shared characters are similar.
+    Words and characters get random unit vectors, scaled by inverse document frequency. A word's initial vector is the
+    word's random vector plus ``sizes.characters`` times its characters' vectors. So words with shared characters are
+    similar.
     """
     generator = np.random.default_rng(seed)
 

@@ -1,6 +1,6 @@
 """Labelled pairs of questions, to train and evaluate a question-matching model (Section 2.3).
 
-Files are tables (commas or tabs, plain or gzipped) or JSON lines, as LCQMC, BQ, AFQMC, ATEC and cMedQQ publish them.
+Files are tables (commas or tabs, plain or gzipped) or JSON lines, like those of LCQMC, BQ, AFQMC, ATEC and cMedQQ.
 The label is 1 if two questions ask the same, else 0.
 """
 

@@ -1,4 +1,4 @@
-"""Recipes: commented TOML files with the settings of one training, and overrides by ``--set``.
+"""Recipes: TOML files with the settings of one training. ``--set`` overrides settings.
 
 ``baselines/recipes/NAME.toml`` has the paper's values (Appendix A.2). ``NAME-scratch.toml`` has values for training
 without pretrained weights. ``like = "NAME"`` takes over the values of another recipe. A recipe is given by its name, or
@@ -56,8 +56,8 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     - ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (one vector per
       word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME`` (that recipe's checkpoint).
     - ``revision``: a commit, tag or branch of a ``start`` on the hub. Default: the main branch.
-    - ``pooling``, ``similarity`` (dual-encoder): default: the settings of ``start`` if ``start`` is a
-      SentenceTransformer, else ``mean`` and ``dot``.
+    - ``pooling``, ``similarity`` (dual-encoder): if empty, the settings of ``start`` for a SentenceTransformer, and
+      ``mean`` and ``dot`` for other models.
     - ``towers`` (dual-encoder): 1 encoder for queries and passages together, or 2 encoders with equal initial weights.
     - ``outputs`` (cross-encoder): 1 logit (binary cross entropy), or 2 logits (softmax; score: second minus first).
     - ``inputs``: ``plain`` uses the tokenizer of ``start``. ``official`` removes spaces, and puts an empty title before
@@ -169,8 +169,8 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     A row is a row of ``data.rows`` for a dual-encoder, a (query, passage) pair for a cross-encoder, and a passage for a
     masked language model.
 
-    - ``batch``: rows per step, over all processes. ``epochs``: passes over all rows. ``max_steps``: limit (0: none).
-    - ``mini_batch``: rows in one pass of a dual-encoder's training, and of an evaluation. It does not change results.
+    - ``batch``: rows per step, over all processes. ``epochs``: passes over all rows. ``max_steps``: 0: no limit.
+    - ``mini_batch``: rows in one pass of a dual-encoder's training, and of an evaluation. No effect on results.
     - ``mini_batch_tokens``: tokens in one pass of the training of a dual-encoder or cross-encoder. 0 means 32,768 on a
       GPU. On a CPU, 0 means ``mini_batch`` rows for a dual-encoder, and the whole batch for a cross-encoder.
     - ``schedule``: after the warm-up, the learning rate falls to 0 (``linear``) or stays (``constant``).
@@ -181,7 +181,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
       (official code: 2, see docs/train.md).
     - ``shortest`` (dual-encoder): smallest dimension to which vectors can be truncated. The first half of each vector,
       the first quarter, and so on are also trained (Matryoshka; 0: only whole vectors).
-    - ``precision``: ``auto`` is bf16 on a GPU that supports it, else fp32. ``compile``: use torch.compile.
+    - ``precision``: ``auto`` is bf16 on a GPU with bf16, else fp32. ``compile``: use torch.compile.
     - ``workers``: processes that prepare batches for a GPU. On a CPU, no processes are started.
     - ``logs``, ``evaluations``, ``saves``: number of log entries, evaluations and saved states of the whole training.
     """

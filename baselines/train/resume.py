@@ -1,4 +1,4 @@
-"""Resume a killed training, and recognise a finished one.
+"""Resume a killed training, and recognise a finished training.
 
 The folder ``DIR.training`` beside the checkpoint ``DIR`` has the states of a running training. ``about.json`` lists
 everything the training depends on. Each ``checkpoint-STEP`` is a state. The manifest of a state's files is written

@@ -8,7 +8,7 @@ If a recipe starts from another recipe's checkpoint, that checkpoint is expected
 starting checkpoint. Several processes with cross-batch negatives: torchrun --nproc-per-node N -m baselines train ...
 
 The states of a running training are saved in CKPT.training. After a kill, the same command resumes from the last state.
-On the same CPU, the weights are then bit-identical. On a GPU they may differ, because numbers are added in any order.
+On the same CPU, a resumed training gives the same bits as an uninterrupted training. On a GPU, the bits may differ.
 
 --set data.set=restrain-14K-interpolation trains only on the sampled questions of this config, which `builders add`
 makes. Negatives that `mine` sampled for all training questions can be used unchanged.
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--negatives", type=Path, action="append", default=[], metavar="F", help="hard negatives of `mine` (repeatable)"
     )
     parser.add_argument(
-        "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries, to evaluate a cross-encoder in training"
+        "--dev-run", type=Path, metavar="RUN", help="run of the dev queries, re-ranked in a cross-encoder's training"
     )
     parser.add_argument(
         *("--start", "--start-from"),  # torchrun reads --start as an abbreviation of its own --start-method
@@ -301,12 +301,8 @@ def read_data(job: Job) -> Data:
             dual, counts = recipe.model.kind == "dual", pairs.counts
             rows = data.DualRows(pairs, passages, recipe.data.rows) if dual else data.CrossRows(pairs, passages)
         sample = data.dev_sample(job.release, recipe, passages, job.dev_run) if job.first else None
-    batches = data.Batches(
-        *(rows, settings.batch, settings.epochs, settings.seed),
-        max_steps=settings.max_steps,
-        rank=job.rank,
-        world=job.world,
-    )
+    sizes = {"max_steps": settings.max_steps, "rank": job.rank, "world": job.world}
+    batches = data.Batches(rows, settings.batch, settings.epochs, settings.seed, **sizes)
     evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
     return Data(batches, counts, evaluate, passages)
 
@@ -397,7 +393,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
     from baselines.card import draw_curve, finish_checkpoint
 
-    # finish_checkpoint writes the card. The library would write a card, too, and search the hub for parts of a path.
+    # finish_checkpoint writes the card. To write a card, the library would search the hub for parts of a local path.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
     _forget_lengths(trainer)
     trainer.model.save_pretrained(str(work), **no_card)

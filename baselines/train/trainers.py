@@ -55,7 +55,7 @@ Evaluate = Callable[[Any], dict[str, float]]
 # The other processes wait this long while the first process evaluates or writes. If a process dies, torchrun ends all
 # processes within a second.
 _WAIT = datetime.timedelta(hours=2)
-_OTHERS_END = 15.0  # seconds in which other processes end after an error
+_OTHERS_END = 15.0  # seconds that other processes get to end after an error
 
 
 class FiniteWeights(TrainerCallback):
@@ -181,7 +181,7 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
         embeddings = self.model.model.get_input_embeddings().weight
         self.model.eval()  # disables dropout; the trainer's step switches back to training mode
         with self.compute_loss_context_manager():
-            # self.model is not wrapped for several processes. The wrapper would wait for their gradients.
+            # Use self.model, because the wrapper for several processes would wait for the other processes' gradients.
             loss = pair_loss(self.model, inputs)
         (gradient,) = torch.autograd.grad(loss, [embeddings])
         before = embeddings.detach().clone()

@@ -48,8 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    collection, used = read(args.source, args.encoding)
-    write_release(collection, args, used)
+    write_release(*read(args.source, args.encoding), args)
 
 
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:

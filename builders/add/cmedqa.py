@@ -42,8 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    collection, used = read(args.source, args.encoding)
-    write_release(collection, args, used)
+    write_release(*read(args.source, args.encoding), args)
 
 
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
@@ -70,7 +69,9 @@ def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, lis
         else:
             raise InputError("the split is unknown; expected train, dev or test in the name", path=source.shown)
     if not judged.get("test"):
-        raise InputError("--source has no candidates of the test questions; expected dev_candidates.txt")
+        raise InputError(
+            "--source has no candidates of the test questions; expected dev_candidates.txt, which becomes test"
+        )
     named = {question for split in judged.values() for question in split}
     rest = {question: own[question] for question in questions.by_source if question in own and question not in named}
     if rest:

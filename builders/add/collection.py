@@ -1,6 +1,6 @@
 """Convert questions and passages from another source to configs of a release.
 
-The ids of a release are MD5s of the text, so questions or passages of equal text become one. A question in several
+The ids of a release are MD5s of the text, so equal texts become one question or passage. A question in several
 splits stays in the first of test, dev, train. Judgments of a question or passage without a text are counted, reported
 and skipped.
 """
@@ -182,8 +182,8 @@ def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[P
             log.info("%s: skipped, because it is not one of %s files", source.name, whose)
 
 
-def write_release(collection: Collection, args: argparse.Namespace, sources: Sequence[Source]) -> None:
-    """Write the release ``args.out`` and print the set's figures."""
+def write_release(collection: Collection, sources: Sequence[Source], args: argparse.Namespace) -> None:
+    """Write the release ``args.out`` and print the set's figures. ``args`` are the options of :func:`add_options`."""
     base = open_base(args.release, collection.name) if args.release else None
     if args.test_size is not None:
         draw_test_questions(collection, args.test_size, args.seed)

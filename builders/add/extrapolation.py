@@ -46,7 +46,7 @@ def restrain_arguments(parser: argparse.ArgumentParser) -> None:
         "--exclude",
         type=whole_number(1),
         metavar="K",
-        help="exclude the K nearest training queries of each test query from extrapolation (default: excludes half)",
+        help="extrapolation excludes the K nearest queries of each test query (default: for the largest sets)",
     )
     parser.add_argument(
         "--split", nargs="+", default=["dev"], metavar="SPLIT", help="test queries, labelled or not (default: dev)"
@@ -59,11 +59,11 @@ def restrain(args: argparse.Namespace) -> None:
     The method is Zhan et al.'s (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). It compares queries by the
     cosine of their vectors, which any model can compute.
 
-    SIZE-interpolation has the SIZE training queries nearest to the test queries: the nearest training query of every
-    test query, then the second nearest, and so on. From the last rank, the queries with the largest cosines are used.
+    restrain-SIZE-interpolation has SIZE training queries: the nearest training query of every test query, then the
+    second nearest, and so on. From the last rank, the queries with the largest cosines are used.
 
-    SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of every
-    test query are removed. K is --exclude, or the K that allows the largest sets. K does not depend on SIZE, so a
+    restrain-SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of
+    every test query are removed. K is --exclude, or the K that allows the largest sets. K does not depend on SIZE, so a
     smaller set is part of a larger set of its kind. Interpolation and extrapolation sets never share a query. Many test
     queries cause a warning, because almost every training query is then similar to some test query.
 
@@ -124,8 +124,7 @@ class TrainingSet(NamedTuple):
 def exclusion_depth(ranks: Ints) -> int:
     """Return the default of K: the least depth that allows the largest sets of both kinds.
 
-    K does not depend on the size of a set, so smaller sets are parts of larger sets. ``ranks`` (n,) is from
-    :func:`best_ranks`.
+    K does not depend on a set's size, so smaller sets are parts of larger sets. ``ranks`` (n,): :func:`best_ranks`.
     """
     reached = np.searchsorted(np.sort(ranks), np.arange(1, len(ranks) + 1), side="right")
     return 1 + int(np.argmax(np.minimum(reached, len(ranks) - reached)))
@@ -137,8 +136,8 @@ def restrained(
     """Return ReSTrain's two sets for each of ``sizes``, the smallest size first.
 
     Interpolation has the training queries nearest to the test queries: by rank, then by cosine, then by row.
-    Extrapolation is drawn with ``seed``, after the ``exclude`` nearest queries of every test query are removed. None is
-    :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
+    Extrapolation is drawn with ``seed``, after the ``exclude`` nearest queries of every test query are removed. If
+    ``exclude`` is None, it is :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
     """
     ranks, products = best_ranks(tests, trains)
     excluded = exclude or exclusion_depth(ranks)
@@ -147,7 +146,7 @@ def restrained(
     if max(sizes) > largest:
         raise InputError(
             f"--size {max(sizes):,} is too large for {total:,} training queries: {near:,} are among the {excluded:,}"
-            f" nearest of a test query, for interpolation, and {total - near:,} are left for extrapolation; use at most"
+            f" nearest of a test query (interpolation), {total - near:,} are not (extrapolation); use at most"
             f" {largest:,}" + " with this --exclude" * (exclude is not None)
         )
     order = np.lexsort((-products, ranks))  # the sort is stable, so ties are in the order of rows
@@ -155,8 +154,10 @@ def restrained(
     rest = lots[ranks[lots] > excluded]
     sets = []
     for number in sorted(set(sizes)):
-        sets.append(TrainingSet("interpolation", number, int(ranks[order[number - 1]]), np.sort(order[:number])))
-        sets.append(TrainingSet("extrapolation", number, excluded, np.sort(rest[:number])))
+        sets += [
+            TrainingSet("interpolation", number, int(ranks[order[number - 1]]), np.sort(order[:number])),
+            TrainingSet("extrapolation", number, excluded, np.sort(rest[:number])),
+        ]
     return sets
 
 
@@ -170,9 +171,8 @@ def resttest(args: argparse.Namespace) -> None:
     """Add training and test sets by k-means, each with one bucket excluded from training (ReSTTest).
 
     The method is Zhan et al.'s (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
-    vectors, which any model can compute. The config of bucket N has three splits. `train` has the training queries of
-    the other buckets, `extrapolation` the test queries of bucket N, and `interpolation` the test queries of the other
-    buckets. Average the scores over the buckets.
+    vectors. The config of bucket N has three splits. `train` has the training queries of the other buckets,
+    `extrapolation` the test queries of bucket N, and `interpolation` the other test queries. Average over the buckets.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
     give the same sets on any number of threads. For every set, the command prints the mean cosine of a test query and
@@ -224,8 +224,8 @@ def bucketed(
     if len(vectors) < count:
         raise InputError(f"{len(vectors):,} queries do not fill {count} buckets; choose fewer buckets")
     labels = clusters(vectors, _drawn([*train_ids, *test_ids], seed)[:count])
-    trains, tests = vectors[: len(train_ids)], vectors[len(train_ids) :]
-    of_trains, of_tests = labels[: len(train_ids)], labels[len(train_ids) :]
+    trains, tests = np.split(vectors, [len(train_ids)])
+    of_trains, of_tests = np.split(labels, [len(train_ids)])
     for name, buckets in (("training", of_trains), ("test", of_tests)):
         if missing := set(range(count)) - set(buckets.tolist()):
             raise InputError(

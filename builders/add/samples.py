@@ -2,7 +2,7 @@
 
 For every size, the config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and
 randomly drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs rank
-first for any query, then second, and so on. Passages of the last rank are drawn at random. If the runs have too few
+first for any query, then second, and so on. From the last rank, passages are drawn at random. If the runs have too few
 passages, random passages follow. Smaller samples are parts of larger samples of their kind (with or without -hard).
 Earlier samples are replaced. The same seed and runs give the same samples for any order of the passages.
 
@@ -134,8 +134,9 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
                 chosen, name = np.sort(order[:each]), f"{SAMPLE}{size_name(each)}{kind}"
                 draft.write(name, _CORPUS, [pa.table([ids.take(pa.array(chosen))], schema=IDS)])
                 hard = int(((level[chosen] > 0) & (level[chosen] < rest)).sum()) if kind else None
-                figures = {"config": name, "passages": each, "positives": len(positives), "hard": hard}
-                rows.append(figures | {"split": args.split})
+                rows.append(
+                    {"config": name, "passages": each, "positives": len(positives), "hard": hard, "split": args.split}
+                )
         draft.stats["samples"] = {row["config"]: row for row in rows}
     return rows
 
@@ -177,8 +178,7 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     stats = read_stats(release.path)
     wanted = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist()
     if name not in stats.get("samples", {}):
-        expected = "expected a config of `add samples`, such as sample-10K-hard"
-        raise InputError(f"has no figures of {name} in stats.json; {expected}", path=release.path)
+        raise InputError(f"{name} is not in stats.json; expected a config of `add samples`", path=release.path)
     splits = stats["samples"][name]["split"]
     build = {"verb": "samples", "options": {"extract": name, "split": splits}, "sources": []}
     with draft_release(out, build) as draft:

@@ -72,7 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--passages", nargs="+", type=Path, default=[], metavar="FILE", help="distractors, one article a line")
     add("--cut", choices=CUTS, default="head", help="first passage, all passages, or uncut article (default: head)")
     add(
-        "--min-chars", type=whole_number(1), default=MIN_CHARS, help="least characters of a full passage (default: 256)"
+        "--min-chars",
+        type=whole_number(1),
+        default=MIN_CHARS,
+        metavar="N",
+        help="join sentences until a passage has N characters (default: 256)",
     )
     add("--dev-size", type=whole_number(1), metavar="N", help="draw N dev questions at random (default: all)")
     add("--seed", type=int, default=0, help="seed of the draw (default: 0)")

@@ -34,7 +34,7 @@ from builders.store.reader import Release
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-_LENGTH = 4096  # greatest length of a vector
+_LENGTH = 4096  # greatest length of a scaled vector
 _AT_ONCE = 1 << 22  # products in memory; their sort needs 100 MB
 _ROUNDS = 100
 BLOCK_ROWS = 8192
@@ -82,8 +82,7 @@ def _encoded(path: Path, release: Release) -> Iterator[Block]:
         with reading(file, damaged="not a whole .npy array"):
             vectors = np.load(file, mmap_mode="r", allow_pickle=False)
         if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.floating):
-            shape = f"{vectors.dtype} {vectors.shape}"
-            raise InputError(f"expected vectors as floats of shape (queries, dimensions), found {shape}", path=file)
+            raise InputError(f"expected floats (queries, dimensions), found {vectors.dtype} {vectors.shape}", path=file)
         if row + len(vectors) > len(names):
             raise InputError(
                 f"has more vectors than the {len(names):,} rows of {found.config}/{found.split}", path=path
@@ -194,8 +193,7 @@ def nearest(tests: Floats, trains: Floats, rows: Ints) -> npt.NDArray[np.float64
     if not len(rows):
         return np.full(len(tests), -1.0)
     products = np.concatenate([found.max(axis=1) for found in _products(tests, trains[rows])])
-    result: npt.NDArray[np.float64] = np.clip((products / scale(tests.shape[1]) ** 2).astype(np.float64), -1, 1)
-    return result
+    return np.clip(np.asarray(products / scale(tests.shape[1]) ** 2, np.float64), -1, 1)
 
 
 def clusters(vectors: Floats, starts: Ints) -> Ints:

@@ -14,7 +14,7 @@ By default, a sigmoid therefore turns each logit into a probability. `--scale no
 Both actions print how many pairs only one run found, how many pairs are unjudged, and how many known positives are
 among the runs' best 1, 2, 3 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the
 pairs of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best 5. With
-the same re-rankers, the two pools together contain every pair of a pool of all runs.
+the same re-rankers, the two pools together contain every pair that a single pool of all runs would contain.
 
 example:
   python -m builders annotate pool candidates --release build/sample --split dev \\
@@ -69,7 +69,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
 
 
 class _Reranked(msgspec.Struct):
-    """The manifest of a run of `rerank`. ``top_k`` is the number of scored passages per query; None: all."""
+    """The manifest of a re-ranker's run. ``top_k`` is the number of scored passages per query (None: all passages)."""
 
     top_k: int | None = None
 
@@ -82,9 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     depth = f"pool the K best passages of each run (default: {DEPTH})"
     parser.add_argument("--depth", type=whole_number(1), default=DEPTH, metavar="K", help=depth)
     parser.add_argument("--pool", type=Path, metavar="OLD", help="earlier pool to extend")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="output; gzipped if it ends in .gz")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="run or pool (select); .gz: gzipped")
     select = parser.add_argument_group("select")
-    select.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="scores of each re-ranker, one run each")
+    select.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="a run with scores from each re-ranker")
     select.add_argument(
         "--scale", choices=SCALES, default=SCALES[0], help="conversion of each score before the mean (default: sigmoid)"
     )
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Return the runs and their names. A run's name is its file's name up to the first dot, and must be unique."""
+    """Return the runs and their names. A run has its file's name up to the first dot. Names must be unique."""
     names = [path.name.partition(".")[0] for path in paths]
     if again := [name for name, count in Counter(names).items() if count > 1]:
         raise InputError(f"two runs have the name {again[0]!r} (the file's name up to its first dot); rename one file")
@@ -196,11 +196,10 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
 def mean_scores(candidates: Union, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
     """Return query -> passage -> mean of the scores that :func:`scores_of` returns (A.1)."""
     pairs = [(query, passage) for query, own in candidates.items() for passage in own]
-    found: dict[str, dict[str, float]] = {query: {} for query in candidates}
-    for (query, passage), *scores in zip(pairs, *scores_of(pairs, runs, scale, "pool candidates"), strict=True):
-        # fsum is exact, so the order of the re-rankers does not change the mean.
-        found[query][passage] = math.fsum(scores) / len(scores)
-    return found
+    scores = zip(*scores_of(pairs, runs, scale, "pool candidates"), strict=True)
+    # fsum is exact, so the order of the re-rankers does not change the mean.
+    means = {pair: math.fsum(own) / len(own) for pair, own in zip(pairs, scores, strict=True)}
+    return {query: {passage: means[query, passage] for passage in own} for query, own in candidates.items()}
 
 
 def select(

@@ -9,10 +9,10 @@ are sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key
 a model's scores from a run that `baselines rerank` wrote. --scores works only for rounds about relevance.
 
 A model's judgments have the kind `model`. `review`, `check` and `merge` ignore judgments of this kind. `compare`
-measures the model's agreement with people. Judgments are saved in groups of 20. A restarted command asks at most 20
-answered questions again, and the questions without an answer. With --show, Label Studio shows the model's labels as
-predictions. Annotators correct predictions faster than they judge, but their judgments then depend on the model.
---rerankers names the models that ranked the pairs. A warning appears if --model is of the same family as such a model.
+measures the model's agreement with people. Judgments are saved in groups of 20, so that a restart after a kill repeats
+at most 20 answered questions. With --show, Label Studio shows the model's labels as predictions. Annotators correct
+predictions faster than they judge, but their judgments then depend on the model. --rerankers names the models that
+ranked the pairs. A warning appears if a re-ranker is of the family of --model.
 """
 
 import argparse
@@ -174,7 +174,7 @@ def _judgment(model: str, package: Package, item: Item, label: int, **more: Any)
 def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item]]) -> int:
     """Turn a model's scores into grades, add the grades to the round, and return the number of new judgments.
 
-    Each grade covers a quarter of the range from 0 to 1, so scores of at least 0.5 are relevant. UMBRELA has no scores.
+    Each grade covers a quarter of the range from 0 to 1, so scores of at least 0.5 are relevant.
     """
     pairs = [item.pair for _, item in waiting]
     (scores,) = scores_of(pairs, [read_run(args.scores)], args.scale, "pool candidates")
@@ -217,7 +217,7 @@ def families_of(name: str) -> set[str]:
 
 
 def warn_of_kin(judge: str, others: Iterable[str]) -> bool:
-    """Warn if ``judge`` has the name or family of a model in ``others`` and may favour it. Return True if warned."""
+    """Warn if ``judge`` may favour a model in ``others`` that has its name or family. Return True after a warning."""
     kin = [name for name in others if name.lower() == judge.lower() or families_of(name) & families_of(judge)]
     if kin:
         log.warning("%s judges rankings of %s, a model of its own family, and may favour them", judge, ", ".join(kin))
@@ -226,7 +226,7 @@ def warn_of_kin(judge: str, others: Iterable[str]) -> bool:
 
 def compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="model of `annotate prefill`")
-    parser.add_argument("--runs", type=Path, nargs="+", default=[], metavar="RUN", help="runs of systems to rank")
+    parser.add_argument("--runs", type=Path, nargs="+", default=[], metavar="RUN", help="runs to rank by both judges")
     add_format(parser)
 
 

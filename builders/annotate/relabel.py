@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="run (candidates) or release (move)")
     move = parser.add_argument_group("move")
-    move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="scores of each re-ranker, one run each")
+    move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="a run with scores from each re-ranker")
     move.add_argument(
         "--scale", choices=SCALES, default=SCALES[0], help="conversion of each score before the mean (default: sigmoid)"
     )
@@ -152,10 +152,10 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
 
 
 def _text(figures: dict[str, Any]) -> str:
-    share = figures["moved"] / figures["negatives"]
-    held = "; ".join(f"{name} holds {count:,} positive" for name, count in figures["held_positive"].items())
+    held = "; ".join(f"{name} scores {count:,} as positive" for name, count in figures["held_positive"].items())
     return (
-        f"moved {figures['moved']:,} of {figures['negatives']:,} negatives ({share:.1%}), of"
+        f"moved {figures['moved']:,} of {figures['negatives']:,} negatives"
+        f" ({figures['moved'] / figures['negatives']:.1%}), of"
         f" {figures['queries_with_moved']:,} of {figures['queries']:,} queries\n{held}\n"
         f"positives a query: {figures['per_query_before']:.2f} before, {figures['per_query_after']:.2f} after"
     )
@@ -176,8 +176,8 @@ def merge(args: argparse.Namespace) -> None:
     skipped, and so are models' judgments. The statistics are computed from the new qrels.
 
     The config qrels-before has the judgments from before the first merge, for comparison (Figure 2). The command prints
-    the figures of Section 2.3 for the new release and for the paper: positives a query before and after, and the share
-    of queries with a false negative. `check` recounts these figures from the rows.
+    the figures of Section 2.3 for the new release and for the paper: positives per query before and after, and the
+    share of queries with a false negative. `check` recounts these figures from the rows.
 
     example:
       python -m builders annotate merge --round build/round --release build/sample --out build/relabelled
@@ -200,7 +200,7 @@ def merged(round_: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
     waiting = [package.name for package in found.packages if package.state != "accepted"]
     if not labels:
         states = f"{len(waiting)} of {len(found.packages)} packages are not accepted"
-        raise InputError(f"has no pair with a settled label: {states}; `annotate check` shows the reason", path=round_)
+        raise InputError(f"has no pair with a settled label: {states}; run `annotate check`", path=round_)
     if waiting:
         log.warning("skipped packages that are not accepted: %s", ", ".join(waiting))
     if undecided:
@@ -238,8 +238,8 @@ def settled_labels(round_: Path, found: Round) -> tuple[dict[Pair, int], list[Pa
         if standing.package.state != "accepted":
             continue
         if standing.package.labels != standing.digest:
-            changed = f"labels of the package {standing.package.name} changed after it was accepted"
-            raise InputError(f"{changed}; check the package again with `annotate check`", path=round_)
+            name = standing.package.name
+            raise InputError(f"labels of {name} changed after it was accepted; run `annotate check`", path=round_)
         every = {pair: standing.label(pair) for pair in standing.pairs}
         labels |= {pair: label for pair, label in every.items() if label is not None}
         undecided += [pair for pair, label in every.items() if label is None]

@@ -1,9 +1,9 @@
 """Quality control of human work in packages (Appendix A.3): reviews, acceptance, disputes, agreement.
 
 A package has 1,000 items: query-passage pairs, or translated queries. At least two reviewers independently judge 100
-random items of each package. Each reviewer's accuracy is the share of these items that the reviewer finds right. A
-package is accepted if the mean of these accuracies is at least 93 %. Otherwise annotators revise the package. An item
-is a tie if its two most frequent labels have equally many votes. Ties do not count until an adjudicator decides them.
+random items of each package. The accuracy is the share of these items that a reviewer finds right. A package is
+accepted if its mean accuracy over the reviewers is at least 93 %. Otherwise annotators revise the package. An item is a
+tie if its two most frequent labels have equally many votes. Ties do not count until an adjudicator decides them.
 """
 
 import argparse
@@ -66,7 +66,7 @@ class Verdict:
 
     @property
     def accuracy(self) -> Fraction | None:
-        """The mean of the reviewers' accuracies, from 0 to 1; None without a review."""
+        """The mean accuracy over the reviewers, from 0 to 1; None without a review."""
         shares = [Fraction(right, judged) for right, judged in self.reviews.values() if judged]
         return sum(shares, Fraction(0)) / len(shares) if shares else None
 
@@ -155,8 +155,8 @@ def review(args: argparse.Namespace) -> None:
 
     Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) for every package that is fully
     judged but not accepted. Each file has 100 pairs, without labels. The draw depends on the reviewer's name, so
-    `import` must use this name, too. If Label Studio's exports lack e-mail addresses, `import` calls people user-1,
-    user-2 and so on. Then name the reviewers in this way.
+    `import` must use this name, too. If Label Studio's exports lack e-mail addresses, the reviewers are called user-1,
+    user-2 and so on.
     """
     found = open_round(args.round)
     known = standings(args.round, found)
@@ -207,11 +207,10 @@ check_arguments = add_format
 def check(args: argparse.Namespace) -> None:
     """Accept packages or send them back, and print the agreement between people.
 
-    A package is decided when annotators have judged all its pairs, and at least two reviewers 100 pairs each. Each
-    reviewer's accuracy is the share of reviewed pairs that reviewer and annotators label alike. If the mean of these
-    accuracies is at least 93 %, the package is accepted (A.3). Otherwise, the package is sent back: its next version,
-    with the present labels, is written to packages/ and label-studio/ for a revision and a new review. round.json
-    records all decisions.
+    A package is decided when annotators have judged all its pairs, and at least two reviewers 100 pairs each. The
+    accuracy is the share of these 100 pairs that reviewer and annotators label alike. If the mean accuracy over the
+    reviewers is at least 93 %, the package is accepted (A.3). Otherwise, the package is sent back: its next version,
+    with the present labels, is written to packages/ and label-studio/ for a revision and a new review.
 
     A pair is a tie if equally many annotators gave its two most frequent labels. Ties do not count for or against a
     package until an adjudicator decides them. `annotate adjudicate` collects ties before and after the review.
@@ -301,7 +300,7 @@ def translations_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=[*_NEEDED])
     parser.add_argument("--source", nargs="+", type=Path, metavar="TABLE", help="tables with packages (review, import)")
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release with the Chinese queries")
-    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help=".tsv file or release to write")
+    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="table or release to write")
     export = parser.add_argument_group("export")
     export.add_argument("--split", nargs="+", choices=SPLITS, help="splits to translate (default: all)")
     size = f"queries of a package (default: {PACKAGE})"
@@ -435,7 +434,7 @@ def review_packages(
     seen: dict[str, Source] = {}
     for sheet in sheets:
         if (first := seen.setdefault(sha256_of(sheet.path) + (sheet.member or ""), sheet)) is not sheet:
-            raise InputError(f"the same sheet as {first.name}; expected another reviewer's sheet", path=sheet.shown)
+            raise InputError(f"is the same sheet as {first.name}; expected another reviewer's", path=sheet.shown)
         table = open_table(sheet, spreadsheet=True)
         if missing := [name for name in SHEET_COLUMNS if name not in table.columns]:
             raise InputError(f"has no column {missing[0]}; expected a reviewer's sheet", path=sheet.shown, line=1)

@@ -290,7 +290,7 @@ def fingerprint_of(release: Release, split: str) -> str:
 
 
 def open_round(path: Path, question: Asked | None = None) -> Round:
-    """Return the round in ``path``. Raises :class:`InputError` for another directory, or for another ``question``."""
+    """Return the round in ``path``. Raises :class:`InputError` if ``path`` is no round or asks another question."""
     try:
         found = read_json(path / ROUND, Round)
     except (FileNotFoundError, NotADirectoryError):
@@ -314,7 +314,7 @@ def items_of(path: Path, package: Package) -> list[Item]:
     found = [item for _, item in json_lines(file, Item)]
     pairs = {item.pair for item in found}
     if not len(found) == len(pairs) == package.pairs:
-        raise InputError(f"has {len(found):,} lines and {len(pairs):,} pairs; expected {package.pairs:,}", path=file)
+        raise InputError(f"has {len(pairs):,} pairs in {len(found):,} lines; expected {package.pairs:,}", path=file)
     return found
 
 
@@ -350,12 +350,12 @@ class Standing:
 
     @property
     def digest(self) -> str:
-        """A hash of the label of most annotators for each pair. ``round.json`` stores the hash of accepted labels."""
+        """A hash of the labels that most annotators gave. ``Package.labels`` is the hash at the time of acceptance."""
         lines = (f"{' '.join(pair)} {self.annotated(pair)}" for pair in self.pairs)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def votes(self, pair: Pair) -> dict[str, int]:
-        """Return annotator or reviewer -> label of a pair. If a person annotated and reviewed it, the review counts."""
+        """Return annotator or reviewer -> label of a pair. If a person annotated and reviewed, the review counts."""
         return self.annotations.get(pair, {}) | self.reviews.get(pair, {})
 
     def annotated(self, pair: Pair) -> int | None:

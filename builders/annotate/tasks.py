@@ -127,7 +127,7 @@ def config_of(question: Question) -> str:
 
 
 def write_package(folder: Path, stem: str, tasks: Sequence[Task], studio: Path | None = None) -> None:
-    """Write ``STEM.csv``, ``.jsonl`` and ``.json`` to ``folder``. If ``studio`` is given, the ``.json`` goes there."""
+    """Write ``STEM.csv``, ``.jsonl`` and ``.json`` to ``folder``, but the ``.json`` to ``studio`` if that is given."""
     write_sheet(folder / f"{stem}.csv", tasks)
     write_lines(folder / f"{stem}.jsonl", tasks)
     write_tasks((studio or folder) / f"{stem}.json", tasks)
@@ -150,7 +150,7 @@ def write_lines(path: Path, tasks: Sequence[Task]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that people fill in. An existing file with another text is first renamed to ``NAME.1`` or so on."""
+    """Write a file that people fill in. An existing file with another text is renamed to ``NAME.1``, ``NAME.2`` ..."""
     if path.exists() and path.read_bytes() != text.encode():
         names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
         backup = next(name for name in names if not name.exists())
@@ -232,8 +232,8 @@ def make_round(
 ) -> int:
     """Write the round ``path``, which must not exist, and return the number of its packages.
 
-    Each package has the next ``size`` of the ``pairs``. ``source`` is the file that the pairs come from. Raises
-    :class:`InputError` for a pair that is not in the release.
+    The packages are consecutive parts of ``pairs``, with ``size`` pairs each. ``source`` is the file that the pairs
+    come from. Raises :class:`InputError` for a pair that is not in the release.
     """
     expect_new(path)
     queries = release.texts("queries", split)

@@ -45,8 +45,10 @@ class Report:
             }
             for name, (level, counts) in TESTS.items()
         ]
-        figures = {"release": self.figures.stats, "overlap": self.drawn, "paper": published()}
-        return {"errors": sum(finding.count for finding in self.errors), "tests": tests, **figures}
+        return {
+            **{"errors": sum(finding.count for finding in self.errors), "tests": tests},
+            **{"release": self.figures.stats, "overlap": self.drawn, "paper": published()},
+        }
 
     def text(self) -> str:
         lines = []

@@ -207,8 +207,8 @@ def _apply(tables: Survey, rule: Rule, where: str, values: dict[str, str | None]
             yield Finding("not-tested", where, 1, f"{rule.test}: needs {missing}, which was not read")
             return
     named = ", ".join(f"{name} AS NOT MATERIALIZED ({part})" for name, part in parts.items())
-    faults = f"SELECT {rule.example} AS example FROM {rule.rows}"
-    sql = f"{f'WITH {named} ' if named else ''}SELECT count(*), min(example, {EXAMPLES}) FROM ({faults})"
+    faults = f"{f'WITH {named} ' if named else ''}SELECT {rule.example} AS example FROM {rule.rows}"
+    sql = f"SELECT count(*), min(example, {EXAMPLES}) FROM ({faults})"
     # DuckDB refuses parameters that the query does not use.
     ((number, examples),) = tables.rows(sql, **{name: values[name] for name in set(re.findall(r"\$(\w+)", sql))})
     if number:

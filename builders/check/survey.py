@@ -141,11 +141,10 @@ def survey(release: Release, broken: Collection[str] = ()) -> Iterator[Survey]:
         found = Survey(con, release)
         pairs = [(config, split) for config, split in release.splits() if config not in broken]
         for config, split in progress(pairs, unit="split", label="read"):
-            values = {"config": config, "split": split}
             try:
                 with release.files(config, split) as files:
                     for statement in next(sql for columns, sql in _READ if columns is schema_of(config)):
-                        con.execute(statement, values | {"files": files})
+                        con.execute(statement, {"config": config, "split": split, "files": files})
                 found.loaded.append((config, split))
             except (duckdb.Error, ValueError) as error:
                 if full_disk(error) or isinstance(error, duckdb.OutOfMemoryException):

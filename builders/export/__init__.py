@@ -17,10 +17,10 @@ official  the files of the original release (main set only): passage_collection.
           test1.json, and the baseline's dual.train.tsv and cross.train.tsv if train has negatives
 
 --negatives F ... adds hard negatives from files of `python -m baselines mine` to tevatron, flagembedding, triplets,
-pylate and sentence-transformers. Mined negatives come before the release's own negatives. The last three formats give
-each positive --negatives-per-positive negatives in turn. If a query has too few negatives, pylate and
-sentence-transformers repeat negatives. All five formats except tevatron skip queries without a positive or a negative,
-and log the number of skipped queries.
+pylate and sentence-transformers. Mined negatives come before the release's own negatives. triplets, pylate and
+sentence-transformers give each positive --negatives-per-positive negatives in turn. If a query has too few negatives,
+pylate and sentence-transformers repeat negatives. All five formats except tevatron skip queries without a positive or a
+negative, and log the number of skipped queries.
 
 --run RUN ... also writes runs, in the formats trec (runs/NAME.trec), beir (runs/NAME.json, BEIR's results) and official
 (predictions/NAME.json, at most 50 passages per query). The scores of a query are distinct, even as 32-bit floats, so
@@ -31,9 +31,9 @@ JSON formats contain the unchanged texts. TSV formats replace each tab or line e
 lines is logged and written to the file EXPORT. For splits without judgments, only queries are written. The output
 directory appears when it is complete. An earlier export is replaced. Any other directory with files is an error.
 
---set also accepts restrain-SIZE-interpolation, restrain-SIZE-extrapolation and resttest-bucketN, which `add` makes.
-The export is then the main set with only these training questions. The test splits of resttest-bucketN are
-interpolation and extrapolation.
+--set also accepts the drawn training sets that `add` makes: restrain-SIZE-interpolation, restrain-SIZE-extrapolation
+and resttest-bucketN. The export is then the main set with only the training questions of the drawn set. The test splits
+of resttest-bucketN are interpolation and extrapolation.
 
 example:
   python -m builders export --release build/sample --format beir --out build/beir
@@ -67,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the set to export: {', '.join(SETS)} or a drawn training set (default: main)",
     )
     add("--negatives", nargs="+", type=Path, default=[], metavar="F", help="hard negatives from `baselines mine`")
-    add("--negatives-per-positive", type=whole_number(1), default=4, metavar="N", help="dealt negatives (default: 4)")
+    number = "number of negatives for each positive (default: 4)"
+    add("--negatives-per-positive", type=whole_number(1), default=4, metavar="N", help=number)
     add("--run", nargs="+", type=Path, default=[], metavar="RUN", help="runs to write beside the set")
     add("--runs-only", action="store_true", help="write only the runs")
     add("--top-k", type=whole_number(1), default=10, metavar="K", help="rag: passages of each query (default: 10)")

@@ -189,8 +189,11 @@ def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
                 skipped[name] = len(lacking)
                 log.warning("%s: skipped %d queries without a positive or negative passage", name, len(lacking))
     if not output.rows:
-        mine = "add hard negatives of `python -m baselines mine` with --negatives F"
-        raise InputError(f"no query has both a positive and a negative passage; {mine}", path=data.release.path)
+        raise InputError(
+            "no query has both a positive and a negative passage; add hard negatives of `python -m baselines mine` with"
+            " --negatives F",
+            path=data.release.path,
+        )
 
 
 def _groups(batch: pa.RecordBatch, each: int, lacking: list[str]) -> Iterator[tuple[str, list[str], list[str], Dealt]]:

@@ -80,8 +80,10 @@ class Output:
     def _checked(self, ids: pa.Array, name: str) -> pa.Array:
         bad = ids.filter(pc.invert(pc.match_substring_regex(ids, r"^[^\s\v\x1c-\x1f\x{85}\p{Z}]+$")))
         if len(bad):
-            problem = f"has the id {bad[0].as_py()!r}, but {name} needs ids that are not empty and have no white space"
-            raise InputError(problem, path=self._source)
+            raise InputError(
+                f"has the id {bad[0].as_py()!r}, but {name} needs ids that are not empty and have no white space",
+                path=self._source,
+            )
         return ids
 
     def blocks(self, name: str, blocks: Blocks) -> None:

@@ -108,7 +108,7 @@ def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
     split, queries = _split_of(run, lists, data)
     data.expect_passages({passage for passages in lists.values() for passage in passages}, run.path)
     if missing := [query for query in queries if query not in lists]:
-        words = "%s lacks %s of the %d in %s of %s; each counts 0"
+        words = "%s lacks %s of the %d in %s of %s; a missing query counts 0"
         log.warning(words, run.path, _named(missing), len(queries), split, data.release.path)
     return _object({query: lists[query] for query in queries if query in lists}, json.dumps)
 

@@ -67,8 +67,10 @@ class ReleaseSet:
         present = {config for config, _ in self.release.splits()}
         if missing := [config for config in (configs.corpus, configs.queries) if config not in present]:
             verb = "release" if configs.queries == "queries" else f"add {self.name}"
-            needs = f"lacks the config {missing[0]!r} of the set {self.name!r}"
-            raise InputError(f"{needs}; `python -m builders {verb}` makes this config", path=self.release.path)
+            raise InputError(
+                f"lacks the config {missing[0]!r} of the set {self.name!r}; run `python -m builders {verb}`",
+                path=self.release.path,
+            )
         return configs
 
     def corpus(self) -> Batches:
@@ -170,7 +172,7 @@ class DrawnSet(ReleaseSet):
     def _of(self, split: str, column: str, read: Callable[[str], Batches]) -> Batches:
         """Yield the main set's rows for the questions of a split, without repetition.
 
-        Questions of a training split are read from the main train split, all others from the main dev and test splits.
+        Questions of a training split are read from the main train split, other questions from main dev and test.
         """
         if split not in self._own():
             yield from read(split)

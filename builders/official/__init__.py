@@ -6,7 +6,7 @@ part-03 with passage2id.map.json, dual.train.tsv, cross.train.tsv, dev.q.format 
 become `negative_passages`. The top 50 passages of the official dual-encoder become runs/official-dev-top50.trec.
 
 The build compares ids with the MD5s of their texts, parts with the map, and TSVs with train.json. Differences are
-printed, and counted in stats.json with examples. A line in a wrong format stops the build, with file and line.
+printed, and counted in stats.json with examples. A line in a wrong format stops the build. The error names the line.
 --skip-bad-lines skips wrong lines, counts them in stats.json and lists them in official/skipped.tsv. The map counts
 skipped lines, so the ids of other passages do not change. Judgments of a skipped passage are counted, but not written
 to the qrels. `export --format official` writes official files from a release.

@@ -75,20 +75,16 @@ def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
     ``archives`` are directories, tar or tar.gz files (detected by their content), or single official files. Archives
     are unpacked into ``work``. Raises :class:`InputError` for a missing path, a damaged archive, or a refused member.
     """
-    members: list[OfficialFile] = []
-    for archive in archives:
-        found = _directory(archive) if archive.is_dir() else _file(archive, work)
-        members += sorted(found, key=lambda member: member.name)
-    return members
+    return [file for archive in archives for file in sorted(_found(archive, work), key=lambda file: file.name)]
 
 
-def _directory(folder: Path) -> Iterator[OfficialFile]:
-    for path in folder.rglob("*"):
-        if (role := role_of(path.name)) and path.is_file():
-            yield OfficialFile(path.relative_to(folder).as_posix(), str(path), folder, path, role)
-
-
-def _file(archive: Path, work: Path) -> list[OfficialFile]:
+def _found(archive: Path, work: Path) -> list[OfficialFile]:
+    if archive.is_dir():
+        return [
+            OfficialFile(path.relative_to(archive).as_posix(), str(path), archive, path, role)
+            for path in archive.rglob("*")
+            if (role := role_of(path.name)) and path.is_file()
+        ]
     remedy = "expected a directory, a tar or a tar.gz"
     with reading(archive, damaged="is damaged or not an archive", remedy=remedy), open(archive, "rb") as file:
         zipped = file.peek(2)[:2] == b"\x1f\x8b"

@@ -167,7 +167,7 @@ class Corpus:
         self._rows, self.lengths = draft.writer("corpus", "corpus"), LengthCounter()
 
     def write(self, ids: Keys, texts: pa.StringArray) -> None:
-        """Append passages."""
+        """Append passages, and count their characters."""
         self.lengths.add(pc.utf8_length(texts).to_numpy())
         self._rows.write(pa.table([hex_ids(ids), [""] * len(texts), texts], schema=CORPUS))
 
@@ -228,7 +228,7 @@ class Work:
 
 @contextlib.contextmanager
 def open_work(out: Path, skips: bool = False) -> Iterator[Work]:
-    """Start the release ``out``, which appears at the end of the block. For ``skips``, see :class:`Findings`."""
+    """Yield a new release, which is moved to ``out`` when the block ends. For ``skips``, see :class:`Findings`."""
     out = check_release_output(out)
     with work_beside(out) as folder, draft_release(out, work=folder) as draft, open(folder / "texts", "wb+") as file:
         yield Work(folder, draft, NumberedTexts(file), Findings(skips))

@@ -84,7 +84,7 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
 def check_files(files: list[OfficialFile]) -> None:
     """Check the names of the official files, and their first bytes.
 
-    Raises :class:`InputError` for an empty list, two equal names, an empty file, a byte order mark, or CR LF.
+    Raises :class:`InputError` for an empty list, a repeated or unsafe name, an empty file, a byte order mark, or CR LF.
     """
     if not files:
         raise InputError(

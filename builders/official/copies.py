@@ -67,7 +67,7 @@ class Judgment(Struct, gc=False):
 
 
 T = TypeVar("T", Ranked, Text, Judgment)
-Pair = tuple[bytes, int]  # a text's MD5 and its number
+Pair = tuple[bytes, int]  # the MD5 and the number of a text
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -81,9 +81,9 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Yield (place, row) for every row, decoded as a ``kind``.
+    """Yield (place, row) for every row, decoded as the type ``kind``.
 
-    Raises :class:`InputError` for a damaged file or a row that is not a ``kind``. The error names the row's place.
+    Raises :class:`InputError` for a damaged file or a row of another type. The error names the row's place.
     """
     for place, row in _rows(path):
         yield place, typed({_NAMES.get(name, name): value for name, value in row.items()}, kind, place)
@@ -93,7 +93,7 @@ def kind_of(path: Path, *names: str) -> str:
     """Return ``ranking``, ``corpus``, ``queries`` or ``qrels``, by the columns of the file.
 
     Corpus and queries have the same columns. They are told apart by the first of ``names`` that contains either
-    ``corpus`` or ``quer``. Raises :class:`InputError` for other columns, and if no name contains exactly one of them.
+    ``corpus`` or ``quer``. Raises :class:`InputError` for other columns, and for names without exactly one of these.
     """
     first = next(_rows(path), None)
     if first is None:
@@ -133,9 +133,11 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
         for file in files:
             by_kind.setdefault(file.kind, []).append(file)
         if by_kind.keys() not in ({"ranking"}, {"corpus", "queries", "qrels"}):
-            expected = "queries with passages, or corpus, queries and qrels"
-            hint = "C-MTEB has the qrels of NAME in NAME-qrels"
-            raise InputError(f"the copy has {', '.join(by_kind)}; expected {expected} ({hint})", path=words[0])
+            raise InputError(
+                f"the copy has {', '.join(by_kind)}; expected queries with passages, or corpus, queries and qrels"
+                " (C-MTEB has the qrels of NAME in NAME-qrels)",
+                path=words[0],
+            )
         splits = {name: Split(name, labelled=True) for name in SPLITS}
         if "ranking" in by_kind:
             for split in splits.values():
@@ -160,7 +162,7 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
 
 
 def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> list[Pair]:
-    """Return (MD5, number) of each text of (id, text) pairs. Skip and count blank texts. Count ids that differ."""
+    """Return (MD5, number) of each text of (id, text) pairs. Skip and count blank texts. Count wrong ids."""
     texts = []
     for name, text in named:
         if not text.strip():
@@ -174,7 +176,7 @@ def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> li
 
 
 def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Question:
-    """Add positives to a question. A question is at the position of its first row."""
+    """Add positives to a question, and return the question. Questions are in the order of their first rows."""
     question = split.by_id.get(query[0])
     if question is None:
         question = split.add(*query)
@@ -290,7 +292,7 @@ def _fetched(repo: str, start: str) -> dict[str, Path]:
 
 
 def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
-    """Return, for each figure, the copy's number (or None) and the published number."""
+    """Return the copy's number (or None) and the published number of each figure."""
     paper = paper_figures()  # Table 3 and Section 2.2.2
     found = {"passages": [each["collections"]["corpus"]["passages"] for each in (stats, paper)]}
     for split in SPLITS:

@@ -7,8 +7,8 @@
   become ``negative_passages``: each negative once, in order, without positives of the question.
 
 The official dual-encoder's top 50 passages for dev become the run ``runs/official-dev-top50.trec``. The archive has
-the passages in order, best first, as pairs of texts and as pairs of ids, but without scores. The run's scores are
-reversed ranks (50 for the first of 50), because measures such as MRR depend only on the order.
+these rankings twice, as pairs of texts and as pairs of ids, but without scores. The run's scores are reversed ranks (50
+for the first of 50 passages), because measures such as MRR depend only on the order.
 """
 
 import functools
@@ -76,8 +76,9 @@ def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
     """Read ``train.json``, ``dev.json`` or a test file into ``split``. The test files have no judgments."""
     labelled = file.role != "test"
     split.labelled |= labelled
-    parse = functools.partial(parse_questions, labelled=labelled)
-    for (questions, counts, passages), lines in work.parsed(file, parse):
+    for (questions, counts, passages), lines in work.parsed(
+        file, functools.partial(parse_questions, labelled=labelled)
+    ):
         texts, keys = work.number(questions).tolist(), as_keys(questions.ids)
         what = f"questions of {split.name} whose id is not the MD5 of their text"
         work.findings.add_ids(what, keys, (keys != as_keys(questions.digests)).any(axis=1))
@@ -145,8 +146,8 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
         elif pair[0] in split.by_text:
             split.by_text[pair[0]].negatives.append(pair[1])
     unknown = {query for query, _ in [*positives, *negatives]} - split.by_text.keys()
-    kind = "that train.json lacks" if judged else "without a positive passage"
-    work.findings.add(f"questions of the TSVs {kind} (skipped)", len(unknown))
+    reason = "that train.json lacks" if judged else "without a positive passage"
+    work.findings.add(f"questions of the TSVs {reason} (skipped)", len(unknown))
 
 
 def _distinct(pairs: list[npt.NDArray[np.int32]]) -> list[tuple[int, int]]:
@@ -207,8 +208,8 @@ def write_questions(work: Work, split: Split) -> None:
     keys = as_keys(b"".join(key for question in questions for key, _ in question.positives))
     held = work.passages.has(keys) | (not work.passages.ids.count)
     if split.labelled:
-        empty = sum(not question.positives for question in questions)
-        work.findings.add(f"questions of {split.name} without a positive passage", empty)
+        what = f"questions of {split.name} without a positive passage"
+        work.findings.add(what, sum(not question.positives for question in questions))
         what = f"judgments of {split.name} whose passage the collection lacks (not in the qrels)"
         work.findings.add_ids(what, keys, ~held)
     if held.any():
@@ -217,8 +218,8 @@ def write_questions(work: Work, split: Split) -> None:
         work.draft.write("qrels", split.name, [table])
     lengths = LengthCounter()
     work.draft.write(split.name, split.name, _joined(work, questions, lengths))
-    chars = sum(map(len, texts))
-    work.draft.stats["table3"][split.name] = table3_column(len(questions), chars, lengths.count, lengths)
+    table3 = work.draft.stats["table3"]
+    table3[split.name] = table3_column(len(questions), sum(map(len, texts)), lengths.count, lengths)
 
 
 def _joined(work: Work, questions: list[Question], lengths: LengthCounter) -> Iterator[pa.Table]:

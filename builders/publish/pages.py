@@ -3,7 +3,7 @@
 ``eval.yaml`` registers a dataset of the hub as a benchmark with a ranking of models. It has a task for each measure of
 each part (:func:`builders.store.layout.parts_of`). The hub shows the ranking only for datasets that the hub has
 approved; its page on evaluation results explains how to apply. The hub's list of frameworks
-(packages/tasks/src/eval.ts in huggingface.js) lacks this project, so --framework decides if ``eval.yaml`` names one.
+(packages/tasks/src/eval.ts in huggingface.js) lacks this project. --framework therefore has no default.
 """
 
 import json

@@ -80,7 +80,6 @@ def stage(release: Release, figures: Figures, work: Path, args: argparse.Namespa
     if written:
         write_bytes(work / STATS, (release.path / STATS).read_bytes())
     write_manifest(work, entries, builds)
-    new = [name for name in (*made, CARD, STATS, MANIFEST) if (work / name).exists()]
     return {e.path: (release.path / e.path, e.sha256) for e in own} | {
-        name: (work / name, sha256_of(work / name)) for name in new
+        name: (work / name, sha256_of(work / name)) for name in (*made, CARD, STATS, MANIFEST) if (work / name).exists()
     }

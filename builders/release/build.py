@@ -49,10 +49,9 @@ def build_release(
     before = states_of(sources)
     small = sum(size for _, size, _ in before) < _SMALL
     out = check_release_output(out)
-    key = _key(before, sources, options)
     with (
         contextlib.nullcontext(engine) if engine else local_engine(1 if small else workers) as engine,
-        work_beside(out, key, resume=resume) as work,
+        work_beside(out, _key(before, sources, options), resume=resume) as work,
         ThreadPoolExecutor(1) as thread,
     ):
         # A thread computes the manifest's checksums while the blocks are labelled.
@@ -77,9 +76,8 @@ def _label(sources: list[Source], options: Options, work: Path, engine: Engine) 
     done = _labelled_blocks(work)
     if done:
         log.info("resuming after %d finished blocks", len(done))
-    blocks = read_blocks(sources, done=done)
     with progress(unit="question", label="label") as bar:
-        for rows in engine.map(partial(label_block, options=options, work=work), blocks):
+        for rows in engine.map(partial(label_block, options=options, work=work), read_blocks(sources, done=done)):
             bar.update(rows)
 
 

@@ -33,7 +33,7 @@ class Options:
 def add_rule(parser: argparse.ArgumentParser) -> None:
     """Add the options of span-F1: ``--unit``, ``--segmenter``, ``--threshold``."""
     add = parser.add_argument
-    add("--unit", choices=["word", "char"], default="word", help="tokens of span-F1 (default: word)")
+    add("--unit", choices=["word", "char"], default="word", help="tokens that span-F1 compares (default: word)")
     add(
         "--segmenter",
         choices=SEGMENTERS,

@@ -35,7 +35,7 @@ class Document(msgspec.Struct, Generic[W], gc=False, kw_only=True):
 class Row(msgspec.Struct, Generic[W], gc=False, kw_only=True):
     """One question with its documents and human answers. Rows of the test set have no answers.
 
-    Word lists are most of a preprocessed row, so they are decoded only if span-F1 compares words.
+    Word lists take most of the bytes of a preprocessed row, so they are decoded only if span-F1 compares words.
     """
 
     question_id: int | str
@@ -56,8 +56,8 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
     """Return every file of raw rows under ``paths``, in the order of ``paths``.
 
     The files of a folder or archive are sorted by split (train, dev, test), then by name. ``split`` is the split of
-    every file; if None, it is read from the file's name. Raises :class:`InputError` for a missing path, a path without
-    raw rows, or a name that does not contain exactly one split.
+    every file. If None, the split is read from each file's name. Raises :class:`InputError` for a missing path, a path
+    without raw rows, or a name that does not contain exactly one split.
     """
     sources: list[Source] = []
     for path in paths:
@@ -84,8 +84,7 @@ def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, 
             yield start, parse_row(line, segmented)
         except ValueError as error:
             if bytes(line).strip():
-                number = line_number(block.source, start)
-                raise InputError(str(error), path=block.source.shown, line=number) from None
+                raise InputError(str(error), path=block.source.shown, line=line_number(block.source, start)) from None
 
 
 def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:

@@ -93,7 +93,7 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
     """Create the table ``queries``, with each question of a split once.
 
     A split is labelled if any of its rows has an answer. Questions of a labelled split are skipped if they have no
-    positive passage, because every question of the official train set has one (Section 2.2.2).
+    positive passage, because the official train set has no such question (Section 2.2.2).
     """
     keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
     con.execute("""
@@ -117,8 +117,7 @@ def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> p
                 table = table.drop(["passage"]).append_column("passage", pa.array(table["passage"].to_numpy() + first))
             yield from table.add_column(0, place, pa.array(first + np.arange(table.num_rows))).to_batches()
 
-    fields = [place, *map(SCHEMAS[name].field, columns)]
-    return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
+    return pa.RecordBatchReader.from_batches(pa.schema([place, *map(SCHEMAS[name].field, columns)]), batches())
 
 
 def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:

@@ -1,6 +1,6 @@
 """Write the Parquet files of a release from the selected rows (see :mod:`.select`). Each file is one task.
 
-A task's result is a folder with the file and its manifest entry. The folder appears when both are complete.
+A task's result is a folder with the file and its manifest entry. The folder gets its name when both files are complete.
 """
 
 import json
@@ -134,8 +134,7 @@ def _queries(places: Places, work: Path) -> pa.Table:
 
 def _passages(places: Places, work: Path) -> pa.Table:
     passages = rows_at(places, work, "passages", ["docid", "text"])
-    schema = pa.schema(list(PASSAGES.value_type))
-    return _table(schema, passages["docid"], [""] * len(passages), passages["text"])
+    return _table(pa.schema(list(PASSAGES.value_type)), passages["docid"], [""] * len(passages), passages["text"])
 
 
 def _joined(file: NewFile, rows: slice, work: Path) -> pa.Table:
@@ -144,8 +143,7 @@ def _joined(file: NewFile, rows: slice, work: Path) -> pa.Table:
     own, ends = _part(file.passages, file.ends, rows)
     passages = _passages(own, work).to_struct_array().combine_chunks()
     positive = pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), passages, type=PASSAGES)
-    negative = pa.array([[]] * len(queries), PASSAGES)
-    return _table(JOINED, queries["_id"], queries["text"], positive, negative)
+    return _table(JOINED, queries["_id"], queries["text"], positive, pa.array([[]] * len(queries), PASSAGES))
 
 
 def _answers(file: NewFile, rows: slice, work: Path, options: Options) -> pa.Table:

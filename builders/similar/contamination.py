@@ -92,7 +92,7 @@ class Seen:
                 self.examples.append(example | {"text": known.texts[kind][each], "found": text})
 
     def figures(self, asked: Mapping[str, Collection[str]], answers: Answers) -> dict[str, Any]:
-        """Count matching questions and passages of each split, and questions that share a row with a positive."""
+        """Count matching questions and passages of each split, and questions that share a row with their positive."""
         splits = {
             split: {
                 "questions": _counts(questions, self.ways["question"]),
@@ -122,8 +122,8 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     }
     together = {query: own for split in answers.values() for query, own in split.items()}
     passages = tested.release.texts("corpus", "corpus", set().union(*together.values()))
-    texts, by = {"question": tested.questions(), "positive": passages}, tested.options["by"]
-    known = Known(texts, together, tested.scores, (by, args.ngram, args.jaccard))
+    settings = tested.options["by"], args.ngram, args.jaccard
+    known = Known({"question": tested.questions(), "positive": passages}, together, tested.scores, settings)
     workers = args.workers or (usable_cores() if sum(path.stat().st_size for path in args.against) > _SMALL else 1)
     every, files = Seen(), []
     with temporary_folder() as folder, process_pool(workers) as pool:
@@ -168,7 +168,7 @@ def _compare(file: Path, block: list[Pair]) -> Block:
 
 
 def write_questions(args: argparse.Namespace) -> None:
-    """Write a release with the questions of ``args.against`` as queries of train, and with the compared splits.
+    """Write a release with the questions of ``args.against`` as queries of train, and the compared questions.
 
     `python -m baselines match` reads this release. The ids are the MD5 of the text.
     """

@@ -88,7 +88,7 @@ def bands(share: float) -> int:
 
 
 class LikeTexts:
-    """Index of ``texts`` (by id), which finds the indexed texts that match other texts.
+    """Index of ``texts`` (id -> text). :meth:`find` returns the indexed texts that match other texts.
 
     ``by`` has the enabled ways of ``HOW``. ``length`` and ``share`` are the n-gram length and the Jaccard threshold.
     """

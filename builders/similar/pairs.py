@@ -35,14 +35,14 @@ class Pair(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The keys or columns of questions, of passages, and of texts that may be either."""
+    """The keys or columns of questions, of passages, and of texts that may be questions or passages."""
 
     questions: Sequence[str] = QUESTIONS
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
     def of(self, have: Collection[str], path: Path, line: int | None = None) -> list[str]:
-        """Return the names in ``have`` of questions and passages. If ``have`` lacks them, return those in ``either``.
+        """Return the names in ``have`` of questions and passages or, if there are no such names, of ``either``.
 
         Raises :class:`InputError` if ``have`` has none of the names.
         """
@@ -92,5 +92,4 @@ def _texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
         if isinstance(text, str):
             yield text
         elif each is not None:  # Parquet has None for a missing value
-            expected = "expected a text, an object with a text, or a list of these"
-            raise InputError(f"{name}: {expected}", path=path, line=line)
+            raise InputError(f"{name}: expected a text, an object with a text, or a list", path=path, line=line)

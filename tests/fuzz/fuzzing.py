@@ -30,7 +30,7 @@ _NUMBER = st.integers(0, 2**32 - 1)
 
 @dataclass(frozen=True)
 class Reader:
-    reaches: tuple[str, ...]  # ``module:function`` of the tested code (see test_fuzz_complete.py)
+    reaches: str  # the tested code: words of the form ``module:function,function`` (see test_fuzz_complete.py)
     make: Callable[[Path], object]  # writes intact files into an empty folder
     spoils: Mapping[str, list[Change]]  # changes of the files that match a glob
     read: Callable[[Path], Any]  # reads the folder; may write ``folder / "out"``
@@ -43,7 +43,18 @@ class Reader:
     names_files: bool = True  # an error must name a file
 
     def __str__(self) -> str:
-        return self.name or self.reaches[0].rpartition(".")[2]
+        return self.name or self.functions[0].rpartition(".")[2]
+
+    @property
+    def functions(self) -> list[str]:
+        """``module:function`` of all tested code."""
+        parts = (word.split(":") for word in self.reaches.split())
+        return [f"{module}:{name}" for module, names in parts for name in names.split(",")]
+
+
+def writing(name: str, text: str) -> Callable[[Path], object]:
+    """Return a function that writes a file with this text into a folder."""
+    return lambda folder: (folder / name).write_text(text)
 
 
 def same(found: Any, good: Any, _: Path) -> bool:
@@ -193,7 +204,7 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
         reached = functions_called(lambda: good.append(reader.read(world)))
         _remove(world / "out")
         assert not isinstance(good[0], Done), good[0].stderr
-        assert not {*reader.reaches} - reached, "the fuzzer does not reach these functions"
+        assert not {*reader.functions} - reached, "the fuzzer does not reach these functions"
         whole = {path: path.read_bytes() for path in world.rglob("*") if path.is_file()}
         places = {*tree(home)}
         number = max(1, round((CASES or _FEW) * reader.share))

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 from releases import NO_UTF8
 
 Change = Callable[[bytes, int, int], bytes]
-
 _PIECES = [b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r", b"\t", b" ", b'"', b"{", b"]", b",", b":", b"=", b"-", b"0"]
 _PIECES += [b"\xe2\x80\xa8", b"\x1b[2J", b"[[[[", b"1e999", b"../", b"nan", b"\\ud800", b"x" * 3000, b"9" * 6000]
 # JSON values of other types and sizes, numbers of more than 64 bits, and paths that lead out of a folder.
@@ -114,8 +113,7 @@ def _remove(holder: Any, key: Any, _: int) -> None:
 
 def _rename(holder: Any, key: Any, b: int) -> None:
     if isinstance(holder, dict):
-        value = holder.pop(key)
-        holder[[key.upper(), "", f"{key} ", "../../x", "files"][b % 5]] = value
+        holder[[key.upper(), "", f"{key} ", "../../x", "files"][b % 5]] = holder.pop(key)
     else:
         holder.insert(b % (len(holder) + 1), holder[key])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from fuzzing import Reader, as_json, equal, fuzz_of, loads, same
+from fuzzing import Reader, as_json, equal, fuzz_of, loads, same, writing
 from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate import rounds
@@ -19,9 +19,7 @@ ITEMS = [
     rounds.Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"),
     rounds.Item("q1", "p2", "=1+1", 'a,"b"'),
 ]
-JUDGED = [
-    rounds.Judgment(*item.pair, label, "anna", NOON, "dev-001", 1, "annotation") for label, item in enumerate(ITEMS)
-]
+JUDGED = [rounds.Judgment(*item.pair, n, "anna", NOON, "dev-001", 1, "annotation") for n, item in enumerate(ITEMS)]
 
 
 def make_round(folder: Path) -> None:
@@ -57,8 +55,7 @@ EXPORT = [{"id": 1, "data": DATA, "annotations": [DONE]}, {"id": 2, "data": DATA
 
 def _as_lines(found: list[Any], _: Any, folder: Path) -> bool:
     lines = (folder / "lines.jsonl").read_bytes().split(b"\n")
-    said = [loads(line.removeprefix(b"\xef\xbb\xbf")) for line in lines if line.strip()]
-    return equal(found, said)
+    return equal(found, [loads(line.removeprefix(b"\xef\xbb\xbf")) for line in lines if line.strip()])
 
 
 def _as_choices(found: list[int], _: Any, folder: Path) -> bool:
@@ -74,42 +71,31 @@ def _as_completion(found: str, _: str, folder: Path) -> bool:
     return bool(found == (said["choices"][0]["message"].get("content") or ""))
 
 
-def _labels(folder: Path, name: str) -> list[Any]:
-    read = {"sheet.csv": read_sheet, "export.json": read_export}[name]
-    return [row.label for _, row in read(folder / name)]
-
-
 _ROUNDS, _TASKS = "builders.annotate.rounds:", "builders.annotate.tasks:"
 READERS = [
     Reader(
-        (f"{_ROUNDS}open_round",), make_round, {"round.json": JSON},
+        f"{_ROUNDS}open_round", make_round, {"round.json": JSON},
         lambda folder: msgspec.to_builtins(rounds.open_round(folder)), as_json("round.json"),
     ),
+    Reader(f"{_ROUNDS}items_of", make_round, {"packages/dev-001.jsonl": JSON_LINES}, _items, _as_items),
     Reader(
-        (f"{_ROUNDS}items_of",), make_round, {"packages/dev-001.jsonl": JSON_LINES},
-        _items, _as_items,
-    ),
-    Reader(
-        (f"{_ROUNDS}read_judgments",), _judgments, {"judgments/*.jsonl": JSON_LINES},
+        f"{_ROUNDS}read_judgments", _judgments, {"judgments/*.jsonl": JSON_LINES},
         lambda folder: [rounds.encoded(each) for each in rounds.read_judgments(folder)], same,
     ),
     Reader(
-        (f"{_TASKS}read_sheet",), lambda folder: write_sheet(folder / "sheet.csv", TASKS),
-        {"sheet.csv": TEXT}, lambda folder: _labels(folder, "sheet.csv"),
+        f"{_TASKS}read_sheet", lambda folder: write_sheet(folder / "sheet.csv", TASKS), {"sheet.csv": TEXT},
+        lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
     ),
     Reader(
-        (f"{_TASKS}read_lines",),
-        lambda folder: write_lines(folder / "lines.jsonl", TASKS), {"lines.jsonl": JSON_LINES},
+        f"{_TASKS}read_lines", lambda folder: write_lines(folder / "lines.jsonl", TASKS), {"lines.jsonl": JSON_LINES},
         lambda folder: [msgspec.to_builtins(row) for _, row in read_lines(folder / "lines.jsonl")], _as_lines,
     ),
     Reader(
-        (f"{_TASKS}read_export",),
-        lambda folder: (folder / "export.json").write_text(json.dumps(EXPORT)), {"export.json": JSON},
-        lambda folder: _labels(folder, "export.json"), _as_choices,
+        f"{_TASKS}read_export", writing("export.json", json.dumps(EXPORT)), {"export.json": JSON},
+        lambda folder: [row.label for _, row in read_export(folder / "export.json")], _as_choices,
     ),
     Reader(
-        ("builders.annotate.endpoint:text_in",),
-        lambda folder: (folder / "answer.json").write_text(json.dumps(COMPLETION)), {"answer.json": JSON},
+        "builders.annotate.endpoint:text_in", writing("answer.json", json.dumps(COMPLETION)), {"answer.json": JSON},
         lambda folder: text_in(read_whole(folder / "answer.json"), str(folder / "answer.json")), _as_completion,
     ),
 ]  # fmt: skip

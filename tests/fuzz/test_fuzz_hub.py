@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from commands import Done
-from fuzzing import Reader, fuzz_of, loads
+from fuzzing import Reader, fuzz_of, loads, same
 from hub_client import run_at
 from hub_server import Answer, Commit, Hub
 from spoil import BYTES, JSON
@@ -124,23 +124,11 @@ def _read_pushed(folder: Path) -> Any:
     return done if done.code else there
 
 
-READERS = [
-    Reader(
-        reaches=("builders.core.hub:commit_in", "baselines.hub.pull:fetch"),
-        make=_world(_pull),
-        spoils={"answers/*.headers": JSON, "answers/*.json": JSON, "answers/*.bytes": BYTES},
-        read=_read_pulled,
-        right=_as_its_manifest,
-        names_files=False,  # errors name the repository
-    ),
-    Reader(
-        reaches=("builders.core.hub:upload",),
-        make=_world(_push),
-        spoils={"answers/*.headers": JSON, "answers/*.json": JSON},
-        read=_read_pushed,
-        right=lambda found, good, _: found == good,
-        names_files=False,
-    ),
+_ANSWERS = {"answers/*.headers": JSON, "answers/*.json": JSON}
+_CONTENT = _ANSWERS | {"answers/*.bytes": BYTES}
+_FETCHED, _SENT = "builders.core.hub:commit_in baselines.hub.pull:fetch", "builders.core.hub:upload"
+READERS = [  # errors name the repository
+    Reader(_FETCHED, _world(_pull), _CONTENT, _read_pulled, _as_its_manifest, names_files=False),
+    Reader(_SENT, _world(_push), _ANSWERS, _read_pushed, same, names_files=False),
 ]
-
 test_a_damaged_answer_gives_its_content_or_one_error = fuzz_of(READERS)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from annotating import ANNA, BEN, CARL, annotate, export_of, fill, judge, make_pool, read_table, truth, wrong_in
-from chat_server import Chat
 from fuzzing import CASES
 from killing import Place, Verb, content, same_in_the_end
 from loaded import ANNOTATION, Loaded
+from loopback import Chat
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from builders.annotate.rounds import read_judgments

@@ -143,24 +143,19 @@ def _paddle(folder: Path) -> None:
     shutil.rmtree(folder / "all")
 
 
-_CHECKPOINT, _PADDLE, _PULL = "baselines.checkpoint:", "baselines.hub.paddle:", ("baselines.hub.pull:__post_init__",)
-_OPENED = tuple(f"{_CHECKPOINT}{name}" for name in ("_read", "_settings", "open_checkpoint"))
-_RECORD = ("baselines.train.resume:is_done", "baselines.train.resume:start_commit")
-_RESUMED = ("baselines.train.resume:states_kept", "baselines.train.resume:last_state")
+_CHECKPOINT, _PADDLE, _RESUME = "baselines.checkpoint:", "baselines.hub.paddle:", "baselines.train.resume:"
 _FILES, _LIST = {"*.json": JSON, "model.safetensors": BYTES}, {"manifest.json": JSON}
 _STATES = {"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON}
-_CONFIG = "ernie_config.json"
+_CONFIG, _PULL = "ernie_config.json", "baselines.hub.pull:__post_init__"
 READERS = [
-    Reader(_OPENED, _checkpoint, _FILES, _read_checkpoint, _as_its_files),
-    Reader((f"{_CHECKPOINT}check_hashes",), _hashed, _FILES, _read_hashed, same),
+    Reader(f"{_CHECKPOINT}_read,_settings,open_checkpoint", _checkpoint, _FILES, _read_checkpoint, _as_its_files),
+    Reader(f"{_CHECKPOINT}check_hashes", _hashed, _FILES, _read_hashed, same),
     Reader(_PULL, _manifest, _LIST, lambda f: read_json(f / "manifest.json", Manifest), as_json("manifest.json")),
-    Reader(("builders.core.hub:_earlier",), _manifest, _LIST, _listing, _as_listed),
-    Reader(_RECORD, _trained, {f"model/{TRAINING}": JSON}, _done, _as_trained),
-    Reader(_RESUMED, _states, _STATES, _read_states, _as_states),
-    Reader((f"{_PADDLE}read_config",), _paddle, {_CONFIG: JSON}, lambda f: read_config(f / _CONFIG), as_json(_CONFIG)),
-    Reader(
-        (f"{_PADDLE}read_vocabulary",), _paddle, {"vocab.txt": TEXT}, lambda f: read_vocabulary(f / "vocab.txt", 999)
-    ),
-    Reader((f"{_PADDLE}read_parameter",), _paddle, {"parameter": BYTES}, lambda f: read_parameter(f / "parameter")),
+    Reader("builders.core.hub:_earlier", _manifest, _LIST, _listing, _as_listed),
+    Reader(f"{_RESUME}is_done,start_commit", _trained, {f"model/{TRAINING}": JSON}, _done, _as_trained),
+    Reader(f"{_RESUME}states_kept,last_state", _states, _STATES, _read_states, _as_states),
+    Reader(f"{_PADDLE}read_config", _paddle, {_CONFIG: JSON}, lambda f: read_config(f / _CONFIG), as_json(_CONFIG)),
+    Reader(f"{_PADDLE}read_vocabulary", _paddle, {"vocab.txt": TEXT}, lambda f: read_vocabulary(f / "vocab.txt", 999)),
+    Reader(f"{_PADDLE}read_parameter", _paddle, {"parameter": BYTES}, lambda f: read_parameter(f / "parameter")),
 ]
 test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

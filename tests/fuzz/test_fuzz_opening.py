@@ -75,23 +75,24 @@ def _family(name: str, pooling: str) -> Callable[[Path], Any]:
 _SPOILS = {"model/**/*.json": JSON, "model/**/*.safetensors": BYTES}
 
 
-def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any], *reaches: str) -> Reader:
+def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any], reaches: str) -> Reader:
     return Reader(reaches, name=f"a model: {name}", make=write, spoils=_SPOILS, read=read, share=0.4)
 
 
-_LOADING, _TRAIN = "baselines.retrieve.models", "baselines.train.models"
-_DENSE = [f"{_LOADING}:{name}" for name in ("open_encoder", "kind_of_model", "_config")]
+_OPEN, _TRAIN = "baselines.retrieve.models", "baselines.train.models"
 READERS = [
-    _reader("dual-encoder", lambda f: write_dual(f / "model"), _dense, *_DENSE),
-    _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_LOADING}:open_encoder"),
-    _reader("Qwen3", _family("Qwen/Qwen3-Embedding-0.6B", "lasttoken"), _dense, f"{_LOADING}:open_encoder"),
-    _reader("XLM-R", _family("intfloat/multilingual-e5-large", "mean"), _dense, f"{_LOADING}:open_encoder"),
-    _reader("static", lambda f: write_static(f / "model"), _dense, f"{_LOADING}:check_tokenizer"),
-    _reader("sparse", lambda f: write_sparse(f / "model", inference_free=True), _sparse, f"{_LOADING}:open_as"),
-    _reader("late interaction", lambda f: write_multi_vector(f / "model"), _multi_vector, f"{_LOADING}:open_as"),
-    _reader("cross-encoder", lambda f: write_cross(f / "model"), _reranked, f"{_LOADING}:open_cross"),
-    _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_LOADING}:open_cross"),
-    _reader("start", lambda f: write_bert(f / "model"), _started, f"{_TRAIN}:cross_encoder", f"{_LOADING}:classes"),
+    _reader("dual-encoder", lambda f: write_dual(f / "model"), _dense, f"{_OPEN}:open_encoder,kind_of_model,_config"),
+    _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_OPEN}:open_encoder"),
+    _reader("Qwen3", _family("Qwen/Qwen3-Embedding-0.6B", "lasttoken"), _dense, f"{_OPEN}:open_encoder"),
+    _reader("XLM-R", _family("intfloat/multilingual-e5-large", "mean"), _dense, f"{_OPEN}:open_encoder"),
+    _reader("static", lambda f: write_static(f / "model"), _dense, f"{_OPEN}:check_tokenizer"),
+    _reader("sparse", lambda f: write_sparse(f / "model", inference_free=True), _sparse, f"{_OPEN}:open_as"),
+    _reader("late interaction", lambda f: write_multi_vector(f / "model"), _multi_vector, f"{_OPEN}:open_as"),
+    _reader("cross-encoder", lambda f: write_cross(f / "model"), _reranked, f"{_OPEN}:open_cross"),
+    _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_OPEN}:open_cross"),
+    _reader(
+        "start", lambda f: write_bert(f / "model"), _started, f"baselines.train.models:cross_encoder {_OPEN}:classes"
+    ),
 ]
 
 
@@ -149,12 +150,11 @@ def _scores(found: list[list[float]], *_: object) -> bool:
     return found == [] or [len(own) for own in found] == [2, 1]
 
 
-_INDEX, _WINDOW = "baselines.retrieve.index:", ("baselines.retrieve.rerankers:_score_window",)
 _ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
 _NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
 READERS += [
-    Reader((f"{_INDEX}read", f"{_INDEX}_mapped"), _embeddings, _ARRAYS, _read_embeddings, same),
-    Reader((f"{_INDEX}resumed",), _embeddings, _NOTES, _read_notes, _true_notes),
-    Reader(_WINDOW, _window, {"*.json": JSON}, _read_window, _scores),
+    Reader("baselines.retrieve.index:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
+    Reader("baselines.retrieve.index:resumed", _embeddings, _NOTES, _read_notes, _true_notes),
+    Reader("baselines.retrieve.rerankers:_score_window", _window, {"*.json": JSON}, _read_window, _scores),
 ]
 test_a_damaged_model_is_used_or_refused_by_one_error = fuzz_of(READERS)

@@ -1,4 +1,4 @@
-"""Releases, spoiled: as somebody damages one, and as somebody makes one who wants to do harm and hides it."""
+"""Damaged releases, and hostile releases whose manifest describes the damaged files."""
 
 import json
 from pathlib import Path
@@ -19,15 +19,13 @@ from builders.store.reader import open_release
 
 def read(folder: Path) -> Any:
     release = open_release(folder / "release")
-    tables = {split: release.table(*split).to_pylist() for split in release.splits()}
-    return tables, read_stats(release.path)
+    return {split: release.table(*split).to_pylist() for split in release.splits()}, read_stats(release.path)
 
 
 def as_listed(found: Any, good: Any, folder: Path) -> bool:
-    """Every table is the good one, but where the manifest lists fewer of its files; figures are as they are said."""
+    """Accept the intact rows of every table whose shards are listed, and the figures of stats.json."""
     (tables, stats), (good_tables, _) = found, good
-    said = loads((folder / "release" / "stats.json").read_text(encoding="utf-8-sig"))
-    assert equal(stats, said)
+    assert equal(stats, loads((folder / "release" / "stats.json").read_text(encoding="utf-8-sig")))
     manifest = loads((folder / "release" / MANIFEST).read_bytes().decode("utf-8-sig"))
     listed = {entry["path"] for entry in manifest["files"]}
     for split, rows in tables.items():
@@ -38,7 +36,7 @@ def as_listed(found: Any, good: Any, folder: Path) -> bool:
 
 
 def sign(folder: Path) -> None:
-    """Make the manifest say of the files that lie there what is true, where it can be read."""
+    """Correct the sizes, checksums and rows in the manifest, if it can be read."""
     path = folder / "release" / MANIFEST
     try:
         content = json.loads(path.read_bytes())
@@ -66,13 +64,11 @@ def _release(folder: Path) -> None:
     make_release(folder / "release")
 
 
-_MANIFESTS = ("builders.store.manifest:read_manifest", "builders.store.manifest:read_stats")
-_ROWS = ("builders.store.reader:batches", "builders.store.shards:_wrong_shard")
 _KEPT = {"kept/*/manifest.json": JSON, "kept/*/[!m]*": BYTES}
 _SHARDS = {"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET}
 READERS = [
-    Reader(_MANIFESTS, _release, _SHARDS, read, as_listed),
-    Reader(_ROWS, _release, _SHARDS, read, mend=sign),
-    Reader(("baselines.retrieve.passages:damage",), _with_texts, _KEPT, _texts, same, makes_good=True),
+    Reader("builders.store.manifest:read_manifest,read_stats", _release, _SHARDS, read, as_listed),
+    Reader("builders.store.reader:batches builders.store.shards:_wrong_shard", _release, _SHARDS, read, mend=sign),
+    Reader("baselines.retrieve.passages:damage", _with_texts, _KEPT, _texts, same, makes_good=True),
 ]
 test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

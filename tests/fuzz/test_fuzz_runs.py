@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from fuzzing import Reader, as_json, equal, fuzz_of, loads
+from fuzzing import Reader, as_json, equal, fuzz_of, loads, writing
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, TEXT
 
@@ -75,18 +75,15 @@ def _judgments(text: str) -> Callable[[Path], object]:
 
 
 def _as_columns(found: dict[str, dict[str, int]], _: Any, folder: Path) -> bool:
-    """Every positive judgment stands in a line of its own words."""
+    """Accept positive judgments that a line of the file has."""
     lines = {tuple(line.split()) for line in (folder / "qrels").read_bytes().split(b"\n")}
-    triples = {
-        (words[0], words[-2], int(words[-1])) for words in lines if len(words) in (3, 4) and words[-1] != b"score"
-    }
+    triples = {(row[0], row[-2], int(row[-1])) for row in lines if len(row) in (3, 4) and row[-1] != b"score"}
     pairs = [(q.encode(), p.encode(), score) for q, passages in found.items() for p, score in passages.items()]
     bom = {(query.removeprefix(b"\xef\xbb\xbf"), passage, score) for query, passage, score in triples}
     return set(pairs) <= triples | bom and all(score > 0 for _, _, score in pairs)
 
 
-def _weights(folder: Path) -> None:
-    (folder / "weights.json").write_text(json.dumps({"weights": [0.3, 0.7], "tuned_on": "dev", "MRR@10": 0.5}))
+_WEIGHTS = {"weights": [0.3, 0.7], "tuned_on": "dev", "MRR@10": 0.5}
 
 
 def _official(folder: Path, whole: bool = False) -> None:
@@ -151,12 +148,12 @@ def _with_two_questions_and_a_label(found: list[Any], *_: object) -> bool:
     return bool(found) and all(one.strip() and other.strip() and label in (0, 1) for one, other, label in found)
 
 
-def _trec_run(name: str, reaches: tuple[str, ...], make: Callable[[Path], object], file: str, how: Any) -> Reader:
+def _trec_run(name: str, reaches: str, make: Callable[[Path], object], file: str, how: Any) -> Reader:
     return Reader(reaches, make, {file: how}, lambda f: read_run(f / file).hits, _as_a_trec_run, name=name)
 
 
 def _qrels(name: str, function: str, make: Callable[[Path], object], how: Any, right: Any = Reader.right) -> Reader:
-    reaches = (f"baselines.measure.qrels:{function}",)
+    reaches = f"baselines.measure.qrels:{function}"
     return Reader(reaches, make, {"qrels": how}, lambda f: read_qrels(f / "qrels").positives, right, name=name)
 
 
@@ -182,52 +179,31 @@ def _read_records(folder: Path) -> Any:
     return _depth(folder / "run"), _is_apart(folder / "run", few=False), left_out(folder)
 
 
-_RECORDS_REACHED = (
-    "builders.annotate.pool:_depth",
-    "baselines.measure.fuse:_is_apart",
-    "baselines.checkpoint:left_out",
-)
-_RUN, _PAIRS, _FILES = "builders.store.runs:", "baselines.train.question_pairs:", "builders.core.files:"
+_RECORDS_READ = "builders.annotate.pool:_depth baselines.measure.fuse:_is_apart baselines.checkpoint:left_out"
+_PAIRS_READ = "baselines.train.question_pairs:_table,_json_lines,read_question_pairs"
 _HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
-_PAIRS_REACHED = (f"{_PAIRS}_table", f"{_PAIRS}_json_lines", f"{_PAIRS}read_question_pairs")
-_POOL_REACHED = ("builders.annotate.pool:read_pool",)
-_GZIP_REACHED = (f"{_FILES}raw_lines", f"{_FILES}first_character")
-_NEGATIVES_REACHED = ("builders.store.judgments:read_negative_ids",)
+_NEGATIVES, _POOL = {"negatives.jsonl": JSON_LINES}, {"pool.jsonl": JSON_LINES}
 READERS = [
+    Reader(_PAIRS_READ, _question_pairs, _HOW_PAIRS, _read_question_pairs, _with_two_questions_and_a_label),
+    Reader("builders.annotate.pool:read_pool", _pool, _POOL, lambda f: read_pool(f / "pool.jsonl"), _as_a_pool),
+    _trec_run("a TREC run", "builders.store.runs:_parsed", _run("run"), "run", TEXT),
+    _trec_run("a TREC run with tabs", "builders.store.runs:_by_line", _tabs, "run", TEXT),
+    _trec_run("a gzipped TREC run", "builders.core.files:raw_lines,first_character", _run("run.gz"), "run.gz", BYTES),
     Reader(
-        _PAIRS_REACHED, _question_pairs, _HOW_PAIRS, _read_question_pairs,
-        _with_two_questions_and_a_label,
-    ),
-    Reader(
-        _POOL_REACHED, _pool, {"pool.jsonl": JSON_LINES}, lambda folder: read_pool(folder / "pool.jsonl"),
-        _as_a_pool,
-    ),
-    _trec_run("a TREC run", (f"{_RUN}_parsed",), _run("run"), "run", TEXT),
-    _trec_run("a TREC run with tabs", (f"{_RUN}_by_line",), _tabs, "run", TEXT),
-    _trec_run("a gzipped TREC run", _GZIP_REACHED, _run("run.gz"), "run.gz", BYTES),
-    Reader(
-        reaches=(f"{_RUN}read_run",),
-        make=lambda folder: (folder / "predictions.json").write_text(json.dumps(dict.fromkeys(ASKED, IDS))),
-        spoils={"predictions.json": JSON},
-        read=lambda folder: read_run(folder / "predictions.json").hits,
-        right=_as_predictions,
+        "builders.store.runs:read_run", writing("predictions.json", json.dumps(dict.fromkeys(ASKED, IDS))),
+        {"predictions.json": JSON}, lambda f: read_run(f / "predictions.json").hits, _as_predictions,
     ),
     _qrels("TREC qrels", "_columns", _judgments("{} 0 {} 1\n"), TEXT, _as_columns),
     _qrels("BEIR's qrels", "_columns", _beir, TEXT, _as_columns),
     _qrels("an official dev.json", "_official", _official, JSON_LINES),
     _qrels("an official dev.json of one object", "_official", lambda folder: _official(folder, True), JSON),
     Reader(
-        ("baselines.measure.fuse:_read_weights",), _weights, {"weights.json": JSON},
+        "baselines.measure.fuse:_read_weights", writing("weights.json", json.dumps(_WEIGHTS)), {"weights.json": JSON},
         _read_weights_of_two, as_json("weights.json"),
     ),
-    Reader(_RECORDS_REACHED, _records, {"*.json": JSON}, _read_records),
-    Reader(
-        _NEGATIVES_REACHED, _negatives, {"negatives.jsonl": JSON_LINES}, _read_negatives,
-        _as_negatives,
-    ),
+    Reader(_RECORDS_READ, _records, {"*.json": JSON}, _read_records),
+    Reader("builders.store.judgments:read_negative_ids", _negatives, _NEGATIVES, _read_negatives, _as_negatives),
 ]  # fmt: skip
-
-
 _SETTINGS = """
 ["*"]
 train.seed = 1
@@ -240,8 +216,6 @@ train.max_steps = 100
 top-k = 20
 """
 _OVERRIDES = "train.batch=8\ntrain.learning_rate=1e-4\ndata.negatives=release\nmodel.towers=2\n"
-
-
 _OFFICIAL = {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked": 2}
 _SCORES = [{"run": "de.run", "queries": 2, "official": _OFFICIAL, "ir_measures": {"AP": 0.5}}]
 
@@ -251,8 +225,7 @@ def _as_toml(name: str) -> Callable[[Any, Any, Path], bool]:
 
 
 def _overridden(folder: Path) -> Any:
-    words = (folder / "words").read_bytes().decode(errors="replace").splitlines()
-    return read_recipe("de-bm25-neg", words)
+    return read_recipe("de-bm25-neg", (folder / "words").read_bytes().decode(errors="replace").splitlines())
 
 
 def _make_stamp(folder: Path) -> None:
@@ -268,45 +241,29 @@ def _make_training(folder: Path) -> None:
     (folder / "x" / "training.json").write_text(json.dumps(record))
 
 
+def _read_trainings(folder: Path) -> Any:
+    return [curve(each) for each in trainings({"x": Step("x", ["", "train", "x"], folder / "x")})]
+
+
+_RECIPE = "baselines.train.recipe:"
 READERS += [
     Reader(
-        reaches=("baselines.train.recipe:read_recipe",),
-        make=lambda folder: shutil.copy(RECIPES / "de-bm25-neg.toml", folder / "mine.toml"),
-        spoils={"mine.toml": TEXT},
-        read=lambda folder: read_recipe(str(folder / "mine.toml")),
-        right=_as_toml("mine.toml"),
+        f"{_RECIPE}read_recipe", lambda f: shutil.copy(RECIPES / "de-bm25-neg.toml", f / "mine.toml"),
+        {"mine.toml": TEXT}, lambda f: read_recipe(str(f / "mine.toml")), _as_toml("mine.toml"),
+    ),
+    Reader(f"{_RECIPE}_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
+    Reader(
+        "baselines.reproduce.settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
+        lambda f: read_settings(f / "settings.toml"),
+    ),
+    Reader("baselines.reproduce.report:trainings", _make_training, {"x/training.json": JSON}, _read_trainings),
+    Reader(
+        "baselines.reproduce.steps:_read", _make_stamp, {".step.step.json": JSON},
+        lambda f: _done(f / "step", key_of(["a step"]), "x"),
     ),
     Reader(
-        reaches=("baselines.train.recipe:_override",),
-        make=lambda folder: (folder / "words").write_text(_OVERRIDES),
-        spoils={"words": TEXT},
-        read=_overridden,
-        names_files=False,
+        "builders.publish.pages:read_scores", writing("scores.json", json.dumps(_SCORES)), {"scores.json": JSON},
+        lambda f: msgspec.to_builtins(read_scores(f / "scores.json")), as_json("scores.json"),
     ),
-    Reader(
-        reaches=("baselines.reproduce.settings:read_settings",),
-        make=lambda folder: (folder / "settings.toml").write_text(_SETTINGS),
-        spoils={"settings.toml": TEXT},
-        read=lambda folder: read_settings(folder / "settings.toml"),
-    ),
-    Reader(
-        reaches=("baselines.reproduce.report:trainings",),
-        make=_make_training,
-        spoils={"x/training.json": JSON},
-        read=lambda folder: [curve(each) for each in trainings({"x": Step("x", ["", "train", "x"], folder / "x")})],
-    ),
-    Reader(
-        reaches=("baselines.reproduce.steps:_read",),
-        make=_make_stamp,
-        spoils={".step.step.json": JSON},
-        read=lambda folder: _done(folder / "step", key_of(["a step"]), "x"),
-    ),
-    Reader(
-        reaches=("builders.publish.pages:read_scores",),
-        make=lambda folder: (folder / "scores.json").write_text(json.dumps(_SCORES)),
-        spoils={"scores.json": JSON},
-        read=lambda folder: msgspec.to_builtins(read_scores(folder / "scores.json")),
-        right=as_json("scores.json"),
-    ),
-]
+]  # fmt: skip
 test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

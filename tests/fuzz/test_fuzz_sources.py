@@ -1,4 +1,4 @@
-"""Spoiled sources: raw rows, tables, questions, translations, embeddings, archives."""
+"""Damaged sources: raw rows, tables, questions, translations, embeddings, archives."""
 
 import gzip
 import json
@@ -200,90 +200,43 @@ def _as_lines(found: list[tuple[int, list[str], list[str]]], _: Any, folder: Pat
     return len(found) == sum(bool(line.strip()) for line in lines)
 
 
+_ADD, _COPIES, _FILES = "builders.add.", "builders.official.copies:_rows,rows_of,kind_of", "builders.sources.files:"
+_TABLE = "builders.sources.tables:open_table"
+_OFFICIAL = {"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT}
+_EMBEDDED = {"x.parquet": PARQUET + BYTES, "encoded/*.npy": BYTES, "encoded/*.json": JSON}
 READERS = [
     Reader(
-        reaches=("builders.similar.pairs:read_pairs",),
-        make=_pairs,
-        spoils={"pairs.jsonl": JSON_LINES},
-        read=_read_pairs("pairs.jsonl"),
-        right=_as_lines,
+        "builders.similar.pairs:read_pairs", _pairs, {"pairs.jsonl": JSON_LINES}, _read_pairs("pairs.jsonl"), _as_lines,
     ),
     Reader(
-        reaches=("builders.similar.pairs:_parquet",),
-        make=lambda folder: pq.write_table(pa.Table.from_pylist(_PAIRS), folder / "pairs.parquet"),
-        spoils={"pairs.parquet": PARQUET + BYTES},
-        read=_read_pairs("pairs.parquet"),
+        "builders.similar.pairs:_parquet", lambda f: pq.write_table(pa.Table.from_pylist(_PAIRS), f / "pairs.parquet"),
+        {"pairs.parquet": PARQUET + BYTES}, _read_pairs("pairs.parquet"),
+    ),
+    Reader(_COPIES, _copies, {"*.jsonl": JSON_LINES, "*.parquet": PARQUET}, _read_copies),
+    Reader(
+        "builders.sources.lines:read_blocks builders.release.rows:parse_row", _raw,
+        {"*.json": JSON_LINES, "*.gz": BYTES}, _read_raw,
+    ),
+    Reader(  # the files are joined before an error is found
+        f"{_TABLE} {_ADD}cmedqa:_read_candidates,read", _cmedqa, {"*.*": TEXT},
+        lambda f: cmedqa.read([f])[0].queries, names_files=False,
     ),
     Reader(
-        reaches=(
-            "builders.official.copies:_rows",
-            "builders.official.copies:rows_of",
-            "builders.official.copies:kind_of",
-        ),
-        make=_copies,
-        spoils={"*.jsonl": JSON_LINES, "*.parquet": PARQUET},
-        read=_read_copies,
+        f"{_ADD}ccovid:_rows,read {_FILES}_members,open_bytes", _ccovid,
+        {"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES}, lambda f: ccovid.read([f])[0].queries, names_files=False,
+    ),
+    Reader(  # files without any question are one error
+        f"{_ADD}squad:_paragraphs,_lines", _squad, {"*.json": JSON, "*.txt": TEXT}, _read_squad, names_files=False,
     ),
     Reader(
-        reaches=("builders.sources.lines:read_blocks", "builders.release.rows:parse_row"),
-        make=_raw,
-        spoils={"*.json": JSON_LINES, "*.gz": BYTES},
-        read=_read_raw,
+        f"{_ADD}crosslingual:read_pairs builders.annotate.review:review_packages", _translations, {"*.*": TEXT},
+        _read_translations,
     ),
+    Reader(f"{_ADD}vectors:_encoded,_parquet", _vectors, _EMBEDDED, _read_vectors),
     Reader(
-        reaches=(
-            "builders.sources.tables:open_table",
-            "builders.add.cmedqa:_read_candidates",
-            "builders.add.cmedqa:read",
-        ),
-        make=_cmedqa,
-        spoils={"*.*": TEXT},
-        read=lambda folder: cmedqa.read([folder])[0].queries,
-        names_files=False,  # the files are put together before it shows
+        "builders.official.archives:_members", _archives, {"*.tar": BYTES, "*.tar.gz": BYTES}, _read_archives,
+        lambda found, *_: not any(problem_of(name) for name in found),
     ),
-    Reader(
-        reaches=(
-            "builders.add.ccovid:_rows",
-            "builders.add.ccovid:read",
-            "builders.sources.files:_members",
-            "builders.sources.files:open_bytes",
-        ),
-        make=_ccovid,
-        spoils={"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES},
-        read=lambda folder: ccovid.read([folder])[0].queries,
-        names_files=False,
-    ),
-    Reader(
-        reaches=("builders.add.squad:_paragraphs", "builders.add.squad:_lines"),
-        make=_squad,
-        spoils={"*.json": JSON, "*.txt": TEXT},
-        read=_read_squad,
-        names_files=False,  # whole files without a question are one error
-    ),
-    Reader(
-        reaches=("builders.add.crosslingual:read_pairs", "builders.annotate.review:review_packages"),
-        make=_translations,
-        spoils={"*.*": TEXT},
-        read=_read_translations,
-    ),
-    Reader(
-        reaches=tuple(f"builders.add.vectors:{each}" for each in ("_encoded", "_parquet")),
-        make=_vectors,
-        spoils={"x.parquet": PARQUET + BYTES, "encoded/*.npy": BYTES, "encoded/*.json": JSON},
-        read=_read_vectors,
-    ),
-    Reader(
-        reaches=("builders.official.archives:_members",),
-        make=_archives,
-        spoils={"*.tar": BYTES, "*.tar.gz": BYTES},
-        read=_read_archives,
-        right=lambda found, *_: not any(problem_of(name) for name in found),
-    ),
-    Reader(
-        reaches=("builders.official.questions:read_question_list",),
-        make=_official,
-        spoils={"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT},
-        read=_read_official,
-    ),
-]
+    Reader("builders.official.questions:read_question_list", _official, _OFFICIAL, _read_official),
+]  # fmt: skip
 test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

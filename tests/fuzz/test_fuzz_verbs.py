@@ -1,4 +1,4 @@
-"""Every verb that reads a release, on spoiled ones: what it writes is what it writes of the good one, or one line."""
+"""Every verb that reads a release, on damaged releases: the output of the intact release, or one error line."""
 
 import importlib
 import json
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from annotating import make_judged_round
+from annotating import judged_round
 from commands import Done, run
 from conftest import Once
 from fuzzing import CASES, Reader, fuzz_and_count, loads
@@ -30,7 +30,7 @@ TORCH = ("encode", "search", "rerank", "match", "train")  # seconds each
 HUB = ("publish", "push")
 REPO = "org/name"
 _VECTORS = "--release {here}/release --embeddings {here}/v.parquet"
-# The words of each verb; {here} is the folder of the release and what goes with it. `reproduce` runs these.
+# The command line of each verb. {here} is the folder of all inputs. `reproduce` runs these verbs.
 VERBS = {
     **{
         f"export --format {form}": f"builders export --release {{here}}/release --format {form} --out {{here}}/out"
@@ -73,7 +73,7 @@ VERBS = {
     "push": f"baselines push --model {{here}}/checkpoint --repo {REPO} --release {{here}}/release"
     " --run {here}/dev.run",
 }
-# What says of a release, or of this run of a command, more than the tables do.
+# Files that depend on more than the tables.
 _ABOUT = {"EXPORT", MANIFEST, "README.md", "stats.json", "training.json"}
 
 
@@ -97,7 +97,7 @@ def make(folder: Path) -> None:
         write_run(folder / f"{name}.run", [(md5(question), hits) for question in QUESTIONS[split]])
     asked = [question for questions in QUESTIONS.values() for question in questions]
     labels = {(md5(QUESTIONS["dev"][0]), ids[0]): 1, (md5(QUESTIONS["dev"][1]), ids[5]): 0}
-    make_judged_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
+    judged_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
     vectors = np.random.default_rng(0).normal(size=(len(asked), 4)).tolist()
     table = pa.table({"_id": [md5(question) for question in asked], "embedding": vectors})
     pq.write_table(table, folder / "v.parquet")
@@ -142,10 +142,10 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
     def read(folder: Path) -> Any:
         given = [name, "--quiet", *(word.format(here=folder) for word in words)]
         done, sent = _run_at_a_hub(folder, program, given) if name in HUB else (run(program, *given, code=None), {})
-        if done.code and not (name == "check" and done.stdout):  # which has found what is wrong, and printed it
+        if done.code and not (name == "check" and done.stdout):  # `check` prints its findings
             assert not sent
             return done
-        said = "" if done.code or name in HUB else done.stdout  # which print commits
+        said = "" if done.code or name in HUB else done.stdout  # these verbs print commits
         found = (said, _files(folder) | sent), _listed(folder)
         for other in ("out.run", "out.parquet", "out.manifest.json"):
             (folder / other).unlink(missing_ok=True)
@@ -156,15 +156,15 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
         return (name == "check" and not found[0][0]) or found[1] != good[1] or found[0] == good[0]
 
     return Reader(
-        name=f"{verb}, of a {'hostile' if hostile else 'damaged'} release",
-        reaches=(f"{_module(program, name)}:run",),
+        name=f"{verb}, on a {'hostile' if hostile else 'damaged'} release",
+        reaches=f"{_module(program, name)}:run",
         make=lambda folder: shutil.copytree(good, folder, dirs_exist_ok=True),
         spoils={"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET},
         read=read,
         right=(lambda *_: True) if hostile else right,
         mend=sign if hostile else lambda _: None,
         share=0.005 if verb in TORCH else 0.02,
-        names_files=name != "export",  # an id that a format cannot hold: it names the file of the export
+        names_files=name != "export",  # an error names the exported file
     )
 
 

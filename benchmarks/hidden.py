@@ -1,8 +1,8 @@
 """Hide positive passages among the negatives of cmrc2018, and measure how many `relabel` and `mine` find.
 
 relabel: each dev question loses its judgment. Its positive passage is hidden among five negatives, which are drawn from
-the passages that the re-rankers scored. (In Section 4, 14.8 % of the passages that models rank first are unjudged
-positives.)
+the passages that the re-rankers scored. (In the paper's error analysis, 14.8 % of the wrong predictions are
+unjudged positives: Table 10.)
 
 mine: some dev questions get a second positive without a judgment. This hidden passage consists of the sentences around
 the answer. `mine` samples from the top 20 of a dual-encoder in a small collection. The limits of `mine` apply to the

@@ -246,7 +246,7 @@ def test_the_list_names_addresses_checksums_and_what_is_got_by_hand() -> None:
 
 def test_a_map_is_not_used_with_two_parts_of_the_same_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     convert(tmp_path, {f"one/{MAP}": BOTH[MAP], "one/part-00": BOTH[f"{PARTS}0"], "two/part-00": BOTH[f"{PARTS}1"]})
-    assert "the map is not used, because it needs parts 00, 01 ... once each; found 00, 00; ids are MD5s" in caplog.text
+    assert "ids are MD5s, because the map needs each of the parts 00, 01 ... once; found 00, 00" in caplog.text
 
 
 @pytest.mark.parametrize("block", [8 << 20, 60])

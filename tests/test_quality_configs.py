@@ -188,7 +188,7 @@ def test_check_names_what_a_sample_lists_twice_and_what_is_not_there(tmp_path: P
     ids = [md5(text) for text in (TEXTS[0], TEXTS[0], TEXTS[1], "lost")]
     rows: Any = tables() | {("sample-4", "corpus"): [{"_id": each} for each in ids]}
     found = run("builders", "check", "--release", make_release(tmp_path / "release", rows), code=1).stdout
-    assert f"1 that corpus lacks: {md5('lost')}" in found
+    assert f"1 ids not in corpus: {md5('lost')}" in found
     assert f"1 ids listed more than once: {md5(TEXTS[0])}" in found
 
 

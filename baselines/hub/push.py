@@ -43,7 +43,11 @@ RESULTS = ".eval_results"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, required=True, metavar="CKPT", help="checkpoint directory to push")
     add_repository(parser, "model")
-    parser.add_argument("--license", metavar="ID", help="license id of the weights (default: apache-2.0 or other)")
+    parser.add_argument(
+        "--license",
+        metavar="ID",
+        help="license id of the weights (default: apache-2.0 if the training used only DuReader, else other)",
+    )
     parser.add_argument(
         "--dataset",
         type=repo_name,

@@ -46,10 +46,11 @@ def marked(text: str, terms: set[str]) -> list[Word]:
 
 
 def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
-    """Return the part of at most ``chars`` characters whose distinct terms have the most characters in total.
+    """Return the best part of a text, of at most ``chars`` characters.
 
-    Among equally good parts, the middle part is chosen, so that the terms have words on both sides. If the text has no
-    terms, its beginning is returned. Omitted text is shown as "…".
+    A part is better if the lengths of its distinct terms have a larger sum. Among equally good parts, the middle part
+    is chosen, so that the terms have words on both sides. If the text has no terms, its beginning is returned. Omitted
+    text is shown as "…".
     """
     starts = [0, *accumulate(len(word) for word, _ in text)]
     ends = [max(first + 1, bisect_right(starts, start + chars) - 1) for first, start in enumerate(starts[:-1])]

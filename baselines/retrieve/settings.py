@@ -38,7 +38,7 @@ class ModelSettings(Overrides, frozen=True):
     Attributes:
         name: a hub name or a directory.
         revision: commit, tag or branch of a model on the hub ("": main).
-        max_length: largest number of tokens of a text or pair, prompt included. A lower limit of the model applies.
+        max_length: largest number of tokens of a text or pair, prompt included, if the model allows that many.
         trust_remote_code: True to allow Python code of the model's repository to run.
     """
 

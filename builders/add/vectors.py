@@ -200,7 +200,7 @@ def clusters(vectors: Floats, starts: Ints) -> Ints:
     """Cluster (n, d) vectors by spherical k-means. Return every row's cluster, from 0, the largest cluster first.
 
     ``starts`` has the rows of the initial centres. k-means ends after 100 rounds, or if no row changes its cluster. An
-    empty cluster restarts from the row that is least similar to its centre.
+    empty cluster gets a new centre: the row that is least similar to the centre of its present cluster.
     """
     centres = vectors[starts]
     labels = np.full(len(vectors), -1)

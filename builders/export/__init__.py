@@ -17,10 +17,11 @@ official  the files of the original release (main set only): passage_collection.
           test1.json, and the baseline's dual.train.tsv and cross.train.tsv if train has negatives
 
 --negatives F ... adds hard negatives from files of `python -m baselines mine` to tevatron, flagembedding, triplets,
-pylate and sentence-transformers. Mined negatives come before the release's own negatives. triplets, pylate and
-sentence-transformers give each positive --negatives-per-positive negatives in turn. If a query has too few negatives,
-pylate and sentence-transformers repeat negatives. All five formats except tevatron skip queries without a positive or a
-negative, and log the number of skipped queries.
+pylate and sentence-transformers. Mined negatives come before the release's own negatives. In triplets, pylate and
+sentence-transformers, the first positive of a query gets the first --negatives-per-positive negatives, the second
+positive gets the next ones, and so on. If a query has too few negatives, pylate and sentence-transformers repeat
+negatives. tevatron keeps all queries. The other four formats skip queries without a positive or a negative, and log
+their number.
 
 --run RUN ... also writes runs, in the formats trec (runs/NAME.trec), beir (runs/NAME.json, BEIR's results) and official
 (predictions/NAME.json, at most 50 passages per query). The scores of a query are distinct, even as 32-bit floats, so

@@ -45,8 +45,7 @@ def beir(data: ReleaseSet, output: Output) -> None:
 
     output.json("queries.jsonl", queries())
     for split in data.qrels_splits():
-        columns = ["query-id", "corpus-id", "score"]
-        output.qrels(f"qrels/{split}.tsv", data.qrels(split), columns, "\t", header=True)
+        output.qrels(f"qrels/{split}.tsv", data.qrels(split), ["query-id", "corpus-id", "score"], "\t", header=True)
 
 
 def trec(data: ReleaseSet, output: Output) -> None:
@@ -79,8 +78,9 @@ def msmarco(data: ReleaseSet, output: Output) -> None:
 
 def tevatron(data: ReleaseSet, output: Output) -> None:
     """Write Tevatron's files: the corpus, and a line with all passages for each query."""
-    columns = ["docid", "title", "text"]
-    output.json("corpus.jsonl", (batch.rename_columns(columns).to_pylist() for batch in data.corpus()))
+    output.json(
+        "corpus.jsonl", (batch.rename_columns(["docid", "title", "text"]).to_pylist() for batch in data.corpus())
+    )
     with joined_with(data, output.negatives) as joined:
         for split in data.query_splits():
             output.json(f"{split}.jsonl", (batch.select(JOINED.names).to_pylist() for batch in joined(split)))

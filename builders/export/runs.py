@@ -100,7 +100,9 @@ def _results(run: Run, _: str, data: ReleaseSet) -> Blocks:
 
 
 def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
-    """Return the first 50 distinct passages of each query, in the order of the split with most of the run's queries.
+    """Return the first 50 distinct passages of each query.
+
+    The queries have the order of their split, which is the split with most of the run's queries.
 
     Queries that the run lacks are logged. Queries of another split and unknown passages are an :class:`InputError`.
     """

@@ -131,7 +131,10 @@ def read_map(work: Work, files: list[OfficialFile]) -> tuple[npt.NDArray[np.int6
 
 
 def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
-    """Write the config ``corpus``, one row for each passage id. The original release is read before the parts."""
+    """Write the config ``corpus``, one row for each passage id.
+
+    ``passage_collection.json`` is read first, then the files ``part-00``, ``part-01`` and so on.
+    """
     collections = by_role["passages"]
     parts = sorted(by_role["part"], key=lambda file: file.name.rsplit("/", 1)[-1])
     by_line = read_map(work, by_role["map"])
@@ -150,7 +153,7 @@ def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
     numbers = [part.name[-2:] for part in parts]
     if by_line is not None and numbers != [f"{n:02d}" for n in range(len(parts))]:
         found = ", ".join(numbers)
-        log.warning("the map is not used, because it needs parts 00, 01 ... once each; found %s; ids are MD5s", found)
+        log.warning("ids are MD5s, because the map needs each of the parts 00, 01 ... once; found %s", found)
         by_line = None
     line = 0  # lines of the earlier parts, with skipped lines
     for file in parts:

@@ -42,7 +42,7 @@ class Names(NamedTuple):
     either: Sequence[str] = EITHER
 
     def of(self, have: Collection[str], path: Path, line: int | None = None) -> list[str]:
-        """Return the names in ``have`` of questions and passages or, if there are no such names, of ``either``.
+        """Return the names in ``have`` that belong to ``questions`` or ``passages``. Without one, try ``either``.
 
         Raises :class:`InputError` if ``have`` has none of the names.
         """

@@ -191,7 +191,7 @@ CONFIGS = (
         "resttest-bucketNUMBER",
         QRELS,
         ("train", "interpolation", "extrapolation"),
-        "Judgments to train without bucket {0} of the queries, and to test on the other buckets and on bucket {0}",
+        "Judgments to train on all buckets of queries but {0}, and to test on bucket {0} and on the other buckets",
     ),
     Config("sample-SIZE", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and random passages"),
     Config("sample-SIZE-hard", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and top-ranked ones"),
@@ -265,7 +265,7 @@ def rows_per_shard(schema: pa.Schema) -> int:
     return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if PASSAGES in schema.types else ROWS_PER_SHARD
 
 
-# Benchmark tasks on the hub. ``eval.yaml`` of a release and ``.eval_results/`` of a model list tasks.
+# Benchmark tasks on the hub. A release lists its tasks in ``eval.yaml``, a model in ``.eval_results/``.
 # The hub's leaderboard shows one value for each model and task. Each measure of each split is therefore its own task.
 # The format is described in github.com/huggingface/hub-docs, docs/hub/eval-results.md.
 

@@ -281,7 +281,7 @@ def test_the_groups_together_are_the_whole(sample_release: Path, runs: list[Path
             assert all(low <= group[key] <= high for group in groups for low, high in [group["intervals"][key]])
         if by == "query_length":
             short = sum(len(text) <= 6 for text in texts.values())
-            assert sum(group["queries"] for group in groups if group["group"] == "01-06 characters") == short
+            assert sum(group["queries"] for group in groups if group["group"] == "1-6 characters") == short
         else:
             names = [row[by] for row in rows.values()]
             assert {group["group"]: group["queries"] for group in groups} == {n: names.count(n) for n in {*names}}

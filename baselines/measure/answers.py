@@ -103,8 +103,7 @@ def agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, A
 def text(results: Sequence[Mapping[str, Any]]) -> str:
     """Format the answer recall of all runs as a table."""
     first = results[0]["answers"]
-    names = [name for name in first if not name.endswith("queries")]
-    names = [name for name in names if name != "agreement"]
+    names = [name for name in first if not name.endswith(" queries") and name != "agreement"]
     rows = [[each["run"], *(percent(each["answers"][name]) for name in names)] for each in results]
     lines = [
         f"answers, percent of {first['answer queries']:,} queries with an answer; entity@k: of"

@@ -39,7 +39,7 @@ from baselines.measure.answers import Ranks, agreement, answer_recall, first_ans
 from baselines.measure.answers import text as answers_text
 from baselines.measure.groups import add_by, groups_of, measure_groups
 from baselines.measure.groups import text as groups_text
-from baselines.measure.qrels import Qrels, add_reference, reference_qrels
+from baselines.measure.qrels import Qrels, add_reference, read_queries, reference_qrels
 from builders.core.command import add_format
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, new_file
@@ -122,7 +122,10 @@ def _first_answers(args: argparse.Namespace, runs: Sequence[Run]) -> list[Ranks]
     if not args.release:
         raise InputError("--answers reads the answers and texts of a release; expected --release DIR")
     release, rule = open_release(args.release), Options(args.unit, args.threshold, segmenter=args.segmenter)
-    return first_answers(runs, read_answers(release, args.set, args.split), release, SETS[args.set].corpus, rule)
+    asked = read_answers(release, args.set, args.split)
+    if args.queries:
+        asked = {query: asked[query] for query, _ in read_queries(release, args.split, args.queries) if query in asked}
+    return first_answers(runs, asked, release, SETS[args.set].corpus, rule)
 
 
 def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:

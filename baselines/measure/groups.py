@@ -1,6 +1,7 @@
 """Groups of queries: by a column of the config ``answers`` (type, fact or opinion, service), or by their length."""
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,8 +30,8 @@ def add_by(parser: argparse.ArgumentParser, what: str) -> None:
 
 def groups_of(args: argparse.Namespace, queries: Sequence[str]) -> Groups:
     """Return the groups of a reference's ``queries`` by ``args.by``, in the order of their names."""
-    if not args.release or (args.by != "query_length" and args.set not in ("main", "crosslingual")):
-        raise InputError(f"--by {args.by} reads a release's set main or crosslingual; expected --release DIR")
+    if not args.release:
+        raise InputError("--by reads the queries and answers of a release; expected --release DIR")
     release, names = open_release(args.release), dict[str, str]()
     if args.by == "query_length":
         texts = read_queries(release, args.split, args.queries or SETS[args.set].queries)
@@ -40,16 +41,21 @@ def groups_of(args: argparse.Namespace, queries: Sequence[str]) -> Groups:
     found: Groups = {}
     for number, query in enumerate(queries):
         found.setdefault(names.get(query) or UNKNOWN, []).append(number)
-    return dict(sorted(found.items(), key=lambda group: (group[0] == UNKNOWN, group[0])))
+    return dict(sorted(found.items(), key=lambda group: (group[0] == UNKNOWN, _first_number(group[0]), group[0])))
 
 
 def _length(characters: int) -> str:
     low = 1
     for high in LENGTHS:
         if characters <= high:
-            return f"{low:02d}-{high:02d} characters"
+            return f"{low}-{high} characters"
         low = high + 1
-    return f"{low:02d} characters or more"
+    return f"{low} characters or more"
+
+
+def _first_number(name: str) -> int:
+    found = re.match(r"\d+", name)
+    return int(found[0]) if found else 0
 
 
 def measure_groups(table: pa.Table, groups: Groups) -> list[dict[str, Any]]:

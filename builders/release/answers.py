@@ -24,7 +24,7 @@ from builders.store.layout import ANSWERS, FACT_OR_OPINION, QUESTION_TYPES
 from builders.store.manifest import Manifest
 from builders.store.reader import Release
 
-AT_ONCE = 1_024  # queries whose passages are in memory together
+AT_ONCE = 1_024  # queries whose words are in memory at the same time
 # The fields that one raw row has.
 RAW = pa.struct([field for field in ANSWERS if field.name not in ("query_id", "answer_passages")])
 _SERVICE = re.compile("(?<![a-z])(search|zhidao)(?![a-z])")
@@ -110,12 +110,12 @@ def answers_of(
     release: Release, records: Iterable[tuple[str, Record]], judged: Judged, options: Options
 ) -> Iterator[pa.Table]:
     """Yield the rows of ``answers`` for (query id, record) pairs. ``judged`` are the judgments of these queries."""
-    waiting = list(records)
+    waiting = [(query, record, judged.get(query, {})) for query, record in records]
+    texts = texts_of_judged(release, {query: own for query, _, own in waiting})  # one pass over the collection
     for start in range(0, len(waiting), AT_ONCE):
         some = waiting[start : start + AT_ONCE]
-        own = {query: judged.get(query, {}) for query, _ in some}
-        texts = texts_of_judged(release, own)
-        yield answers_table([(q, record, {each: texts[each] for each in own[q]}) for q, record in some], options)
+        rows = [(query, record, {docid: texts[docid] for docid in own}) for query, record, own in some]
+        yield answers_table(rows, options)
 
 
 def renew_answers(

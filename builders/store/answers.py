@@ -18,8 +18,10 @@ _GROUPS = ("question_type", "fact_or_opinion", "source")
 def read_answers(release: Release, set_name: str, split: str) -> dict[str, dict[str, Any]]:
     """Return the rows of the config ``answers`` by query id. A translated query has the row of its Chinese query.
 
-    Raises :class:`InputError` if the release has no answers of the split.
+    Raises :class:`InputError` if the set has no answers, or the release has none of the split.
     """
+    if set_name not in ("main", "crosslingual"):
+        raise InputError(f"the set {set_name} has no answers; expected main or crosslingual", path=release.path)
     if ("answers", split) not in release.splits():
         raise InputError(f"has no answers/{split}; `python -m builders add answers` adds the config", path=release.path)
     found = {row["query_id"]: row for row in release.table("answers", split).to_pylist()}

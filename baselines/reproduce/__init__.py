@@ -219,10 +219,11 @@ def _last_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespace, 
 def _predictions(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> Step:
     """Return the step that exports a row's run as the official JSON for a submission."""
     run, split = plan[row.step].output, row.split or args.split
-    out = args.out / "predictions" / f"table{row.table}.{row.name}.{split}"
+    name = f"{'pool' if row.pool else f'table{row.table}'}.{row.name}"
+    out = args.out / "predictions" / f"{name}.{split}"
     command = ["builders", "export", "--release", str(args.release), *_set_of(row), "--format", "official"]
     command += ["--runs-only", "--run", str(run), "--out", str(out)]
-    return Step(f"predictions.table{row.table}.{row.name}", command, out, (row.step,))
+    return Step(f"predictions.{name}", command, out, (row.step,))
 
 
 def _set_of(row: Row) -> list[str]:

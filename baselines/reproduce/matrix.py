@@ -139,7 +139,8 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         found = [row for row in rows if (not asked or row.place in asked) and name in (None, row.name)]
         if not found or {*asked} - {row.place for row in found}:
             wanted = " ".join([*(f"--{kind} {number}" for kind, number in asked), *[f"--row {name}"] * bool(name)])
-            known = "; ".join("--{} {} --row {}".format(*row.place, row.name) for row in rows)
+            places = ("--pool" if row.pool else "--{} {}".format(*row.place) for row in rows)
+            known = "; ".join(f"{place} --row {row.name}" for place, row in zip(places, rows, strict=True))
             raise InputError(f"no row matches {wanted}; known rows: {known}", path=MATRIX.name)
         return found
 

@@ -51,8 +51,11 @@ class Settings:
 
         Values of the other recipe for a key that the recipe's own file sets are left out.
         """
+        return [*self.recipes.get(EVERY, ()), *self._without_every(name)]
+
+    def _without_every(self, name: str) -> list[str]:
         like, own = like_of(name)
-        before = self.of_recipe(like) if like else self.recipes.get(EVERY, ())
+        before = self._without_every(like) if like else []
         return [*(each for each in before if each.partition("=")[0] not in own), *self.recipes.get(name, ())]
 
     def with_options(self, words: Sequence[str]) -> list[str]:

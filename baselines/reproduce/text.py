@@ -63,8 +63,9 @@ def text(report: Mapping[str, Any]) -> str:
 def predictions(report: Mapping[str, Any]) -> list[str]:
     """Return one line for each file of a submission."""
     return [
-        f"predictions of the {each['split']} split, Table {each['table']}, {each['row']}: {each['file']}"
+        f"predictions of the {each['split']} split, {place}, {each['row']}: {each['file']}"
         for each in report["predictions"]
+        for place in ["pool" if each["table"] is None else f"Table {each['table']}"]
     ]
 
 

@@ -182,8 +182,7 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     splits = stats["samples"][name]["split"]
     build = {"verb": "samples", "options": {"extract": name, "split": splits}, "sources": []}
     with draft_release(out, build) as draft:
-        if english := {split: found for split, found in stats.get("english", {}).items() if split in splits}:
-            draft.stats["english"] = english
+        draft.stats["english"] = {split: found for split, found in stats.get("english", {}).items() if split in splits}
         _write_part(draft, release, wanted, {split: read_judged(release, "qrels", split) for split in splits})
     return {"passages": len(wanted), "splits": splits}
 
@@ -207,7 +206,7 @@ def write_nano(release: Release, args: argparse.Namespace) -> dict[str, Any]:
     chosen = np.sort(np.lexsort((lot, level))[:NANO_PASSAGES])
     figures = {"split": split, "queries": len(judged), "passages": len(chosen)}
     found = level[chosen]
-    figures |= {"judged": int((found == 0).sum()), "hard": int(((found > 0) & (found < level.max())).sum())}
+    figures |= {"judged": int((found == 0).sum()), "hard": int(((found > 0) & (found <= max(known.values()))).sum())}
     sources = describe_files((path.name, path) for path in args.hard)
     options = {"nano": True, "split": split, "seed": args.seed}
     with draft_release(args.out, {"verb": "samples", "options": options, "sources": sources}) as draft:

@@ -25,6 +25,7 @@ from builders.annotate.endpoint import Endpoint
 from builders.annotate.review import write_rows
 from builders.core.command import whole_number
 from builders.core.errors import InputError, Unfinished, log
+from builders.core.files import write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.progress import progress
 from builders.sources.tables import find_tables, open_table
@@ -58,24 +59,28 @@ def run(args: argparse.Namespace) -> None:
     if absent := [split for split in args.split if split not in splits]:
         raise InputError(f"has no queries of the split {absent[0]}", path=args.release)
     queries = {zh_id: text for split in args.split for zh_id, text in splits[split].items()}
+    known = {zh_id: text for texts in splits.values() for zh_id, text in texts.items()}
     found = _earlier(args.out, args.model)
+    if strange := next((zh_id for zh_id in found if zh_id not in known), None):
+        raise InputError(f"has a query {strange!r} that {args.release} lacks; choose another --out", path=args.out)
     with work_beside(args.out, key_of(["translate", args.model, _PROMPT])) as work:
         saved = work / "answers.tsv"
         if saved.exists():  # a killed process may have written a part of the last line
-            whole = saved.read_text(encoding="utf-8").rpartition("\n")[0].split("\n")
-            found |= dict(line.split("\t") for line in whole if line)
+            whole = [line.split("\t") for line in saved.read_bytes().decode(errors="replace").split("\n")[:-1]]
+            found |= {zh_id: text for zh_id, text in whole if zh_id in known}
             log.info("resuming after %d saved answers", len(whole))
         waiting = [zh_id for zh_id in queries if not found.get(zh_id)]
-        with open(saved, "w", encoding="utf-8", buffering=1) as file:
-            file.writelines(f"{zh_id}\t{text}\n" for zh_id, text in found.items() if text)
+        write_text(saved, "".join(f"{zh_id}\t{text}\n" for zh_id, text in found.items() if text))
+        with open(saved, "a", encoding="utf-8", buffering=1) as file:
 
             def keep(number: int, answer: str) -> None:
                 found[waiting[number]] = " ".join(answer.split())
                 file.write(f"{waiting[number]}\t{found[waiting[number]]}\n")
 
             try:
-                ask = _ask_local if args.local else _ask_endpoint
-                ask(args, [queries[zh_id] for zh_id in waiting], keep)
+                if waiting:
+                    ask = _ask_local if args.local else _ask_endpoint
+                    ask(args, [queries[zh_id] for zh_id in waiting], keep)
             except InputError as error:
                 if not any(found.values()):
                     raise
@@ -83,7 +88,6 @@ def run(args: argparse.Namespace) -> None:
         if empty := [zh_id for zh_id in queries if not found.get(zh_id)]:
             log.warning("%d answers are empty; run again, or use another model", len(empty))
         others = {zh_id for zh_id in found if zh_id not in queries}  # of other splits, in an earlier table
-        known = {zh_id: text for texts in splits.values() for zh_id, text in texts.items()}
         rows = [(n, known[n], found.get(n, ""), args.model) for n in known if n in queries or n in others]
         write_rows(args.out, COLUMNS, rows)
     print(f"{len(queries) - len(empty):,} of {len(queries):,} queries translated by {args.model} (a model): {args.out}")

@@ -39,7 +39,7 @@ class Output:
 
     def json(self, name: str, batches: Iterable[list[dict[str, Any]]]) -> None:
         """Write rows as JSON lines."""
-        self.blocks(name, ((len(rows), json_lines(rows)) for rows in batches))
+        self.blocks(name, ((len(rows), encoded_lines(rows)) for rows in batches))
 
     def texts(self, name: str, batches: Iterable[tuple[pa.Array, pa.Array]]) -> None:
         """Write (ids, texts) as a TSV file with two columns."""
@@ -98,7 +98,7 @@ class Output:
                 bar.update(rows)
 
 
-def json_lines(rows: list[dict[str, Any]]) -> bytes:
+def encoded_lines(rows: list[dict[str, Any]]) -> bytes:
     block = _ENCODER.encode_lines(rows)
     # JSON allows these characters in strings, but str.splitlines() splits at them. Escapes are safe for all readers.
     for mark in ("\x85", "\u2028", "\u2029"):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from builders.core.errors import InputError, log
 from builders.core.files import first_character
 from builders.core.typed import problem_of
-from builders.export.output import Blocks, Output, json_lines
+from builders.export.output import Blocks, Output, encoded_lines
 from builders.export.sets import ReleaseSet
 from builders.store.answers import read_answers
 from builders.store.layout import ANSWERS
@@ -149,7 +149,7 @@ def _rag(run: Run, _: str, data: ReleaseSet) -> Blocks:
             {"docid": passage, "rank": rank, "score": float(score), "text": texts[passage]}
             for rank, (passage, score) in enumerate(lists[query], 1)
         ]
-        yield 1, json_lines([{"query_id": query, "question": queries[query], **about, "passages": passages}])
+        yield 1, encoded_lines([{"query_id": query, "question": queries[query], **about, "passages": passages}])
 
 
 def _named(queries: Sequence[str]) -> str:

@@ -17,7 +17,6 @@ import pyarrow as pa
 from builders.core.words import SEGMENTERS, cutter
 from builders.release.options import THRESHOLD, Options
 from builders.release.rows import Row
-from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.store.draft import Draft
 from builders.store.judgments import Judged, texts_of_judged
 from builders.store.layout import ANSWERS, FACT_OR_OPINION, QUESTION_TYPES
@@ -80,6 +79,8 @@ def contain_answer(
 
     ``options`` has the unit, the threshold and the segmenter of span-F1.
     """
+    from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
+
     every, every_answer = list(chain(*texts)), list(chain(*answers))
     if options.unit == "char":
         tokens = char_ids(every), char_ids(every_answer)

@@ -100,7 +100,7 @@ def _earlier(path: Path, model: str) -> dict[str, str]:
     """
     if not path.exists():
         return {}
-    table = open_table(find_tables([path])[0])
+    table = open_table(find_tables([path])[0], spreadsheet=True)
     if missing := [name for name in COLUMNS if name not in table.columns]:
         raise InputError(f"has no column {missing[0]}; expected a table of this command, or a new path", path=path)
     rows = [row for _, row in table.rows(COLUMNS)]
@@ -129,7 +129,9 @@ def _ask_local(args: argparse.Namespace, texts: Sequence[str], keep: Keep) -> No
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
     for start in progress(range(0, len(texts), _BATCH), unit="batch", label="translate"):
-        some = tokenizer(list(texts[start : start + _BATCH]), return_tensors="pt", padding=True, truncation=True)
+        batch = list(texts[start : start + _BATCH])
+        # Tokenizers of BERT return token types, which generate() of a BART refuses.
+        some = tokenizer(batch, return_tensors="pt", padding=True, truncation=True, return_token_type_ids=False)
         with torch.inference_mode():
             tokens = model.generate(**some.to(device), max_new_tokens=_LONGEST, do_sample=False)
         for number, text in enumerate(tokenizer.batch_decode(tokens, skip_special_tokens=True), start):

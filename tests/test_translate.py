@@ -1,0 +1,185 @@
+"""``annotate translate``: queries translated by a model at an endpoint or on this machine, and the set made of them."""
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import ROOT, Done, command, names, run
+from loopback import Answer, Chat
+from releases import QUESTIONS, make_release, md5, tables
+from test_crosslingual import fill, sheet_rows
+from tiny_models import write_bert
+
+ASKED = QUESTIONS["train"] + QUESTIONS["dev"]
+ENGLISH = {text: f"Question {number}, in English" for number, text in enumerate(ASKED + QUESTIONS["test"])}
+Translate = Callable[..., Done]
+
+
+def query_of(prompt: str) -> str:
+    return prompt.partition("<query>\n")[2].partition("\n</query>")[0]
+
+
+def knows(prompt: str) -> Answer:
+    return ENGLISH[query_of(prompt)]
+
+
+def asked(server: Chat) -> list[str]:
+    return [query_of(prompt) for prompt in server.prompts]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    make_release(tmp_path / "release")
+    return tmp_path / "machine.tsv"
+
+
+@pytest.fixture
+def translate(table: Path, monkeypatch: pytest.MonkeyPatch) -> Translate:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+    def call(url: str, *words: object, code: int = 0) -> Done:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        given = ("--release", table.parent / "release", "--split", "train", "dev", "--model", "llm-7b", "--out", table)
+        return run("builders", "annotate", "translate", "--quiet", *given, *words, code=code)
+
+    return call
+
+
+def translations(table: Path) -> dict[str, str]:
+    rows = sheet_rows(table)
+    assert all(row["id"] == md5(row["zh"]) and row["model"] == "llm-7b" for row in rows)
+    return {row["zh"]: row["machine_translation"] for row in rows}
+
+
+def test_each_query_is_asked_once_and_other_splits_join_the_table(translate: Translate, table: Path) -> None:
+    with Chat(lambda prompt: f' "{knows(prompt)}"\t\n or\u2028so ') as server:
+        assert translate(server.url).stdout == f"6 of 6 queries translated by llm-7b (a model): {table}\n"
+        expected = {text: f'"{english}" or so' for text, english in ENGLISH.items()}
+        content = table.read_bytes()
+        assert translations(table) == {text: expected[text] for text in ASKED} and {*asked(server)} == {*ASKED}
+        translate(server.url)
+        assert translate("", "--split", "dev").stdout.startswith("2 of 2")  # nothing is asked, so no address is needed
+        assert len(server.asked) == 6 and table.read_bytes() == content
+        translate(server.url, "--split", "test")
+        assert asked(server)[6:] == QUESTIONS["test"] and translations(table) == expected
+        assert {(sent["model"], sent["temperature"]) for sent, _ in server.asked} == {("llm-7b", 0)}
+
+
+def test_an_empty_answer_stays_empty_and_is_asked_again(translate: Translate, table: Path) -> None:
+    known, empty = {text: ENGLISH[text] for text in ASKED}, {ASKED[0], ASKED[5]}
+    with Chat(lambda prompt: " \n" if query_of(prompt) in empty else knows(prompt)) as server:
+        done = translate(server.url)
+        assert "2 answers are empty; run again" in done.stderr and done.stdout.startswith("4 of 6 queries")
+        assert translations(table) == known | dict.fromkeys(empty, "")
+        server.answer = knows
+        translate(server.url)
+        assert {*asked(server)[6:]} == empty and len(server.asked) == 8 and translations(table) == known
+
+
+def test_a_refused_request_keeps_the_earlier_answers(translate: Translate, table: Path) -> None:
+    with Chat(lambda prompt: 400) as server:
+        assert translate(server.url, code=1).error.startswith(f"{server.url}: answered 400")
+        assert names(table.parent) == ["release"]  # nothing was answered
+        server.asked.clear()
+        server.answer = lambda prompt: 400 if len(server.asked) > 3 else knows(prompt)
+        assert translate(server.url, "--parallel", 1, code=1).error.endswith("; 3 translations are saved")
+        first, server.answer = asked(server)[:3], knows
+        server.asked.clear()
+        translate(server.url)
+        assert sorted(first + asked(server)) == sorted(ASKED) and not table.with_name(".machine.tsv.building").exists()
+    assert translations(table) == {text: ENGLISH[text] for text in ASKED}
+
+
+def test_answers_of_a_killed_command_are_not_asked_for_again(translate: Translate, table: Path) -> None:
+    late = threading.Event()  # set when the two late queries may be answered
+
+    def answer(prompt: str) -> Answer:
+        return late.wait(60) and 503 if query_of(prompt) in ASKED[:2] and not late.is_set() else knows(prompt)
+
+    def saved() -> int:
+        return sum(path.read_bytes().count(b"\n") for path in table.parent.glob(".machine.tsv.building/*/*.tsv"))
+
+    with Chat(answer) as server:
+        given = ("--quiet", "--release", table.parent / "release", "--split", "train", "dev", "--model", "llm-7b")
+        process = subprocess.Popen(
+            command("builders", "annotate", "translate", *given, "--out", table),
+            cwd=ROOT,
+            env={**os.environ, "OPENAI_BASE_URL": server.url},
+            stderr=subprocess.DEVNULL,
+        )
+        while len(server.asked) < 6 or saved() < 4:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        late.set()
+        assert not table.exists()
+        translate(server.url)
+        assert sorted(asked(server)[6:]) == sorted(ASKED[:2])
+    assert translations(table) == {text: ENGLISH[text] for text in ASKED}
+
+
+def test_another_table_and_a_missing_address_are_one_line(translate: Translate, table: Path) -> None:
+    expected = "error: expected an address in OPENAI_BASE_URL (http://localhost:8000/v1), or use --local\n"
+    assert translate("", code=1).stderr == expected and not table.exists()
+    row = {"id": md5(ASKED[0]), "zh": ASKED[0], "machine_translation": "mine"}
+    for content, said in (
+        ({**row, "model": "other"}, f"{table}: has translations by 'other'; choose another --out for 'llm-7b'"),
+        (row, f"{table}: has no column model; expected a table of this command, or a new path"),
+        ({**row, "id": "x", "model": "llm-7b"}, f"{table}: has a query 'x' that {table.parent / 'release'} lacks; "),
+    ):
+        fill(table, [content])
+        before = table.read_bytes()
+        assert translate("http://127.0.0.1:9", code=1).error.startswith(said) and table.read_bytes() == before
+
+
+def test_machine_translations_go_to_people_or_into_the_set_and_are_counted(translate: Translate, table: Path) -> None:
+    release, packages = table.parent / "release", table.with_name("packages.tsv")
+    with Chat(knows) as server:
+        translate(server.url)
+    given = ("--split", "dev", "--translations", table, "--out", packages)
+    run("builders", "annotate", "translations", "export", "--release", release, *given)
+    rows = sheet_rows(packages)
+    assert {row["zh"]: (row["machine_translation"], row["english"]) for row in rows} == {
+        text: (ENGLISH[text], ENGLISH[text]) for text in QUESTIONS["dev"]
+    }
+    fill(packages, [{**rows[0], "english": "Corrected by people"}, *rows[1:]])
+    for source, machine in ((table, 6), (packages, 1)):
+        out = table.with_name(f"with-{source.stem}")
+        done = run("builders", "add", "crosslingual", "--source", source, "--release", release, "--out", out)
+        assert f"{machine} English texts are a model's translations that nobody changed" in done.stderr
+        assert json.loads((out / "stats.json").read_text("utf-8"))["crosslingual"]["machine"] == machine
+        said = f"\n{machine} of the English queries are a model's translations that nobody changed.\n"
+        assert said in (out / "README.md").read_text("utf-8")
+
+
+def test_a_local_model_gives_what_its_library_generates(table: Path) -> None:
+    import torch
+    from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
+
+    texts = [f"{text}{number}" for text in ASKED for number in range(3)]  # more than a batch
+    rows = tables()
+    rows["queries", "dev"] = [{"_id": md5(text), "text": text} for text in texts]
+    make_release(table.parent / "release", rows)
+    tokenizer = AutoTokenizer.from_pretrained(write_bert(table.parent / "bart", texts))
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    ids = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0, "decoder_start_token_id": 2, "d_model": 16}
+    torch.manual_seed(0)
+    model = BartForConditionalGeneration(BartConfig(vocab_size=len(tokenizer), init_std=1.0, **heads, **ids)).eval()
+    model.generation_config.min_new_tokens = 20
+    model.save_pretrained(table.parent / "bart")
+    given = ("annotate", "translate", "--local", "--release", table.parent / "release", "--out", table)
+    run("builders", *given, "--model", table.parent / "bart")
+    found = {row["zh"]: row["machine_translation"] for row in sheet_rows(table)}
+    assert [*found] == texts
+    for text in texts:
+        tokens = model.generate(tokenizer([text], return_tensors="pt").input_ids, max_new_tokens=128, do_sample=False)
+        assert found[text].split() == tokenizer.decode(tokens[0], skip_special_tokens=True).split() != []
+    bert = write_bert(table.parent / "bert")
+    error = run("builders", *given[:-1], table.with_name("other.tsv"), "--model", bert, code=1).error
+    assert error.startswith(f"{bert}: no sequence-to-sequence model (")

@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from annotating import annotate, judge
 from commands import SAMPLE, run
 from conftest import Once
 from golden_rows import Outputs, chance, export, json_rows, printed, release, rounded, scored, table, trec, within
-from official_archives import BOTH, write_files
-from releases import TEXTS, make_release, tables
+from official_archives import BOTH, DEV, PASSAGES, TRAIN, write_files
+from releases import TEXTS, make_release, raw_row, tables, write_rows
 
 
 @dataclass
@@ -78,7 +79,12 @@ def demo(world: World) -> Outputs:
     mined = ("--split", "dev", "--run", folder / "dev.run.gz", "--out", world.out / "negatives.jsonl")
     run("baselines", "mine", "--quiet", "--release", path, *mined)
     found = {"dev.run": trec(folder / "dev.run.gz"), "negatives": json_rows(world.out / "negatives.jsonl")}
-    found["evaluate"] = printed("baselines", "evaluate", "--release", path, folder / "dev.run.gz")
+    measured = ("evaluate", "--release", path, folder / "dev.run.gz")
+    found["evaluate"] = printed("baselines", *measured)
+    found["by"] = printed("baselines", *measured, "--by", "question_type", "--answers")
+    words = ("--format", "rag", "--top-k", 5, "--run", folder / "dev.run.gz", "--out", world.out / "rag")
+    run("builders", "export", "--quiet", "--release", path, *words)
+    found |= within("rag", export(world.out / "rag"))
     return within("release", release(path)) | checked(path) | found
 
 
@@ -137,7 +143,7 @@ def exports(world: World) -> Outputs:
     runs = ["--run", *world.dev()[2:]]
     for form, more in {
         **{"beir": runs, "trec": runs, "official": runs, "msmarco": [], "tevatron": mined, "flagembedding": mined},
-        **{"triplets": mined, "pylate": mined, "sentence-transformers": mined},
+        **{"rag": runs, "triplets": mined, "pylate": mined, "sentence-transformers": mined},
     }.items():
         out = world.out / form
         run("builders", "export", "--quiet", "--release", world.sample, "--format", form, "--out", out, *more)
@@ -234,6 +240,23 @@ def drawn(world: World) -> Outputs:
     words = ("--quiet", "--release", path, "--extract", "sample-40-hard", "--out", world.out / "extract")
     run("builders", "add", "samples", *words)
     found |= within("extract", release(world.out / "extract"))
+    words = (
+        "--quiet",
+        "--release",
+        world.sample,
+        "--nano",
+        *hard,
+        "--seed",
+        3,
+        "--extract",
+        "--out",
+        world.out / "nano",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("builders.add.samples.NANO_QUERIES", 10)
+        patch.setattr("builders.add.samples.NANO_PASSAGES", 60)
+        run("builders", "add", "samples", *words)
+    found |= within("nano", release(world.out / "nano"))
     words = ("--sample", "sample-100", "--index", world.runs() / "index", "--out", world.out / "sample.run")
     run("baselines", "bm25", "--quiet", "--release", path, *words)
     found["sample-100.run"] = trec(world.out / "sample.run")
@@ -300,6 +323,12 @@ def relabelled(world: World) -> Outputs:
 def official(world: World) -> Outputs:
     source = write_files(world.out / "source", BOTH)
     path, found = world.made("official", "--archive", source)
+    rows = [
+        raw_row(n, question, [[PASSAGES[0]]], [PASSAGES[each] for each in places][:3])
+        for n, (question, places) in enumerate({**TRAIN, **DEV}.items())
+    ]
+    raw = write_rows(world.out / "zhidao.train.json", rows)
+    found |= within("answers", world.made("add", "answers", "--raw", raw, "--release", path)[1])
     return found | checked(path)
 
 

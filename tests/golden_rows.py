@@ -60,6 +60,8 @@ def export(path: Path) -> Outputs:
         if name.startswith("runs/") and file.suffix == ".json":
             scores = json.loads(file.read_text("utf-8"))
             found[name] = rounded([(query, *hit) for query, hits in scores.items() for hit in hits.items()], 4)
+        elif name.startswith("rag/"):
+            found[name] = rounded([json.loads(line) for line in lines(file)], 4)
         else:
             found[name] = trec(file) if name.startswith("runs/") else lines(file)
     return found

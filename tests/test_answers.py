@@ -280,8 +280,10 @@ def test_the_groups_together_are_the_whole(sample_release: Path, runs: list[Path
             assert mean == pytest.approx(result["official"][key])
             assert all(low <= group[key] <= high for group in groups for low, high in [group["intervals"][key]])
         if by == "query_length":
-            short = sum(len(text) <= 6 for text in texts.values())
-            assert sum(group["queries"] for group in groups if group["group"] == "1-6 characters") == short
+            lengths = [(len(text) > 6) + (len(text) > 9) + (len(text) > 12) for text in texts.values()]
+            titles = ("1-6 characters", "7-9 characters", "10-12 characters", "13 characters or more")
+            expected = [(titles[n], lengths.count(n)) for n in sorted({*lengths})]
+            assert len(expected) > 1 and [(group["group"], group["queries"]) for group in groups] == expected
         else:
             names = [row[by] for row in rows.values()]
             assert {group["group"]: group["queries"] for group in groups} == {n: names.count(n) for n in {*names}}

@@ -1,13 +1,17 @@
 """Configs of Section 2.3, sets for interpolation and extrapolation, and samples, as other verbs read them."""
 
 import gzip
+import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
-from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, quality_tables, tables
+from commands import error_of, run, tree
+from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, passage, quality_tables, tables
+from test_peers import block, reciprocal_rank
+from tiny_models import write_dual
 
 from baselines.reproduce.costs import Sizes
 from baselines.retrieve.passages import open_passages
@@ -205,3 +209,129 @@ def test_an_extract_is_a_release_of_its_own(large: Path, tmp_path: Path) -> None
         run("baselines", "bm25", *given, "--threads", "1", "--top-k", "7", "--split", "dev", "--out", out)
         found.append(read_run(out).hits)
     assert found[0] == found[1]
+
+
+# Nano releases
+
+NANO, SEED = {"NANO_QUERIES": 5, "NANO_PASSAGES": 40}, 3
+
+
+@pytest.fixture
+def nano(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """``nano(out, hits, ...)`` writes a nano release of 12 questions, and runs of ``hits`` passages each.
+
+    Returns the figures, and each question's judged and retrieved passages. Question n has the positive 2n, and the
+    passage 2n + 1 is judged 0. The runs rank passages from 50 + 3n and from 20 + n on.
+    """
+    for name, value in NANO.items():
+        monkeypatch.setattr(f"builders.add.samples.{name}", value)
+    ids = [md5(text) for text in TEXTS_OF_90]
+    questions = {f"第{n}个问题是什么": n for n in range(12)}
+    rows = tables(TEXTS_OF_90)
+    rows["queries", "dev"] = [{"_id": md5(text), "text": text} for text in questions]
+    rows["qrels", "dev"] = [
+        {"query-id": md5(text), "corpus-id": ids[2 * n + no], "score": 1 - no}
+        for text, n in questions.items()
+        for no in (0, 1)
+    ]
+    rows["dev", "dev"] = [
+        {
+            "query_id": md5(text),
+            "query": text,
+            "negative_passages": [],
+            "positive_passages": [passage(TEXTS_OF_90[2 * n])],
+        }
+        for text, n in questions.items()
+    ]
+
+    def make(out: Path, hits: int, *words: object, judged_negative: bool = True) -> Any:
+        own = rows if judged_negative else rows | {("qrels", "dev"): rows["qrels", "dev"][::2]}
+        release = make_release(tmp_path / "release", own, rows_per_shard=40)
+        ranked = [
+            {text: TEXTS_OF_90[first + step * n :][:hits] for text, n in questions.items()}
+            for first, step in ((50, 3), (20, 1))
+        ]
+        paths = [a_run(tmp_path / f"{name}.run", own) for name, own in zip("ab", ranked, strict=True)]
+        given = ("--release", release, "--nano", "--extract", "--hard", *paths, "--seed", SEED, "--out", out)
+        done = run("builders", "add", "samples", *given, "--format", "json", *words)
+        judged = {md5(text): {ids[2 * n], ids[2 * n + 1]} for text, n in questions.items()}
+        found = {md5(text): [[md5(each) for each in own[text]] for own in ranked] for text in questions}
+        return json.loads(done.stdout), judged, found
+
+    return make
+
+
+@pytest.mark.parametrize("hits", [6, 2])  # more hits than places, and fewer
+def test_a_nano_release_has_drawn_questions_their_passages_and_the_best_hits(
+    nano: Callable[..., Any], tmp_path: Path, hits: int
+) -> None:
+    out = tmp_path / "nano"
+    figures, every, ranked = nano(out, hits)
+    drawn = sorted(every, key=lambda each: hashlib.sha256(f"{SEED}\n{each}".encode()).digest())[:5]
+    release = open_release(out)
+    assert {*release.texts("queries", "dev")} == {*drawn}
+    assert {*release.splits()} == {("corpus", "corpus"), *((name, "dev") for name in ("queries", "qrels", "dev"))}
+    pairs = {(row["query-id"], row["corpus-id"]) for row in release.table("qrels", "dev").to_pylist()}
+    assert pairs == {(each, docid) for each in drawn for docid in every[each]}
+    chosen = [row["_id"] for row in release.table("corpus", "corpus").to_pylist()]
+    order = [md5(text) for text in TEXTS_OF_90]
+    assert len(chosen) == 40 and chosen == sorted({*chosen}, key=order.index)
+    judged = {docid for each in drawn for docid in every[each]}
+    best: dict[str, int] = {}
+    for rank in range(hits):
+        for own in (own for each in drawn for own in ranked[each]):
+            best.setdefault(own[rank], rank)
+    hard = {docid: rank for docid, rank in best.items() if docid not in judged}
+    assert judged <= {*chosen}
+    inside = {docid for docid in chosen if docid in hard}
+    assert (figures["judged"], figures["hard"], figures["queries"]) == (10, len(inside), 5)
+    if hits == 2:
+        assert inside == {*hard} and len(hard) < 30  # the rest is random
+    else:
+        assert {*chosen} == judged | inside and len(hard) > 30
+        assert max(hard[docid] for docid in inside) <= min(hard[docid] for docid in {*hard} - inside)
+    run("builders", "check", "--release", out)
+    nano(tmp_path / "again", hits)
+    assert tree(tmp_path / "again") == tree(out)
+    nano(tmp_path / "other", hits, "--seed", 4)
+    assert {*open_release(tmp_path / "other").texts("queries", "dev")} != {*drawn}
+
+
+def test_other_tools_read_a_nano_release(nano: Callable[..., Any], tmp_path: Path) -> None:
+    """The lines of docs/tools/sentence-transformers.md measure a model on the release as its vectors do."""
+    from sentence_transformers import SentenceTransformer
+
+    nano(tmp_path / "nano", 6, judged_negative=False)
+    release = open_release(tmp_path / "nano")
+    texts, queries = release.texts("corpus", "corpus"), release.texts("queries", "dev")
+    write_dual(tmp_path / "model", 1, "cosine", None, None, texts=[*texts.values(), *queries.values()])
+    code = block("sentence-transformers", "python").replace("RELEASE", str(tmp_path / "nano"))
+    values: dict[str, Any] = {}
+    exec(code.replace("MODEL", str(tmp_path / "model")), values)
+    model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    vectors = {key: model.encode(text, normalize_embeddings=True) for key, text in (texts | queries).items()}
+    scores = {query: {each: float(vectors[query] @ vectors[each]) for each in texts} for query in queries}
+    qrels = release.table("qrels", "dev").to_pylist()
+    assert values["results"]["dev_cosine_mrr@10"] == pytest.approx(reciprocal_rank(scores, qrels), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--nano", "--hard", "RUN"], 2, "one of the arguments --sizes --extract is required"),
+        (["--nano", "--sizes", 40], 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
+        (["--extract"], 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
+        (["--nano", "--extract", "sample-40"], 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
+        (["--nano", "--extract"], 1, "expected --hard RUN..."),
+        (["--nano", "--extract", "--hard", "RUN", "--split", "train", "dev"], 1, "draws queries of one --split"),
+        (["--nano", "--extract", "--hard", "RUN", "--split", "test"], 1, "has no config 'qrels' with a split 'test'"),
+        (["--nano", "--extract", "--hard", "RUN"], 1, "has no query of --split; expected a run of these queries"),
+    ],
+)
+def test_options_that_make_no_sample_are_one_line(
+    large: Path, tmp_path: Path, words: list[object], code: int, said: str
+) -> None:
+    hard = a_run(tmp_path / "hard.run", {"another": TEXTS[:2]})
+    given = [hard if word == "RUN" else word for word in words]
+    done = run("builders", "add", "samples", "--release", large, "--out", tmp_path / "out", *given, code=code)
+    assert said in (error_of(done) if code == 1 else done.stderr) and not (tmp_path / "out").exists()

@@ -28,6 +28,14 @@ PAPER = {  # Appendix A.2, and the starting checkpoint of each model (Figure 1; 
     "mbert-transferred": ("dual", 256, 10, 3e-5, 0.1, "recipe:mbert-zero-shot", "crosslingual"),
     "de-cmedqa": ("dual", 256, 10, 3e-5, 0.1, "recipe:de-bm25-neg", "cmedqa"),
     "de-ccovid": ("dual", 256, 10, 3e-5, 0.1, "recipe:de-bm25-neg", "ccovid"),
+    # The pool's models (Section 2.3, A.1) start from the checkpoints that the paper cites.
+    "de-bert": ("dual", 256, 10, 3e-5, 0.1, "hfl/chinese-bert-wwm-ext", "main"),
+    "de-roberta": ("dual", 256, 10, 3e-5, 0.1, "hfl/chinese-roberta-wwm-ext", "main"),
+    "de-macbert": ("dual", 256, 10, 3e-5, 0.1, "hfl/chinese-macbert-base", "main"),
+    "ce-pool-ernie": ("cross", 64, 3, 1e-5, 0.0, "nghuyong/ernie-1.0-base-zh", "main"),
+    "ce-pool-bert": ("cross", 64, 3, 1e-5, 0.0, "hfl/chinese-bert-wwm-ext", "main"),
+    "ce-pool-roberta": ("cross", 64, 3, 1e-5, 0.0, "hfl/chinese-roberta-wwm-ext", "main"),
+    "ce-pool-macbert": ("cross", 64, 3, 1e-5, 0.0, "hfl/chinese-macbert-base", "main"),
 }
 OFFICIAL = {  # values of the official code; batches count the rows of all GPUs
     "official-de": ("dual", 512, 10, 3e-5, 0.1, "linear", 0.0, 2, 1, 0.0),
@@ -66,6 +74,22 @@ def test_every_recipe_has_one_for_machines_without_pretrained_weights() -> None:
         assert (scratch.model.kind, scratch.data.set) == (paper.model.kind, paper.data.set)
         start = paper.model.start
         assert scratch.model.start == (f"{start}-scratch" if start.startswith("recipe:") else "recipe:mlm-scratch")
+    retrievers = ("de-bm25-neg", "de-bert", "de-roberta", "de-macbert")  # differ only by their seeds
+    for pool in (retrievers, [name for name in PAPER if name.startswith("ce-pool-")]):
+        seeds = {read_recipe(f"{name}-scratch").train.seed for name in pool}
+        others = [read_recipe(f"{name}-scratch", ["train.seed=0"]).resolved() for name in pool]
+        assert len(seeds) == 4 and all(each | {"name": ""} == others[0] | {"name": ""} for each in others)
+
+
+def test_a_recipe_takes_over_the_values_of_the_one_that_it_is_like(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('like = "ce-pool-bert-scratch"\n[train]\nepochs = 9\n[model]\nstart = "./x"\n')
+    expected = read_recipe("ce-bm25-neg-scratch", ["train.seed=1", "train.epochs=9", "model.start=./x"])
+    assert read_recipe(str(path)).resolved() | {"name": ""} == expected.resolved() | {"name": ""}
+    for wrong in ('"ce-bm26"', '"../x"', "3", "[[1]]"):
+        path.write_text(f"like = {wrong}\n")
+        with pytest.raises(InputError, match=re.escape(f"{path}: like: expected one of ce-bm25-neg, ")):
+            read_recipe(str(path))
 
 
 def test_an_override_is_read_as_the_value_that_its_key_takes() -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import itertools
 import json
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from baselines.reproduce.steps import code_of
 from baselines.train.recipe import names
 
 BM25 = ("--table", 4, "--row", "bm25")
+RETRIEVERS = ("de-bm25-neg", "de-bert", "de-roberta", "de-macbert")
+RERANKERS = tuple(f"ce-pool-{name}" for name in ("ernie", "bert", "roberta", "macbert"))
+POOL = RETRIEVERS + RERANKERS  # recipes of the pool's models, besides BM25
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def test_every_command_is_one_that_its_verb_takes() -> None:
     for variant in ("", "-scratch"):
         for step in matrix.plan(matrix.rows, {"release": "R", "split": "dev", "out": "O", "variant": variant}).values():
             parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
-            importlib.import_module(verbs()[step.command[1]]).add_arguments(parser)
+            importlib.import_module(verbs(step.command[0])[step.command[1]]).add_arguments(parser)
             args = parser.parse_args(step.command[2:])
             assert args.release == Path("R") and Path(args.out) == step.output
 
@@ -42,8 +46,8 @@ def steps_of(folder: Path, *words: object) -> list[list[str]]:
 
 
 def test_shared_steps_come_once_and_before_what_needs_them(tmp_path: Path) -> None:
-    for variant in ([], ["--scratch"]):
-        commands = steps_of(tmp_path, *variant)
+    for variant, pool in itertools.product(([], ["--scratch"]), ([], ["--pool"])):
+        commands = steps_of(tmp_path, *variant, *pool)
         written = [command[command.index("--out") + 1] for command in commands]
         assert len(set(written)) == len(written)
         for place, command in enumerate(commands):
@@ -51,11 +55,9 @@ def test_shared_steps_come_once_and_before_what_needs_them(tmp_path: Path) -> No
             assert not {*command} & {*written[place + 1 :]}
         trained = [command[2].removesuffix("-scratch") for command in commands if command[1] == "train"]
         assert ("mlm" in trained) == bool(variant)
-        assert {f"{name}-scratch" if variant else name for name in trained} == {
-            name
-            for name in names()
-            if name.endswith("-scratch") == bool(variant) and not name.startswith(("question-matching", "static"))
-        }
+        every = {name.removesuffix("-scratch") for name in names() if name.endswith("-scratch") == bool(variant)}
+        others = {name for name in every if name.startswith(("question-matching", "static")) or name in POOL[1:]}
+        assert {*trained} - {"mlm"} == ({*POOL} if pool else every - others - {"mlm"})
     commands = steps_of(tmp_path, "--row", "ce-bm25-neg-on-bm25", "--scratch")
     assert [command[1] for command in commands] == ["bm25", "train", "bm25", "mine", "train", "rerank"]
     assert not [word for command in commands for word in command if "de-" in word]
@@ -82,6 +84,38 @@ def test_the_embedded_sample_is_run_small(tmp_path: Path, monkeypatch: pytest.Mo
     small = ["de-bm25-neg-scratch train.evaluations=2"]  # of a static model, which starts from words
     assert trained() == trained("--small", "--release", "x") == small
     assert trained("--release", "build/sample")[0].startswith("de-bm25-neg ")
+
+
+def test_the_pool_has_nine_models_and_the_rerankers_score_what_five_retrieve(tmp_path: Path) -> None:
+    commands = planned(tmp_path, "--release", "nowhere", "--pool")
+    out = tmp_path / "out"
+    retrieved = {
+        split: [str(out / f"{name}.{split}.run.gz") for name in ("bm25", *RETRIEVERS)] for split in ("train", "dev")
+    }
+    reranked = [str(out / f"{name}.dev.run.gz") for name in RERANKERS]
+    measured = [command[-1] for command in commands if command[1] == "evaluate"]
+    assert measured == retrieved["dev"] + reranked
+    union = {split: str(out / f"pool.{split}.run.gz") for split in retrieved}
+    made = {command[command.index("--out") + 1]: command for command in commands if "--out" in command}
+    for split, runs in retrieved.items():
+        command = made[union[split]]
+        assert command[1:4] == ["annotate", "pool", "candidates"] and command[-len(runs) - 2 : -2] == runs
+    negatives = str(out / "pool.negatives.jsonl.gz")
+    assert value(made[negatives], "--run") == union["train"] and value(made[negatives], "--negatives") == "4"
+    for name, path in zip(RERANKERS, reranked, strict=True):
+        trained = made[str(out / "models" / name)]
+        assert trained[1:3] == ["train", name] and value(trained, "--negatives") == negatives
+        assert value(made[path], "--run") == union["dev"] and value(made[path], "--model") == str(out / "models" / name)
+    last = commands[-len(measured) - 1]
+    start = last.index("--runs")
+    expected = ["--runs", *retrieved["dev"], "--scores", *reranked, "--out", str(out / "pool.dev.jsonl.gz")]
+    assert last[1:4] == ["annotate", "pool", "select"] and last[start:] == expected
+    error = reproduce(tmp_path, "--pool", "--table", 4, "--dry-run", code=1).error
+    assert error.startswith("matrix.toml: no row matches --table 4; known rows: --pool --row pool-bm25; ")
+
+
+def value(command: list[str], option: str) -> str:
+    return command[command.index(option) + 1]
 
 
 def bare(here: Path) -> Path:
@@ -202,6 +236,19 @@ def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path:
         if verb == "bm25":
             assert command[command.index("--top-k") + 1] == "50"
         assert ("--no-resume" in command) == (verb == "train")
+
+
+def test_settings_of_a_recipe_reach_the_recipes_that_are_like_it(tmp_path: Path) -> None:
+    """The file of de-bert-scratch sets the seed, so only the values of * and its own values change it."""
+    own = "[de-bm25-neg-scratch]\ntrain.seed = 7\ntrain.batch = 8\n[de-bert-scratch]\ntrain.epochs = 2\n"
+    for every, seeds in (("", []), ('["*"]\ntrain.seed = 5\n', ["train.seed=5"])):
+        commands = with_settings(tmp_path, every + own, "--pool", "--scratch")
+        trained = {command[2].removesuffix("-scratch"): command for command in commands if command[1] == "train"}
+        given = {name: [word for word in command if word.startswith("train.")] for name, command in trained.items()}
+        assert given.pop("de-bm25-neg") == [*seeds, "train.seed=7", "train.batch=8"]
+        assert given.pop("de-bert") == [*seeds, "train.batch=8", "train.epochs=2"]
+        assert given.pop("de-roberta") == given.pop("de-macbert") == [*seeds, "train.batch=8"]
+        assert {*map(tuple, given.values())} == {tuple(seeds)}
 
 
 def test_a_setting_replaces_a_flag_or_an_option_of_a_step_with_its_value() -> None:

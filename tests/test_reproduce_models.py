@@ -57,14 +57,17 @@ def first(world: World, loaded: Loaded, pinned: str) -> Done:
 
 def test_every_row_runs_from_the_hub_names_of_its_recipes(world: World, first: Done, pinned: str) -> None:
     rows = json.loads(first.stdout)["rows"]
-    assert {(row["table"], row["row"]) for row in rows} == {(row.table, row.name) for row in read_matrix().rows}
+    assert {(row["table"], row["row"]) for row in rows} == {
+        (row.table, row.name) for row in read_matrix().select(None, None)
+    }
     for row in rows:
         low, high = row["interval"]
         assert 0 <= low <= row["ours"] <= high <= 100
     assert max(row["seconds"] for row in rows) > 0  # some steps take less than a tenth of a second
     with_similar = world.training("ce-bm25-neg-similar")["counts"]
     assert with_similar["queries"] == world.training("ce-bm25-neg")["counts"]["queries"] + 1
-    of_the_tables = [name for name in names() if not name.startswith(("question-matching", "static"))]
+    others = ("question-matching", "static", "ce-pool", "de-bert", "de-roberta", "de-macbert")
+    of_the_tables = [name for name in names() if not name.startswith(others)]
     for recipe in (name for name in of_the_tables if not name.endswith("-scratch")):
         training = world.training(recipe)
         start, commit = training["about"]["start"], training["about"]["start_commit"]

@@ -127,6 +127,8 @@ def test_answers_of_a_killed_command_are_not_asked_for_again(translate: Translat
 def test_another_table_and_a_missing_address_are_one_line(translate: Translate, table: Path) -> None:
     expected = "error: expected an address in OPENAI_BASE_URL (http://localhost:8000/v1), or use --local\n"
     assert translate("", code=1).stderr == expected and not table.exists()
+    error = translate("", "--out", table.with_suffix(".json"), code=1).error
+    assert error == f"{table.with_suffix('.json')}: expected a name that ends in .tsv"
     row = {"id": md5(ASKED[0]), "zh": ASKED[0], "machine_translation": "mine"}
     for content, said in (
         ({**row, "model": "other"}, f"{table}: has translations by 'other'; choose another --out for 'llm-7b'"),

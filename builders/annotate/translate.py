@@ -55,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.out.suffix != ".tsv":  # the next call reads the table by its name
+        raise InputError("expected a name that ends in .tsv", path=args.out)
     _, splits, _ = open_translations(args.release, (), "auto")
     if absent := [split for split in args.split if split not in splits]:
         raise InputError(f"has no queries of the split {absent[0]}", path=args.release)
@@ -66,8 +68,8 @@ def run(args: argparse.Namespace) -> None:
     with work_beside(args.out, key_of(["translate", args.model, _PROMPT])) as work:
         saved = work / "answers.tsv"
         if saved.exists():  # a killed process may have written a part of the last line
-            whole = [line.split("\t") for line in saved.read_bytes().decode(errors="replace").split("\n")[:-1]]
-            found |= {zh_id: text for zh_id, text in whole if zh_id in known}
+            whole = [line.partition("\t") for line in saved.read_bytes().decode(errors="replace").split("\n")[:-1]]
+            found |= {zh_id: text for zh_id, _, text in whole if zh_id in known}
             log.info("resuming after %d saved answers", len(whole))
         waiting = [zh_id for zh_id in queries if not found.get(zh_id)]
         write_text(saved, "".join(f"{zh_id}\t{text}\n" for zh_id, text in found.items() if text))

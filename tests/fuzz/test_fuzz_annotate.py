@@ -11,7 +11,9 @@ from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate import rounds
 from builders.annotate.endpoint import text_in
+from builders.annotate.review import write_rows
 from builders.annotate.tasks import Task, read_export, read_lines, read_sheet, write_lines, write_sheet
+from builders.annotate.translate import COLUMNS, _earlier
 from builders.core.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
@@ -93,6 +95,11 @@ READERS = [
     Reader(
         f"{_TASKS}read_export", writing("export.json", json.dumps(EXPORT)), {"export.json": JSON},
         lambda folder: [row.label for _, row in read_export(folder / "export.json")], _as_choices,
+    ),
+    Reader(
+        "builders.annotate.translate:_earlier",
+        lambda f: write_rows(f / "machine.tsv", COLUMNS, [("a", "几点", 'at "what"', "m"), ("b", "谁", "", "m")]),
+        {"machine.tsv": TEXT}, lambda folder: _earlier(folder / "machine.tsv", "m"),
     ),
     Reader(
         "builders.annotate.endpoint:text_in", writing("answer.json", json.dumps(COMPLETION)), {"answer.json": JSON},

@@ -81,6 +81,11 @@ VERBS = {
     ),
     "annotate import": _step(f"import {_AT} --annotator {ANNA} {{given}}/1.csv {{given}}/2.csv", "fresh"),
     "annotate import of an export": _step(f"import {_AT} {{given}}/1.json {{given}}/2.json", "fresh"),
+    "annotate translate": Verb(
+        "builders annotate translate --release {given}/release --split train dev --model llm-7b"
+        " --out {here}/out/machine.tsv",
+        server=judging,
+    ),
     "annotate review": _step(f"review {_AT} --reviewers {BEN} {CARL}", "annotated"),
     "annotate check": _step(f"check {_AT}", "reviewed"),
     "annotate adjudicate": _step(f"adjudicate {_AT}", "reviewed"),

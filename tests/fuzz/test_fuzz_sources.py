@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from commands import SAMPLE
 from fuzzing import Reader, fuzz_of
 from official_archives import original_files, preprocessed_files, write_files, write_tar
-from releases import TEXTS, make_release, tables
+from releases import TEXTS, make_release, raw_row, tables, write_rows
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 
 from builders.add import ccovid, cmedqa, squad
+from builders.add.answers import add_answers
 from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
 from builders.annotate.review import review_packages
@@ -28,6 +29,7 @@ from builders.core.typed import problem_of
 from builders.official.archives import find_members
 from builders.official.build import build_official
 from builders.official.copies import Judgment, Ranked, Text, kind_of, rows_of
+from builders.release.options import Options
 from builders.release.rows import find_sources, parse_rows
 from builders.similar.pairs import Names
 from builders.similar.pairs import read_pairs as pairs_of
@@ -52,6 +54,17 @@ def _raw(folder: Path) -> None:
 def _read_raw(folder: Path) -> Any:
     blocks = read_blocks(find_sources([folder]))
     return [msgspec.to_builtins(row) for block in blocks for _, row in parse_rows(block, segmented=True)]
+
+
+def _answers(folder: Path) -> None:
+    row = raw_row(1, "手机进水怎么办", [TEXTS[:1]], ["先关机", "不要充电"])
+    more = {"question_type": "ENTITY", "entity_answers": [["关机"], []], "yesno_answers": ["Yes", ""]}
+    write_rows(folder / "search.dev.json", [row | more, row])
+    make_release(folder / "release")
+
+
+def _read_answers(folder: Path) -> Any:
+    return add_answers(folder / "release", [folder / "search.dev.json"], folder / "out", Options())
 
 
 def _cmedqa(folder: Path) -> None:
@@ -213,6 +226,7 @@ READERS = [
         {"pairs.parquet": PARQUET + BYTES}, _read_pairs("pairs.parquet"),
     ),
     Reader(_COPIES, _copies, {"*.jsonl": JSON_LINES, "*.parquet": PARQUET}, _read_copies),
+    Reader(f"{_ADD}answers:add_answers", _answers, {"*.json": JSON_LINES}, _read_answers),
     Reader(
         "builders.sources.lines:read_blocks builders.release.rows:parse_row", _raw,
         {"*.json": JSON_LINES, "*.gz": BYTES}, _read_raw,

@@ -17,10 +17,10 @@ from conftest import Once
 from fuzzing import CASES, Reader, fuzz_and_count, loads
 from hub_client import run_at
 from hub_server import Hub
-from releases import QUESTIONS, TEXTS, md5
+from releases import QUESTIONS, TEXTS, md5, raw_row, write_rows
 from spoil import JSON, PARQUET
 from test_fuzz_releases import sign
-from whole_release import make_whole
+from whole_release import Rows, make_whole
 
 from builders.store.layout import MANIFEST
 from builders.store.runs import write_run
@@ -36,6 +36,10 @@ VERBS = {
         f"export --format {form}": f"builders export --release {{here}}/release --format {form} --out {{here}}/out"
         for form in ("beir", "trec", "msmarco", "tevatron", "official")
     },
+    "export --format rag": "builders export --release {here}/release --format rag --run {here}/dev.run"
+    " --out {here}/out",
+    "answers": "builders add answers --raw {here}/raw --release {here}/release --out {here}/out",
+    "nano": "builders add samples --release {here}/release --nano --hard {here}/dev.run --extract --out {here}/out",
     "check": "builders check --release {here}/release --format json",
     "cmedqa": "builders add cmedqa --source {here}/cmedqa --release {here}/release --out {here}/out",
     "ccovid": "builders add ccovid --source {here}/ccovid --release {here}/release --out {here}/out --test-size 1",
@@ -54,6 +58,7 @@ VERBS = {
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
+    "evaluate --answers": "baselines evaluate --release {here}/release --answers --by question_type {here}/dev.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",
@@ -77,12 +82,24 @@ VERBS = {
 _ABOUT = {"EXPORT", MANIFEST, "README.md", "stats.json", "training.json"}
 
 
+RAW = raw_row(1, QUESTIONS["dev"][0], [TEXTS[4:]], [TEXTS[4], "十五天"]) | {
+    **{"question_type": "ENTITY", "entity_answers": [["十五天"], []], "yesno_answers": ["", "Yes"]}
+}
+
+
+def _add_answers(rows: Rows) -> None:
+    names = ("answers", "question_type", "fact_or_opinion", "entity_answers", "yesno_answers")
+    own = {name: RAW[name] for name in names} | {"query_id": md5(RAW["question"]), "source": "search"}
+    rows["answers", "dev"] = [own | {"answer_passages": [[md5(TEXTS[4])], []]}]
+
+
 def make(folder: Path) -> None:
     folder.mkdir()
     from test_fuzz_models import _checkpoint
     from test_fuzz_sources import _ccovid, _cmedqa
 
-    make_whole(folder / "release")
+    make_whole(folder / "release", _add_answers)
+    write_rows(folder / "raw" / "search.dev.json", [RAW])
     (folder / "checkpoint").mkdir()
     _checkpoint(folder / "checkpoint")
     for name, write in (("cmedqa", _cmedqa), ("ccovid", _ccovid)):

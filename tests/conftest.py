@@ -54,6 +54,7 @@ _SLOW = (
     "test_publish.py::test_it_loads_on_datasets_36",
     "test_release.py::test_a_build_or_its_worker_is_killed_and_goes_on",
     "test_rerank.py::test_batches_and_processes_change_nothing",
+    "test_reproduce.py::test_the_pool_is_trained_and_its_best_passages_go_to_people",
     "test_train.py::test_a_dual_encoder_learns_what_words_do_not_tell",
     "test_train.py::test_several_processes_have_the_losses_and_weights_of_one",
     "test_train.py::test_where_one_process_fails_all_end_with_its_line",

@@ -139,11 +139,14 @@ def test_datasets_sentence_transformers_and_mteb(place: Place, model: Values) ->
     sets = code.replace('["zho-Hans"]', '{"cmedqa": ["zho-Hans"], "ccovid": ["zho-Hans"]}')
     assert sets != code
     pages = [block("datasets", "python"), block("sentence-transformers", "python"), code, sets]
+    place.shell("python -m baselines bm25 --release RELEASE --split dev --out RUN")
+    place.shell("python -m builders add samples --release RELEASE --nano --hard RUN --extract --out NANO")
+    pages.append(code.replace("RELEASE", "NANO"))
     runs = "".join(f"pages.append({{}})\nexec({page!r}, pages[-1])\n" for page in pages)
-    rows, score, main, others = place.python(
-        f"pages = []\n{runs}datasets, trainer, main, others = pages",
+    rows, score, main, others, nano = place.python(
+        f"pages = []\n{runs}datasets, trainer, main, others, nano = pages",
         "[[list(datasets['corpus']), list(datasets['dev'])], trainer['results']['dev_cosine_mrr@10'],"
-        " *(each['results'][0].scores['dev'] for each in (main, others))]",
+        " *(each['results'][0].scores['dev'] for each in (main, others, nano))]",
     )
     assert rows == [ROWS["corpus", "corpus"], ROWS["dev", "dev"]]
     vectors = {text: np.array(vector) for text, vector in model["vectors"].items()}
@@ -154,6 +157,7 @@ def test_datasets_sentence_transformers_and_mteb(place: Place, model: Values) ->
     assert 0 < expected < 1
     assert score == pytest.approx(expected, abs=1e-5)
     assert main[0]["main_score"] == main[0]["mrr_at_10"] == pytest.approx(expected, abs=1e-5)
+    assert nano[0]["main_score"] == main[0]["main_score"]  # the release is smaller than a nano release
     assert {each["hf_subset"] for each in others} == {"cmedqa", "ccovid"}
     assert all(0 < each["main_score"] <= 1 for each in others)  # one of three passages is relevant
 

@@ -7,15 +7,18 @@ import json
 from pathlib import Path
 
 import pytest
+from annotating import annotate, read_table
 from commands import ROOT, run
 from releases import make_release, tables
-from reproduce_world import planned, reproduce
+from reproduce_world import planned, reported, reproduce
 
 from baselines.reproduce import steps as reproduce_steps
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.settings import Settings, read_settings, verbs
 from baselines.reproduce.steps import code_of
 from baselines.train.recipe import names
+from builders.annotate.pool import read_pool
+from builders.store.runs import read_run
 
 BM25 = ("--table", 4, "--row", "bm25")
 RETRIEVERS = ("de-bm25-neg", "de-bert", "de-roberta", "de-macbert")
@@ -88,34 +91,61 @@ def test_the_embedded_sample_is_run_small(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_the_pool_has_nine_models_and_the_rerankers_score_what_five_retrieve(tmp_path: Path) -> None:
     commands = planned(tmp_path, "--release", "nowhere", "--pool")
-    out = tmp_path / "out"
-    retrieved = {
-        split: [str(out / f"{name}.{split}.run.gz") for name in ("bm25", *RETRIEVERS)] for split in ("train", "dev")
+    lines = [" ".join(Path(word).name for word in command[1:]) for command in commands]
+    dev, train = ([f"{name}.{split}.run.gz" for name in ("bm25", *RETRIEVERS)] for split in ("dev", "train"))
+    scores = [f"{name}.dev.run.gz" for name in RERANKERS]
+    at = "--release nowhere --split"
+    best = f"annotate pool select {at} dev --runs {' '.join(dev)} --scores {' '.join(scores)} --out pool.dev.jsonl.gz"
+    assert lines[-10:] == [best, *(f"evaluate {at} dev {run}" for run in dev + scores)]
+    expected = {
+        f"annotate pool candidates {at} train --runs {' '.join(train)} --out pool.train.run.gz",
+        f"mine {at} train --run pool.train.run.gz --top-k 250 --negatives 4 --out pool.negatives.jsonl.gz",
+        f"annotate pool candidates {at} dev --runs {' '.join(dev)} --out pool.dev.run.gz",
     }
-    reranked = [str(out / f"{name}.dev.run.gz") for name in RERANKERS]
-    measured = [command[-1] for command in commands if command[1] == "evaluate"]
-    assert measured == retrieved["dev"] + reranked
-    union = {split: str(out / f"pool.{split}.run.gz") for split in retrieved}
-    made = {command[command.index("--out") + 1]: command for command in commands if "--out" in command}
-    for split, runs in retrieved.items():
-        command = made[union[split]]
-        assert command[1:4] == ["annotate", "pool", "candidates"] and command[-len(runs) - 2 : -2] == runs
-    negatives = str(out / "pool.negatives.jsonl.gz")
-    assert value(made[negatives], "--run") == union["train"] and value(made[negatives], "--negatives") == "4"
-    for name, path in zip(RERANKERS, reranked, strict=True):
-        trained = made[str(out / "models" / name)]
-        assert trained[1:3] == ["train", name] and value(trained, "--negatives") == negatives
-        assert value(made[path], "--run") == union["dev"] and value(made[path], "--model") == str(out / "models" / name)
-    last = commands[-len(measured) - 1]
-    start = last.index("--runs")
-    expected = ["--runs", *retrieved["dev"], "--scores", *reranked, "--out", str(out / "pool.dev.jsonl.gz")]
-    assert last[1:4] == ["annotate", "pool", "select"] and last[start:] == expected
+    for name in RERANKERS:
+        data = "--negatives pool.negatives.jsonl.gz --dev-run bm25.dev.run.gz"
+        expected |= {f"train {name} --release nowhere {data} --out {name}"}
+        expected |= {f"rerank {at} dev --run pool.dev.run.gz --top-k 250 --model {name} --out {name}.dev.run.gz"}
+    assert expected <= {*lines}
     error = reproduce(tmp_path, "--pool", "--table", 4, "--dry-run", code=1).error
     assert error.startswith("matrix.toml: no row matches --table 4; known rows: --pool --row pool-bm25; ")
 
 
-def value(command: list[str], option: str) -> str:
-    return command[command.index(option) + 1]
+TINY = """
+["*"]
+train = { max_steps = 1, evaluations = 0, saves = 0, batch = 4 }
+data.passage_length = 24
+[mlm-scratch]
+scratch = { vocabulary = 500, layers = 1, hidden = 32, heads = 2, feed_forward = 32 }
+[de-bm25-neg-scratch]
+model = { start = "words", pooling = "" }
+words.dimensions = 32
+data.negatives_per_positive = 1
+[options.rerank]
+max-length = 32
+"""
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_the_pool_is_trained_and_its_best_passages_go_to_people(sample_release: Path, tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text(TINY)
+    given = ("--release", sample_release, "--pool", "--small", "--settings", tmp_path / "settings.toml")
+    rows = reported(tmp_path, *given)["rows"]
+    assert len({row["row"] for row in rows}) == 9 and all(0 <= row["ours"] <= 100 for row in rows)
+    out = tmp_path / "out"
+    runs = [read_run(out / f"{name}.dev.run.gz").rankings for name in ("bm25", *(f"{n}-scratch" for n in RETRIEVERS))]
+    scored = [read_run(out / f"{name}-scratch.dev.run.gz").rankings for name in RERANKERS]
+    pairs = read_pool(out / "pool-scratch.dev.jsonl.gz")
+    for query in runs[0]:
+        candidates = {passage for ranking in runs for passage in ranking[query]}
+        assert all({*ranking[query]} == candidates for ranking in scored)
+        best = [pair.corpus_id for pair in pairs if pair.query_id == query]
+        assert len(best) == 5 and {*best} <= candidates
+    words = ("--pool", out / "pool-scratch.dev.jsonl.gz", "--release", sample_release)
+    annotate("export", tmp_path / "round", *words)
+    sheet = [(row["query-id"], row["corpus-id"]) for row in read_table(tmp_path / "round" / "packages" / "dev-001.csv")]
+    assert sorted(sheet) == sorted(pair.pair for pair in pairs) and len(sheet) == 5 * 16
+    assert "running: " not in reproduce(tmp_path, *given).stderr
 
 
 def bare(here: Path) -> Path:

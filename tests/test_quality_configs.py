@@ -213,50 +213,40 @@ def test_an_extract_is_a_release_of_its_own(large: Path, tmp_path: Path) -> None
 
 # Nano releases
 
-NANO, SEED = {"NANO_QUERIES": 5, "NANO_PASSAGES": 40}, 3
+SEED = 3
 
 
 @pytest.fixture
 def nano(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """``nano(out, hits, ...)`` writes a nano release of 12 questions, and runs of ``hits`` passages each.
+    """``nano(out, hits, ...)`` writes a nano release (5 of 12 questions, 40 passages) from runs of ``hits`` passages.
 
     Returns the figures, and each question's judged and retrieved passages. Question n has the positive 2n, and the
     passage 2n + 1 is judged 0. The runs rank passages from 50 + 3n and from 20 + n on.
     """
-    for name, value in NANO.items():
-        monkeypatch.setattr(f"builders.add.samples.{name}", value)
-    ids = [md5(text) for text in TEXTS_OF_90]
-    questions = {f"第{n}个问题是什么": n for n in range(12)}
-    rows = tables(TEXTS_OF_90)
-    rows["queries", "dev"] = [{"_id": md5(text), "text": text} for text in questions]
-    rows["qrels", "dev"] = [
-        {"query-id": md5(text), "corpus-id": ids[2 * n + no], "score": 1 - no}
-        for text, n in questions.items()
-        for no in (0, 1)
-    ]
+    monkeypatch.setattr("builders.add.samples.NANO_QUERIES", 5)
+    monkeypatch.setattr("builders.add.samples.NANO_PASSAGES", 40)
+    ids, rows = [md5(text) for text in TEXTS_OF_90], tables(TEXTS_OF_90)
+    questions = {md5(f"第{n}个问题"): n for n in range(12)}
+    rows["queries", "dev"] = [{"_id": query, "text": f"第{n}个问题"} for query, n in questions.items()]
+    pairs = [(query, number) for query, n in questions.items() for number in (2 * n, 2 * n + 1)]
+    judged = [{"query-id": query, "corpus-id": ids[n], "score": 1 - n % 2} for query, n in pairs]
     rows["dev", "dev"] = [
-        {
-            "query_id": md5(text),
-            "query": text,
-            "negative_passages": [],
-            "positive_passages": [passage(TEXTS_OF_90[2 * n])],
-        }
-        for text, n in questions.items()
+        {"query_id": query, "query": f"第{n}个问题", "positive_passages": [passage(TEXTS_OF_90[2 * n])]}
+        | {"negative_passages": []}
+        for query, n in questions.items()
     ]
 
-    def make(out: Path, hits: int, *words: object, judged_negative: bool = True) -> Any:
-        own = rows if judged_negative else rows | {("qrels", "dev"): rows["qrels", "dev"][::2]}
+    def make(out: Path, hits: int, *words: object, zeros: bool = True) -> Any:
+        own = rows | {("qrels", "dev"): judged if zeros else judged[::2]}
         release = make_release(tmp_path / "release", own, rows_per_shard=40)
-        ranked = [
-            {text: TEXTS_OF_90[first + step * n :][:hits] for text, n in questions.items()}
-            for first, step in ((50, 3), (20, 1))
-        ]
-        paths = [a_run(tmp_path / f"{name}.run", own) for name, own in zip("ab", ranked, strict=True)]
-        given = ("--release", release, "--nano", "--extract", "--hard", *paths, "--seed", SEED, "--out", out)
-        done = run("builders", "add", "samples", *given, "--format", "json", *words)
-        judged = {md5(text): {ids[2 * n], ids[2 * n + 1]} for text, n in questions.items()}
-        found = {md5(text): [[md5(each) for each in own[text]] for own in ranked] for text in questions}
-        return json.loads(done.stdout), judged, found
+        ranked = {query: [ids[50 + 3 * n :][:hits], ids[20 + n :][:hits]] for query, n in questions.items()}
+        for n in (0, 1):
+            found = [(query, [(docid, -rank) for rank, docid in enumerate(own[n])]) for query, own in ranked.items()]
+            write_run(tmp_path / f"{n}.run", found)
+        hard = ("--hard", tmp_path / "0.run", tmp_path / "1.run", "--seed", SEED)
+        given = ("samples", "--release", release, "--nano", "--extract", *hard, "--out", out, "--format", "json")
+        figures = json.loads(run("builders", "add", *given, *words).stdout)
+        return figures, {query: {ids[2 * n], ids[2 * n + 1]} for query, n in questions.items()}, ranked
 
     return make
 
@@ -274,17 +264,12 @@ def test_a_nano_release_has_drawn_questions_their_passages_and_the_best_hits(
     pairs = {(row["query-id"], row["corpus-id"]) for row in release.table("qrels", "dev").to_pylist()}
     assert pairs == {(each, docid) for each in drawn for docid in every[each]}
     chosen = [row["_id"] for row in release.table("corpus", "corpus").to_pylist()]
-    order = [md5(text) for text in TEXTS_OF_90]
-    assert len(chosen) == 40 and chosen == sorted({*chosen}, key=order.index)
-    judged = {docid for each in drawn for docid in every[each]}
-    best: dict[str, int] = {}
-    for rank in range(hits):
-        for own in (own for each in drawn for own in ranked[each]):
-            best.setdefault(own[rank], rank)
-    hard = {docid: rank for docid, rank in best.items() if docid not in judged}
-    assert judged <= {*chosen}
+    assert len(chosen) == 40 and chosen == sorted({*chosen}, key=[md5(text) for text in TEXTS_OF_90].index)
+    judged = {docid for _, docid in pairs}
+    hits_of = [(rank, docid) for each in drawn for own in ranked[each] for rank, docid in enumerate(own)]
+    hard = {docid: rank for rank, docid in sorted(hits_of, reverse=True) if docid not in judged}  # the best rank
     inside = {docid for docid in chosen if docid in hard}
-    assert (figures["judged"], figures["hard"], figures["queries"]) == (10, len(inside), 5)
+    assert judged <= {*chosen} and (figures["judged"], figures["hard"], figures["queries"]) == (10, len(inside), 5)
     if hits == 2:
         assert inside == {*hard} and len(hard) < 30  # the rest is random
     else:
@@ -301,7 +286,7 @@ def test_other_tools_read_a_nano_release(nano: Callable[..., Any], tmp_path: Pat
     """The lines of docs/tools/sentence-transformers.md measure a model on the release as its vectors do."""
     from sentence_transformers import SentenceTransformer
 
-    nano(tmp_path / "nano", 6, judged_negative=False)
+    nano(tmp_path / "nano", 6, zeros=False)
     release = open_release(tmp_path / "nano")
     texts, queries = release.texts("corpus", "corpus"), release.texts("queries", "dev")
     write_dual(tmp_path / "model", 1, "cosine", None, None, texts=[*texts.values(), *queries.values()])
@@ -318,20 +303,20 @@ def test_other_tools_read_a_nano_release(nano: Callable[..., Any], tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--nano", "--hard", "RUN"], 2, "one of the arguments --sizes --extract is required"),
-        (["--nano", "--sizes", 40], 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
-        (["--extract"], 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
-        (["--nano", "--extract", "sample-40"], 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
-        (["--nano", "--extract"], 1, "expected --hard RUN..."),
-        (["--nano", "--extract", "--hard", "RUN", "--split", "train", "dev"], 1, "draws queries of one --split"),
-        (["--nano", "--extract", "--hard", "RUN", "--split", "test"], 1, "has no config 'qrels' with a split 'test'"),
-        (["--nano", "--extract", "--hard", "RUN"], 1, "has no query of --split; expected a run of these queries"),
+        ("--nano --hard RUN", 2, "one of the arguments --sizes --extract is required"),
+        ("--nano --sizes 40", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
+        ("--extract", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
+        ("--nano --extract sample-40", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
+        ("--nano --extract", 1, "expected --hard RUN..."),
+        ("--nano --extract --hard RUN --split train dev", 1, "draws queries of one --split"),
+        ("--nano --extract --hard RUN --split test", 1, "has no config 'qrels' with a split 'test'"),
+        ("--nano --extract --hard RUN", 1, "has no query of --split; expected a run of these queries"),
     ],
 )
 def test_options_that_make_no_sample_are_one_line(
-    large: Path, tmp_path: Path, words: list[object], code: int, said: str
+    large: Path, tmp_path: Path, words: str, code: int, said: str
 ) -> None:
     hard = a_run(tmp_path / "hard.run", {"another": TEXTS[:2]})
-    given = [hard if word == "RUN" else word for word in words]
+    given = [hard if word == "RUN" else word for word in words.split()]
     done = run("builders", "add", "samples", "--release", large, "--out", tmp_path / "out", *given, code=code)
     assert said in (error_of(done) if code == 1 else done.stderr) and not (tmp_path / "out").exists()

@@ -102,8 +102,8 @@ def test_the_pool_has_nine_models_and_the_rerankers_score_what_five_retrieve(tmp
         f"mine {at} train --run pool.train.run.gz --top-k 250 --negatives 4 --out pool.negatives.jsonl.gz",
         f"annotate pool candidates {at} dev --runs {' '.join(dev)} --out pool.dev.run.gz",
     }
+    data = "--negatives pool.negatives.jsonl.gz --dev-run bm25.dev.run.gz"
     for name in RERANKERS:
-        data = "--negatives pool.negatives.jsonl.gz --dev-run bm25.dev.run.gz"
         expected |= {f"train {name} --release nowhere {data} --out {name}"}
         expected |= {f"rerank {at} dev --run pool.dev.run.gz --top-k 250 --model {name} --out {name}.dev.run.gz"}
     assert expected <= {*lines}
@@ -141,8 +141,7 @@ def test_the_pool_is_trained_and_its_best_passages_go_to_people(sample_release: 
         assert all({*ranking[query]} == candidates for ranking in scored)
         best = [pair.corpus_id for pair in pairs if pair.query_id == query]
         assert len(best) == 5 and {*best} <= candidates
-    words = ("--pool", out / "pool-scratch.dev.jsonl.gz", "--release", sample_release)
-    annotate("export", tmp_path / "round", *words)
+    annotate("export", tmp_path / "round", "--pool", out / "pool-scratch.dev.jsonl.gz", "--release", sample_release)
     sheet = [(row["query-id"], row["corpus-id"]) for row in read_table(tmp_path / "round" / "packages" / "dev-001.csv")]
     assert sorted(sheet) == sorted(pair.pair for pair in pairs) and len(sheet) == 5 * 16
     assert "running: " not in reproduce(tmp_path, *given).stderr

@@ -46,4 +46,4 @@ PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
 def test_every_file_that_asks_for_a_card_is_on_the_page_and_no_other() -> None:
     files = (path for folder in ("baselines", "builders") for path in (ROOT / folder).rglob("*.py"))
     asking = {str(path.relative_to(ROOT)) for path in files if ASKS.search(path.read_text(encoding="utf-8"))}
-    assert set(re.findall(r"`(baselines/[\w/]+\.py)`", PAGE)) == asking
+    assert set(re.findall(r"`((?:baselines|builders)/[\w/]+\.py)`", PAGE)) == asking

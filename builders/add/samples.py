@@ -203,7 +203,7 @@ def write_nano(release: Release, args: argparse.Namespace) -> dict[str, Any]:
     known = _best_ranks(args.hard, drawn) | {passage: 0 for own in judged.values() for passage in own}
     ids, lot = _ids_and_lots(release, args.seed)
     level = _levels(ids, known, ", ".join(map(str, args.hard)))
-    chosen = np.sort(np.lexsort((lot, level))[:NANO_PASSAGES])
+    chosen = np.sort(np.lexsort((lot, level))[: max(NANO_PASSAGES, sum(rank == 0 for rank in known.values()))])
     figures = {"split": split, "queries": len(judged), "passages": len(chosen)}
     found = level[chosen]
     figures |= {"judged": int((found == 0).sum()), "hard": int(((found > 0) & (found <= max(known.values()))).sum())}

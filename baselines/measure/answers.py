@@ -1,8 +1,8 @@
-"""Answer recall: the retrieved passages that contain an answer of people. No passage needs a judgment.
+"""Answer recall: the share of queries whose best passages contain an answer. Passages need no judgment.
 
 A passage contains an answer if one of its spans reaches the threshold of span-F1 with the answer, as in Algorithm 1
-(Section 2.2.2). A passage contains an entity if the text has the entity's exact characters. Of a question's answers and
-entities, one suffices. Only queries that have an answer count.
+(Section 2.2.2). A passage contains an entity if the text has the entity's exact characters. If people gave several
+answers or entities, one suffices. Queries without an answer do not count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,14 @@ from builders.store.runs import Run
 DEPTHS = (1, 5, 10, LIST_DEPTH)
 KINDS = ("answer", "entity")
 
-Ranks = dict[str, dict[str, int | None]]  # kind -> query -> rank of the first passage that contains one, or None
+# Kind -> query -> rank of the first passage that contains an answer (or an entity), None if no passage does.
+Ranks = dict[str, dict[str, int | None]]
 
 
 def first_answers(
     runs: Sequence[Run], asked: Mapping[str, Mapping[str, Any]], release: Release, corpus: str, options: Options
 ) -> list[Ranks]:
-    """Return the ranks of the first passages with an answer and with an entity in each run's top 50.
+    """Return, for each run, the rank of every query's first passage with an answer, and with an entity, in the top 50.
 
     Args:
         runs: the runs.
@@ -67,7 +68,12 @@ def first_answers(
 
 
 def answer_recall(ranks: Ranks) -> dict[str, float | None]:
-    """Return ``answer MRR@10``, and for each depth k the share of queries with an answer or entity in the top k."""
+    """Return the means over queries, as fractions.
+
+    ``answer MRR@10`` has the reciprocal rank of the first answer. ``answer@k`` is the share of queries with an answer
+    in the top k. ``answer queries`` is the number of queries. The values of entities have the same names with
+    ``entity``.
+    """
     found: dict[str, float | None] = {}
     for kind in KINDS:
         own = list(ranks[kind].values())
@@ -79,7 +85,7 @@ def answer_recall(ranks: Ranks) -> dict[str, float | None]:
 
 
 def rank_columns(ranks: Ranks, queries: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the ranks of the first answer and entity for ``queries``; null without one, or without an answer."""
+    """Return the ranks of the first answer and of the first entity, in the order of ``queries`` (null: no rank)."""
     return {f"first_{kind}_rank": pa.array([ranks[kind].get(each) for each in queries], pa.int64()) for kind in KINDS}
 
 
@@ -88,7 +94,8 @@ def agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, A
 
     ``tables`` are those of :func:`baselines.measure.evaluate.evaluate`, and ``ranks`` those of :func:`first_answers`,
     one for each run. Returns Kendall's ``tau``, its 95 % ``interval`` over queries, and the numbers of ``systems`` and
-    ``queries``. Only queries with a positive passage and an answer count. None without two runs and two such queries.
+    ``queries``. Only queries with a positive passage and an answer count. Returns None for fewer than two runs or
+    queries.
     """
     queries = tables[0]["query_id"].to_pylist()
     rows = [row for row, query in enumerate(queries) if query in ranks[0]["answer"]]

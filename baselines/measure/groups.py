@@ -18,14 +18,16 @@ from builders.store.layout import SETS
 from builders.store.reader import open_release
 
 BY = ("question_type", "fact_or_opinion", "source", "query_length")
-LENGTHS = (6, 9, 12)  # longest queries of the first groups in characters; on dev, a query has 9.29 on average (Table 3)
+LENGTHS = (6, 9, 12)  # characters of the longest query of the first three groups; the mean on dev is 9.29 (Table 3)
 UNKNOWN = "unknown"
 
 Groups = dict[str, list[int]]  # group -> numbers of its queries in the reference, from 0
 
 
 def add_by(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--by", choices=BY, help=f"{what} of each group of queries, by this property")
+    parser.add_argument(
+        "--by", choices=BY, help=f"{what} of each group, by this property of queries (default: no groups)"
+    )
 
 
 def groups_of(args: argparse.Namespace, queries: Sequence[str]) -> Groups:

@@ -54,9 +54,10 @@ def rank_agreement(
 ) -> tuple[float, Interval]:
     """Return Kendall's tau-b between two orders of the same systems, and its bootstrap interval over queries.
 
-    ``first`` and ``second`` have the shape (queries, systems), and the means of their columns are the two orders. With
-    ``same_queries`` the rows are the same queries, so a resample draws the same rows of the two. Tau-b corrects for
-    ties. It is NaN if all systems are equal. Resamples without a tau are skipped.
+    ``first`` and ``second`` have the shape (queries, systems). Each table orders the systems by the means of its
+    columns. ``same_queries`` is True if the rows of both tables are the same queries, so that a resample draws the same
+    rows from both tables. Tau-b corrects for ties. It is NaN if all systems are equal. Resamples without a tau are
+    skipped.
     """
     from scipy.stats import kendalltau
 

@@ -47,9 +47,10 @@ class Settings:
     path: Path | None = None
 
     def of_recipe(self, name: str) -> list[str]:
-        """Return the values for a recipe: those of ``*``, of the recipe that it is like, then its own, which override.
+        """Return the values for a recipe. Later values override earlier ones.
 
-        Values of the other recipe for a key that the recipe's own file sets are left out.
+        The order is: values for ``*``, values for the recipe that ``like`` names, values for the recipe itself. Values
+        for the recipe of ``like`` are skipped if the recipe's own file sets the same key.
         """
         return [*self.recipes.get(EVERY, ()), *self._without_every(name)]
 

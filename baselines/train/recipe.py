@@ -313,7 +313,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def like_of(name: str) -> tuple[str, set[str]]:
-    """Return the project's recipe that a project's recipe is like (or ""), and the keys (``train.seed``) of its own."""
+    """Return the value of ``like`` in a recipe's file (or ""), and the keys that the file sets (``train.seed``)."""
     content = read_toml(RECIPES / f"{name}.toml") if name in names() else {}
     own = {f"{section}.{key}" for section, values in content.items() if section != "like" for key in values}
     return content.get("like", ""), own

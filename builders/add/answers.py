@@ -1,10 +1,12 @@
 """Add people's answers and the types of the questions from raw DuReader.
 
-The config `answers` has, for each query that a raw row asks: the answers, the type of the question (ENTITY,
-DESCRIPTION, YES_NO; FACT or OPINION), the service where it was asked (search or zhidao, from the file's name), and for
-each answer the judged passages that contain it. A passage contains an answer if one of its spans reaches --threshold
-of span-F1 (Algorithm 1). `release` writes the config itself. This command adds it to any release, for example of the
-official archives, whose ids are the MD5 of the question. Raw rows of any split are used. Earlier answers are replaced.
+The config `answers` has a row for each query whose text is the question of a raw row. The row has the answers, the type
+of the question (ENTITY, DESCRIPTION or YES_NO; FACT or OPINION), the service where the question was asked (search or
+zhidao, from the file's name), and the judged passages that contain each answer. A passage contains an answer if one of
+the passage's spans reaches --threshold of span-F1 with the answer (Algorithm 1).
+
+`release` also writes this config. `add answers` adds the config to any release, for example one of the official
+archives. A raw file may belong to any split. Earlier answers of the release are replaced.
 
 example:
   python -m builders add answers --raw builders/sample --release build/sample --out build/with-answers
@@ -58,7 +60,7 @@ def add_answers(base: Path, raw: list[Path], out: Path, options: Options) -> dic
 
     release, sources = open_release(base), find_sources(raw, SPLITS[0])  # a raw row may belong to any split
     texts = {split: release.texts("queries", split) for split in SPLITS if ("queries", split) in release.splits()}
-    # A query's id is the MD5 of its text in every release of ours. A copy from a hub may have other ids.
+    # Questions are matched by the MD5 of their text, because queries of a copy from a hub may have other ids.
     wanted = {text_id(text) for own in texts.values() for text in own.values()}
     records: dict[str, list[Record]] = {}
     with progress(unit="row", label="answers") as bar:

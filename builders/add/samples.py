@@ -194,7 +194,9 @@ def write_nano(release: Release, args: argparse.Namespace) -> dict[str, Any]:
     passages. If the release has fewer queries or passages, all are used.
     """
     if len(args.split) != 1 or not args.hard:
-        raise InputError("--nano draws queries of one --split, and passages of runs: expected --hard RUN...")
+        raise InputError(
+            "--nano draws queries of one --split, and passages of runs; expected one --split and --hard RUN..."
+        )
     (split,) = args.split
     release.shards("qrels", split)  # raises InputError for a split without labels
     every = {query: own for query, own in read_judged(release, "qrels", split).items() if max(own.values()) > 0}

@@ -96,9 +96,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _earlier(path: Path, model: str) -> dict[str, str]:
-    """Return the translations (query id -> English) in an earlier table of the same model.
+    """Return the translations (query id -> English) in the earlier table ``path``. Empty if the table does not exist.
 
-    Raises :class:`InputError` for another table, so that no earlier work is overwritten.
+    Raises :class:`InputError` if the table has other columns or is by another model, so that no work is overwritten.
     """
     if not path.exists():
         return {}

@@ -53,10 +53,10 @@ def record_of(row: Row[Any], file: str) -> Record:
 
 
 def merged(records: Sequence[Record]) -> Record:
-    """Merge the records of a question that has several raw rows. An answer is kept once, and blank answers are dropped.
+    """Merge the records of a question that has several raw rows. Repeated and blank answers are dropped.
 
-    ``yesno_answers`` and ``entity_answers`` have one item for each answer, or are empty. The types and the service are
-    those of the first row that names them.
+    ``yesno_answers`` and ``entity_answers`` have one item for each answer, or are empty. The types and the service come
+    from the first record that has them.
     """
     found: dict[str, tuple[str, list[str]]] = {}
     for record in records:
@@ -94,7 +94,10 @@ def contain_answer(
 
 
 def answers_table(rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: Options) -> pa.Table:
-    """Return rows of the config ``answers``. ``rows`` has (query id, record, judged passages: id -> text)."""
+    """Return rows of the config ``answers``.
+
+    ``rows`` has a tuple for each query: its id, its record, and its judged passages (id -> text).
+    """
     # Each answer is compared with the passages as if it were the only answer of a question.
     pairs = [(answer, passages) for _, record, passages in rows for answer in record["answers"]]
     labels = iter(contain_answer([[*own.values()] for _, own in pairs], [[answer] for answer, _ in pairs], options))
@@ -122,9 +125,10 @@ def answers_of(
 def renew_answers(
     draft: Draft, base: Release, split: str, judged: Judged, queries: Collection[str] | None = None
 ) -> None:
-    """Write the split's ``answers`` for new judgments, if ``base`` has answers. The rule stays that of ``base``.
+    """Write the rows of ``answers`` for new judgments of a split. Nothing is written if ``base`` has no answers.
 
-    ``queries`` limits the rows to these queries.
+    The options of span-F1 are those with which the answers of ``base`` were made. ``queries`` limits the rows to these
+    queries (default: all).
     """
     if ("answers", split) in base.splits():
         rows = base.table("answers", split).to_pylist()

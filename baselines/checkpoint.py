@@ -103,7 +103,8 @@ class Checkpoint:
         is_static: True for a static model, which has one vector per token and never truncates texts.
         needs: the lowest version of sentence-transformers that reproduces a dual-encoder's results, and the reason.
         prompts: the non-empty prompts, by their names in the library.
-        plain_length: tokens at which a plain ``encode()`` truncates texts. None if passages are truncated there, too.
+        plain_length: tokens at which a plain ``encode()`` truncates queries and passages. None if this is the length of
+            passages.
         outputs: number of outputs of a cross-encoder. ``config.json`` omits transformers' default of two.
         transformers: the lowest tested version of transformers that reads the tokenizer.
         reads_officially: True if the tokenizers produce the official code's inputs.

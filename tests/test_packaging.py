@@ -84,6 +84,7 @@ def test_the_wheel_runs_in_a_clean_environment(installed: Path, sample_release: 
         return output([installed / program, *words], tmp_path, environment)
 
     call("dureader-retrieval", "release", "--raw", "builders/sample", "--out", "release")
+    call("dureader-retrieval", "add", "answers", "--raw", "builders/sample", "--release", "release", "--out", "release")
     assert files_of(tmp_path / "release") == files_of(sample_release)
     call("dureader-retrieval", "bm25", "--release", "release", "--out", "a.run")
     words = ["evaluate", "--release", sample_release, "--split", "dev", "a.run", "--format", "json"]

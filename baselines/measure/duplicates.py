@@ -1,11 +1,12 @@
 """Near-duplicates among the retrieved passages, and measures that count near-duplicates as one passage.
 
-The plain measures count an unjudged copy of a positive as a miss, and five copies of a passage as five results.
-For each query, the positives, the judged negatives and the first 50 passages of a list are compared, in this order, by
-the methods of `builders similar` (MinHash finds the candidates, the n-grams decide). A passage follows a leader: the
-most similar earlier passage that does not follow another passage. So a chain of small differences does not become one
-group. A leader replaces its followers in the list and among the judgments. A positive and a negative are never joined,
-because people saw a difference, for example the year of a report. Such a pair is reported as contradicted.
+The plain measures count an unjudged copy of a positive as a miss, and five copies of a passage as five results. For
+each query, the positives, the judged negatives and the first 50 passages of a list are compared, in this order, by the
+methods of `builders similar` (MinHash finds the candidates, the n-grams decide). The first passage is a leader. A later
+passage either follows the most similar leader, or becomes a leader itself if no leader is similar. So a chain of small
+differences does not become one group. A leader replaces its followers in the list and among the judgments. A positive
+and a negative are never joined, because people saw a difference, for example the year of a report. Such a pair is
+reported as contradicted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,7 +111,8 @@ def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str
     The figures are ``repeated@10`` and ``repeated@50`` (mean share of the top 10 or 50 that repeat a higher passage),
     ``repeated_queries`` (share of queries with a repetition in the top 10), and ``official`` and ``ir_measures`` (means
     of the measures). Numbers are ``copies`` (unjudged near-duplicates of positives in the lists), ``contradicted``
-    (near-duplicates with different labels) and ``positives`` (distinct positives). By query: ``fair RR@10`` ...
+    (near-duplicates with different labels) and ``positives`` (distinct positives). The values by query have the names
+    ``fair RR@10`` and so on.
     """
     rankings = run.rankings
     lists, reference = fair(rankings, qrels, found, way)

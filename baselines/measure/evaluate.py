@@ -4,16 +4,21 @@ A run is a TREC run (gzipped or not) or the official JSON of predictions. The re
 file: TREC qrels, BEIR's TSV, or an official dev.json. The first table has the four keys of the official script.
 recall@k is a hit rate: the share of queries with a positive in the top k. The second table has the usual measures under
 ir-measures' names. R@k is the share of all positives in the top k. Figures are percent in text and fractions in JSON.
+
 --queries measures only the questions that are similar to a removed training question, or only the other questions
-(Section 2.3, Table 6). --qrels-config qrels-before uses the judgments before people corrected them (Figure 2).
---qrels-config resttest-bucketN with --split interpolation or extrapolation measures a bucket of `add resttest`.
+(Section 2.3, Table 6). --qrels-config qrels-before uses the judgments before people corrected them (Figure 2). For a
+config of `add resttest` (resttest-bucketN), --split interpolation or extrapolation selects the test questions.
+
 --holes reports the effect of passages that nobody judged: Judged@10, bpref, the measures without these passages, and
-the best measures that any labels of these passages give. --duplicates counts near-duplicates (texts that share
---jaccard of their n-grams) as one passage. A copy of a positive is a positive. A later copy is removed or is a miss.
---by measures groups of queries: by the type of the question, by fact or opinion, by the service where it was asked, or
-by length. --answers reports how often a passage of the top k contains an answer of people, whether or not the passage
-was judged: a span must reach --threshold of span-F1, or the text must contain an entity. With several runs it compares
-their order with that of the qrels. The split needs the config answers, but no judgments.
+the highest values that the measures could reach if these passages were judged. --duplicates counts near-duplicates
+(texts that share --jaccard of their n-grams) as one passage. A copy of a positive is a positive. A later copy is
+removed or is a miss.
+
+--by measures groups of queries: by the type of the question, by fact or opinion, by the service where the question was
+asked, or by length. --answers reports how often a passage of the top k contains an answer of people, whether or not the
+passage was judged. A passage contains an answer if a span reaches --threshold of span-F1, or if the text contains an
+entity of the answer. For several runs, Kendall's tau compares the order of the runs by answers with their order by
+judgments. --answers needs the config answers, but no judgments.
 
 examples:
 

@@ -163,7 +163,7 @@ def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
     for run in runs:
         if not _is_apart(run.path, few):
             log.warning(
-                "%s: no record shows a training without the tuning questions; the weights may favour this run%s",
+                "%s: the model may have been trained on the tuning questions, so the weights may favour this run%s",
                 *(run.path, "" if few else " (train with data.leave_out=tuning)"),
             )
     return qrels if few else replace(qrels, positives=own)

@@ -32,8 +32,8 @@ OTHER = "other"  # neither the whole collection nor MTEB's sample of it
 OWN = "own run"
 PASSAGES = {"whole": 8_096_668, "sample": 100_001}
 _USUAL = ("nDCG@10", "R@10")
-# The measures of each table, which is sorted by them in this order. The whole collection has the paper's measures
-# (Recall@k is a hit rate). The sample has MTEB's measures (R@k is the share of all positives in the top k).
+# The measures of each table. The first measure sorts the table. The whole collection has the paper's measures (Recall@k
+# is a hit rate). The sample has MTEB's measures (R@k is the share of all positives in the top k).
 MEASURES = {"whole": tuple(PAPER), "sample": ("nDCG@10", "MRR@10", "R@10"), OTHER: (*PAPER, *_USUAL)}
 _SAMPLE_QUERIES = 2_000
 _HEADS = {
@@ -51,7 +51,7 @@ _Date = Annotated[str, Meta(pattern=r"\A\d{4}-\d\d(-\d\d)?\Z")]
 class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A source of scores: a ``document``, or a ``repository`` at a ``commit``.
 
-    ``date`` is the day of the document or the commit. A ``note`` explains any other day.
+    ``date`` is the day of the document or the commit. If this day is unknown, the ``note`` says which day it is.
     """
 
     title: _Text

@@ -179,7 +179,7 @@ class Job:
         if args.dev_run and recipe.model.kind != "cross":
             raise InputError(f"--dev-run needs a cross-encoder; {name} trains another kind of model")
         if self.start == WORDS and recipe.model.kind != "dual":
-            raise InputError(f"start words needs a dual-encoder; {name} trains another kind of model")
+            raise InputError(f'model.start = "words" needs a dual-encoder; {name} trains another kind of model')
 
     @functools.cached_property
     def about(self) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from builders.core.command import add_format
 from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.core.tables import print_result
-from builders.release.options import Options, add_rule
+from builders.release.options import Options, add_rule, raw_path
 from builders.store.layout import SPLITS, text_id
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--raw", nargs="+", type=Path, required=True, metavar="PATH", help="raw rows of DuReader 2.0")
+    add("--raw", nargs="+", type=raw_path, required=True, metavar="PATH", help="raw rows of DuReader 2.0")
     add("--release", type=Path, required=True, metavar="DIR", help="release with the queries")
     add("--out", type=Path, required=True, metavar="DIR", help="new release (may be --release)")
     add_rule(parser)

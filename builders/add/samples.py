@@ -195,7 +195,7 @@ def write_nano(release: Release, args: argparse.Namespace) -> dict[str, Any]:
     """
     if len(args.split) != 1 or not args.hard:
         raise InputError(
-            "--nano draws queries of one --split, and passages of runs; expected one --split and --hard RUN..."
+            "--nano draws queries of one --split and passages of runs; expected --hard RUN..., and one --split"
         )
     (split,) = args.split
     release.shards("qrels", split)  # raises InputError for a split without labels

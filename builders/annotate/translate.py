@@ -6,9 +6,11 @@ queries are sent to this endpoint. OPENAI_API_KEY has the key, if the server nee
 
 The output is a table (TSV) with the columns id, zh, machine_translation and model. Every answer is saved as it comes,
 so a killed command asks again only about the queries in flight. Queries that OUT already has from the same model are
-not asked again. The paper's translators corrected machine translations: `annotate translations export --translations
-OUT` puts the table into packages for people, with the review and acceptance of A.3. `add crosslingual --source OUT`
-makes the set without people. Its figures then name the number of machine translations.
+not asked again.
+
+In the paper, people corrected machine translations. `annotate translations export --translations OUT` puts the table
+into packages for people, with the review and acceptance of A.3. `add crosslingual --source OUT` makes the cross-lingual
+set without people. The set's figures then have the number of machine translations.
 
 example:
   python -m builders annotate translate --release build/sample --split dev --model NAME --out build/machine.tsv

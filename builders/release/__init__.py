@@ -20,15 +20,24 @@ from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError
 from builders.core.limits import usable_cores
 from builders.core.tables import print_result
-from builders.release.options import MIN_CHARS, Options, add_rule
+from builders.release.options import MIN_CHARS, Options, add_rule, raw_path
 from builders.store.layout import SPLITS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--raw", nargs="+", default=[], metavar="PATH", help="raw files and folders; the split is read from file names")
+    add(
+        "--raw",
+        nargs="+",
+        type=raw_path,
+        default=[],
+        metavar="PATH",
+        help="raw files and folders; the split is read from file names",
+    )
     for split in SPLITS:
-        add(f"--{split}", nargs="+", default=[], metavar="PATH", help=f"raw files and folders of {split}")
+        add(
+            f"--{split}", nargs="+", type=raw_path, default=[], metavar="PATH", help=f"raw files and folders of {split}"
+        )
     add("--out", required=True, metavar="DIR", help="release directory to write")
     add_rule(parser)
     add(
@@ -84,8 +93,6 @@ def run(args: argparse.Namespace) -> None:
     print_result(stats, "\n".join([*read, table3_text(stats), f"release: {args.out}"]), args.format)
 
 
-def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
-    if not os.path.exists("builders/sample"):  # not in a checkout, so use the package's sample
-        texts = [str(Path(__file__).parents[1] / "sample") if text == "builders/sample" else text for text in texts]
+def _paths(args: argparse.Namespace, paths: list[Path]) -> list[Path]:
     # Machines of a cluster may have different working directories, so they need absolute paths.
-    return [Path(os.path.abspath(text) if args.engine == "ray" else text) for text in texts]
+    return [Path(os.path.abspath(path)) if args.engine == "ray" else path for path in paths]

@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 from builders.core.words import SEGMENTERS, segmenter_version
 
@@ -28,6 +29,12 @@ class Options:
     def as_json(self) -> dict[str, str | int]:
         """Return all options for keys and manifests."""
         return {**self.rule_as_json(), "match": self.match, "min_chars": self.min_chars}
+
+
+def raw_path(text: str) -> Path:
+    """Return a path of raw rows. An argparse type. Outside a checkout, ``builders/sample`` is the package's sample."""
+    path = Path(text)
+    return Path(__file__).parents[1] / "sample" if text == "builders/sample" and not path.exists() else path
 
 
 def add_rule(parser: argparse.ArgumentParser) -> None:

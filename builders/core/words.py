@@ -12,7 +12,6 @@ model, but differs in three ways. This module corrects the first two differences
   one character. This module cuts 常在 as jieba does. `benchmarks/segment.py` counts the remaining differences."""
 
 import functools
-import itertools
 import logging
 import os
 import re
@@ -84,17 +83,21 @@ def _rjieba() -> Callable[[str], list[str]]:
     cut: Callable[[str], list[str]] = rjieba.cut
     in_dictionary: Callable[[str], bool] = rjieba.has_word  # words with signs: AT&T, c#, C#, c++, C++
 
-    def is_latin(word: str) -> bool:
-        return word.isascii() and word[0] in _LATIN and not (len(word) > 1 and in_dictionary(word))
-
     def cut_as_jieba(text: str) -> list[str]:
         if not _MAY_DIFFER.search(text):
             return cut(text)
         found: list[str] = []
-        for latin, group in itertools.groupby(_cut_around_rare(text, cut), is_latin):
-            run = list(group)
-            # jieba cuts adjacent Latin words as a single run.
-            found += filter(None, _SKIP.split("".join(run))) if latin else run
+        run = ""  # jieba cuts adjacent Latin words as a single run
+        for word in _cut_around_rare(text, cut):
+            if word.isascii() and word[0] in _LATIN and not (len(word) > 1 and in_dictionary(word)):
+                run += word
+                continue
+            if run:
+                found += filter(None, _SKIP.split(run))
+                run = ""
+            found.append(word)
+        if run:
+            found += filter(None, _SKIP.split(run))
         if _TIE in found:
             _cut_tie(found, in_dictionary)
         return found
@@ -121,4 +124,6 @@ def _is_single(word: str) -> bool:
 
 def _cut_around_rare(text: str, cut: Callable[[str], list[str]]) -> list[str]:
     pieces = _RARE_RUN.split(text)  # every second piece is a run of rare characters
+    if len(pieces) == 1:  # almost always, and faster
+        return cut(text)
     return [word for position, piece in enumerate(pieces) for word in (list(piece) if position % 2 else cut(piece))]

@@ -81,16 +81,19 @@ def contain_answer(
     """
     from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 
-    every, every_answer = list(chain(*texts)), list(chain(*answers))
+    distinct = list(dict.fromkeys(chain(*texts, *answers)))  # a text is cut once, even if it has several answers
     if options.unit == "char":
-        tokens = char_ids(every), char_ids(every_answer)
+        ids, ends = char_ids(distinct)
     else:
-        cut = cutter(options.segmenter)
-        known = {text: cut(text) for text in {*every, *every_answer}}
-        tokens = word_ids([known[text] for text in every], [known[answer] for answer in every_answer])
-    labels = label_questions(Questions.of(*tokens, map(len, texts), map(len, answers)), options.threshold)
-    ends = np.cumsum([len(own) for own in texts])
-    return [part.tolist() for part in np.split(labels, ends[:-1])] if len(texts) else []
+        (ids, ends), _ = word_ids([*map(cutter(options.segmenter), distinct)], [])
+    tokens_of = dict(zip(distinct, np.split(ids, ends[:-1]), strict=False))
+    sides = ([tokens_of[text] for text in chain(*side)] for side in (texts, answers))
+    passages, people = (
+        (np.concatenate([ids[:0], *side]), np.cumsum([*map(len, side)], dtype=np.int64)) for side in sides
+    )
+    labels = label_questions(Questions.of(passages, people, map(len, texts), map(len, answers)), options.threshold)
+    cuts = np.cumsum([len(own) for own in texts])[:-1]
+    return [part.tolist() for part in np.split(labels, cuts)] if texts else []
 
 
 def answers_table(rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: Options) -> pa.Table:

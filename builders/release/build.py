@@ -91,7 +91,8 @@ def _write(selection: Selection, work: Path, draft: Draft, engine: Engine, optio
         log.info("%s: %d queries, %d judgments", split, rows.queries.size, rows.passages.size)
         for config in configs_of(split, rows):
             writers[config, split] = draft.writer(config, split)
-    files = list(files_of(selection))
+    # Answers take the most time, so their files are written first.
+    files = sorted(files_of(selection), key=lambda file: file.config != "answers")
     (work / "files").mkdir(exist_ok=True)
     with progress(total=len(files), unit="file", label="write") as bar:
         written = engine.map(partial(write_file, work=work, options=options), files)

@@ -256,13 +256,13 @@ def base_set(name: str) -> str:
 
 ROWS_PER_GROUP = 16_384
 ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages, so that files are written and read in parallel
-_PASSAGES_PER_ROW = 8  # estimate for joined rows
+_PASSAGES_PER_ROW = 8  # estimate for rows with lists of passages or answers
 BYTES_PER_GROUP = 64 << 20  # larger groups are halved, because a reader keeps a whole group in memory
 
 
 def rows_per_shard(schema: pa.Schema) -> int:
     """Return the number of rows of a split's shards. The last shard may have fewer rows."""
-    return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if PASSAGES in schema.types else ROWS_PER_SHARD
+    return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if any(map(pa.types.is_list, schema.types)) else ROWS_PER_SHARD
 
 
 # Benchmark tasks on the hub. A release lists its tasks in ``eval.yaml``, a model in ``.eval_results/``.

@@ -268,6 +268,6 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
         for name, said in (
             (C_MTEB, "the copy has corpus, queries; expected queries with passages, or corpus, queries and qrels"),
             ("no/body", "has no dataset no/body"),
-            (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl"),
+            (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl, .jsonl.gz or .parquet file nowhere; set HF_ENDPOINT"),
         ):
             assert said in build_at(name, code=1).stderr

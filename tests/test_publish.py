@@ -100,9 +100,9 @@ def test_refusals_of_the_hub_are_clear(hub: Hub, publish: Publish) -> None:
     assert "HF_TOKEN; set HF_ENDPOINT" in error_of(publish(token=None, code=1))
     error = error_of(publish(token=READ, code=1))
     assert f"no permission to write to {REPO} on {hub.url} (HF_ENDPOINT)" in error and "set HF_ENDPOINT" not in error
-    assert "is public" in error_of(publish("--private", code=1))
+    assert f"{REPO} on {hub.url} (HF_ENDPOINT) is public" in error_of(publish("--private", code=1))
     hub.repos["dataset", REPO].commits[-1].files["name.py"] = Blob(b"", False)
-    assert f"{REPO} has the script name.py" in error_of(publish(code=1))
+    assert f"{REPO} on {hub.url} (HF_ENDPOINT) has the script name.py" in error_of(publish(code=1))
     assert not hub.uploads
 
 

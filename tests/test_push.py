@@ -102,7 +102,8 @@ def test_a_push_replaces_the_earlier_files(hub: Hub, call: Command, checkpoint: 
 def test_a_file_that_the_repository_ignores_is_an_error(hub: Hub, call: Command, checkpoint: Path) -> None:
     repo = hub.create(REPO, "model")
     repo.add("ignore", {".gitignore": Blob(b"recipe.json\n", False)})
-    assert f"{REPO} ignores recipe.json, probably by its .gitignore" in error_of(push(call, checkpoint, code=1))
+    error = error_of(push(call, checkpoint, code=1))
+    assert f"{REPO} on {hub.url} (HF_ENDPOINT) ignores recipe.json, probably by its .gitignore" in error
     assert len(repo.commits) == 2
 
 
@@ -206,6 +207,7 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
 
     def pulled() -> str:
         error = error_of(call("pull", REPO, "--out", out, code=1))
+        assert "HF_ENDPOINT" in error
         assert not list(tmp_path.glob("*out*")) and not list(tmp_path.glob(".out*"))  # nothing stays of what is refused
         return error
 

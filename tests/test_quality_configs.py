@@ -183,6 +183,8 @@ def test_samples_are_nested_and_do_not_depend_on_the_order_of_the_passages(large
     samples(turned, tmp_path / "again", *sizes)
     for config in ("sample-20", "sample-20-hard"):
         assert set(listed(tmp_path / "again", config)) == set(listed(tmp_path / "out", config))
+    every = a_run(tmp_path / "every.run", {first: TEXTS_OF_90[:45], second: TEXTS_OF_90[45:]})
+    assert samples(large, tmp_path / "all", "--sizes", "89", "--hard", every)[-1]["hard"] == 89 - 2  # no random passage
     samples(tmp_path / "out", tmp_path / "out", "--sizes", "20", "--seed", "4")  # replaces the samples
     assert "sample-8" not in {config for config, _ in open_release(tmp_path / "out").splits()}
     assert set(listed(tmp_path / "out", "sample-20")) != set(listed(tmp_path / "again", "sample-20"))

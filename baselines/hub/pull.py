@@ -23,7 +23,7 @@ from baselines.checkpoint import CARD, RECIPE, belongs, open_checkpoint
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of
 from builders.core.folders import check_output, replace_directory, work_beside
-from builders.core.hub import clear_errors, commit_in, need_hub, repo_name
+from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub, repo_name
 from builders.core.typed import Count, Sha256, read_json
 from builders.store.layout import MANIFEST
 
@@ -89,7 +89,7 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    api, other = HfApi(), f"other models load by name: SentenceTransformer({repo!r})"
+    api, other = HfApi(), f"other models load by name: SentenceTransformer({repo!r}){OTHER_HUB}"
     with clear_errors(repo, api.endpoint, "model", "download"):
         try:
             path = api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=folder)
@@ -103,6 +103,6 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
         if not (folder / each.path).is_file():
             raise InputError(f"{repo} is no checkpoint that `push` made ({each.path} is missing); {other}")
         if sha256_of(folder / each.path) != each.sha256:
-            raise InputError(f"{repo}: {each.path} differs from its manifest; run the same command again")
+            raise InputError(f"{repo}: {each.path} differs from its manifest; run the same command again{OTHER_HUB}")
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's download records
     (folder / MANIFEST).unlink()

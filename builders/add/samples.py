@@ -46,6 +46,7 @@ from builders.store.runs import read_run
 from builders.store.table3 import LengthCounter
 
 Levels = npt.NDArray[np.int64]  # level of each passage; a sample takes the lowest levels first
+_IN_NO_RUN = np.iinfo(np.int64).max  # the level of passages that are neither positives nor in a run
 
 _CORPUS = "corpus"
 _AT_ONCE = 1 << 16
@@ -129,11 +130,11 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
         for config in {config for config, _ in release.splits() if config.startswith(SAMPLE)}:
             draft.drop(config)
         for kind, level in kinds.items():
-            order, rest = np.lexsort((lot, level)), int(level.max())  # passages of the last level are in no run
+            order = np.lexsort((lot, level))
             for each in sizes:
                 chosen, name = np.sort(order[:each]), f"{SAMPLE}{size_name(each)}{kind}"
                 draft.write(name, _CORPUS, [pa.table([ids.take(pa.array(chosen))], schema=IDS)])
-                hard = int(((level[chosen] > 0) & (level[chosen] < rest)).sum()) if kind else None
+                hard = _hard(level[chosen]) if kind else None
                 rows.append(
                     {"config": name, "passages": each, "positives": len(positives), "hard": hard, "split": args.split}
                 )
@@ -149,7 +150,7 @@ def _ids_and_lots(release: Release, seed: int) -> tuple[pa.Array, npt.NDArray[np
 
 
 def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
-    """Return every passage's level. Passages that are not in ``known`` have the level after the highest known level.
+    """Return every passage's level. Passages that are not in ``known`` have the level ``_IN_NO_RUN``.
 
     Raises :class:`InputError` if ``known`` has a passage that is not in the corpus.
     """
@@ -157,9 +158,13 @@ def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
     names = ids.take(pa.array(rows)).to_pylist()
     if missing := known.keys() - set(names):
         raise InputError(f"has a passage {min(missing)!r} that the release's corpus lacks", path=where)
-    found = np.full(len(ids), 1 + max(known.values()), np.int64)
+    found = np.full(len(ids), _IN_NO_RUN, np.int64)
     found[rows] = [known[name] for name in names]
     return found
+
+
+def _hard(level: Levels) -> int:
+    return int(((level > 0) & (level < _IN_NO_RUN)).sum())
 
 
 def _best_ranks(runs: Sequence[Path], queries: Container[str]) -> dict[str, int]:
@@ -182,7 +187,8 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     splits = stats["samples"][name]["split"]
     build = {"verb": "samples", "options": {"extract": name, "split": splits}, "sources": []}
     with draft_release(out, build) as draft:
-        draft.stats["english"] = {split: found for split, found in stats.get("english", {}).items() if split in splits}
+        if english := {split: found for split, found in stats.get("english", {}).items() if split in splits}:
+            draft.stats["english"] = english
         _write_part(draft, release, wanted, {split: read_judged(release, "qrels", split) for split in splits})
     return {"passages": len(wanted), "splits": splits}
 
@@ -207,8 +213,7 @@ def write_nano(release: Release, args: argparse.Namespace) -> dict[str, Any]:
     level = _levels(ids, known, ", ".join(map(str, args.hard)))
     chosen = np.sort(np.lexsort((lot, level))[: max(NANO_PASSAGES, sum(rank == 0 for rank in known.values()))])
     figures = {"split": split, "queries": len(judged), "passages": len(chosen)}
-    found = level[chosen]
-    figures |= {"judged": int((found == 0).sum()), "hard": int(((found > 0) & (found <= max(known.values()))).sum())}
+    figures |= {"judged": int((level[chosen] == 0).sum()), "hard": _hard(level[chosen])}
     sources = describe_files((path.name, path) for path in args.hard)
     options = {"nano": True, "split": split, "seed": args.seed}
     with draft_release(args.out, {"verb": "samples", "options": options, "sources": sources}) as draft:

@@ -66,7 +66,7 @@ class Endpoint:
             kind = Unfinished if error.status_code == 429 or error.status_code >= 500 else InputError
             raise kind(f"answered {error.status_code} ({text})", path=self.url) from None
         except openai.APIConnectionError as error:
-            raise Unfinished(f"cannot be reached ({error}); earlier answers are saved", path=self.url) from None
+            raise Unfinished(f"cannot be reached ({error}); run the same command again", path=self.url) from None
         return text_in(bytes(answer.http_response.content), self.url)
 
     def ask_all(self, prompts: Sequence[str], keep: Callable[[int, str], None], parallel: int, label: str) -> None:

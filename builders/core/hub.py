@@ -86,6 +86,7 @@ def upload(
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api = HfApi()
+    place = _at(api.endpoint, repo)
     with clear_errors(repo, api.endpoint, kind):
         answer = api.whoami()
         user = answer.get("name") if isinstance(answer, dict) else answer
@@ -96,7 +97,7 @@ def upload(
         kept = {*KEPT, manifest}
         foreign = sorted(present - earlier - set(files) - kept)
         if scripts := [path for path in foreign if path.endswith(".py")]:
-            raise InputError(f"{repo} has the script {scripts[0]}, so libraries refuse to load it; delete the script")
+            raise InputError(f"{place} has the script {scripts[0]}, so libraries refuse to load it; delete the script")
         if foreign:
             log.warning("%s keeps %d foreign files: %s", repo, len(foreign), ", ".join(foreign[:3]))
         deletions = [CommitOperationDelete(path) for path in sorted(earlier - set(files) - kept)]
@@ -114,7 +115,7 @@ def upload(
                     raise Unfinished("changed during the upload; nothing is committed; upload again", path=file)
         # The library silently skips files that the repository's .gitignore matches. Only this attribute shows the skip.
         if ignored := [addition.path_in_repo for addition in additions if addition._should_ignore]:
-            raise InputError(f"{repo} ignores {ignored[0]}, probably by its .gitignore; nothing is committed")
+            raise InputError(f"{place} ignores {ignored[0]}, probably by its .gitignore; nothing is committed")
         # upload_folder would split a large folder into several commits. With parent_commit, the hub refuses this commit
         # if somebody else has committed in the meantime.
         parent = commit_in(info, repo)
@@ -138,7 +139,7 @@ def _repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) 
         log.info("created %s", repo)
         return api.repo_info(repo, repo_type=kind)
     if private and not info.private:
-        raise InputError(f"{repo} is public; make it private in its settings, or remove --private")
+        raise InputError(f"{_at(api.endpoint, repo)} is public; make it private in its settings, or remove --private")
     return info
 
 
@@ -231,12 +232,16 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
             failed = f"answered with status {status}, also after retries; {again}"
             message = {
                 401: f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN",
-                403: f"the token has no permission to {right} {repo} on {endpoint} (HF_ENDPOINT): {reason}",
-                412: f"{repo} on {endpoint} (HF_ENDPOINT) received another commit; run the same command again",
+                403: f"the token has no permission to {right} {_at(endpoint, repo)}: {reason}",
+                412: f"{_at(endpoint, repo)} received another commit; run the same command again",
                 None: f"{endpoint} cannot be reached, or broke the connection ({reason}); {again}",
             }.get(status, f"{endpoint} {failed if passes else f'refused: {reason} (status {status})'}")
         advice = "" if status in (403, 412) else OTHER_HUB  # another hub would not help
         raise (Unfinished if passes else InputError)(message + advice) from error
+
+
+def _at(endpoint: str, repo: str) -> str:
+    return f"{repo} on {endpoint} (HF_ENDPOINT)"
 
 
 def _in_the_library(error: Exception) -> bool:

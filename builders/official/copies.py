@@ -21,7 +21,7 @@ from msgspec import Struct
 from builders.check.paper import published as paper_figures
 from builders.core.errors import InputError, log
 from builders.core.files import reading
-from builders.core.hub import clear_errors, commit_in, need_hub
+from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub
 from builders.core.progress import progress
 from builders.core.tables import text_table
 from builders.core.typed import json_lines, problem_of, typed
@@ -284,9 +284,9 @@ def _fetched(repo: str, start: str) -> dict[str, Path]:
         names = sorted(each.rfilename for each in info.siblings or [] if _DATA.search(each.rfilename))
         names = [name for name in names if not start or f"{name}/".startswith(f"{start.rstrip('/')}/")]
         if not names:
-            raise InputError(f"{repo} has no .jsonl, .jsonl.gz or .parquet file {start}".rstrip())
+            raise InputError(f"{repo} has no .jsonl, .jsonl.gz or .parquet file {start}".rstrip() + OTHER_HUB)
         if bad := next(filter(None, map(problem_of, names)), None):
-            raise InputError(f"{repo}: {bad}")
+            raise InputError(f"{repo}: {bad}{OTHER_HUB}")
         log.info("%s at %s: %d files", repo, commit, len(names))
         return {name: Path(api.hf_hub_download(repo, name, repo_type="dataset", revision=commit)) for name in names}
 

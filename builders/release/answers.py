@@ -86,7 +86,7 @@ def contain_answer(
         ids, ends = char_ids(distinct)
     else:
         (ids, ends), _ = word_ids([*map(cutter(options.segmenter), distinct)], [])
-    tokens_of = dict(zip(distinct, np.split(ids, ends[:-1]), strict=False))
+    tokens_of = dict(zip(distinct, np.split(ids, ends[:-1]), strict=False))  # of no text, np.split gives one part
     sides = ([tokens_of[text] for text in chain(*side)] for side in (texts, answers))
     passages, people = (
         (np.concatenate([ids[:0], *side]), np.cumsum([*map(len, side)], dtype=np.int64)) for side in sides

@@ -28,6 +28,10 @@ class InputError(Exception):
         super().__init__(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}...")
 
 
+class UsageError(InputError):
+    """A wrong option or argument. From the command line, the exit code is 2."""
+
+
 class Unfinished(InputError):
     """A failure that the input did not cause, for example a network error. Running the command again may succeed."""
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from builders.core.errors import InputError, missing_library
+from builders.core.errors import InputError, UsageError, missing_library
 from builders.core.limits import DiskFull, full_disk, reserve_little
 
 # Libraries report exhausted memory by different exceptions: MemoryError, duckdb.OutOfMemoryException, RuntimeError.
@@ -32,8 +32,9 @@ def exit_code(work: Callable[[], int]) -> int:
     """Run ``work`` and return its exit code, or the code of the error or signal that stops it.
 
     Errors are reported on stderr as one line. The code is 1 for wrong input or data, a full disk or another OSError, no
-    memory, or a missing library; 130 after Ctrl-C; 143 after SIGTERM; and 141 if the reader of stdout closes the pipe.
-    Other exceptions are raised. After a signal, the command cleans up. A second signal ends the command at once.
+    memory, or a missing library; 2 for a wrong option; 130 after Ctrl-C; 143 after SIGTERM; and 141 if the reader of
+    stdout closes the pipe. Other exceptions are raised. After a signal, the command cleans up. A second signal ends the
+    command at once.
     """
     _open_streams()
     say_once()
@@ -57,7 +58,7 @@ def exit_code(work: Callable[[], int]) -> int:
             return _say("interrupted", 128 + number)
         full = full_disk(error)
         if isinstance(error, DiskFull) or (isinstance(error, InputError) and not full):
-            return _say(f"error: {error}")
+            return _say(f"error: {error}", code=2 if isinstance(error, UsageError) else 1)
         if isinstance(error, BrokenPipeError):  # the reader of stdout (head, less) has closed the pipe
             _drop_stdout()
             return 141

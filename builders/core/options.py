@@ -1,0 +1,278 @@
+"""Options: the parameters of verbs, read from their annotations, and the checks of values.
+
+An option's type, range and choices stand in the annotation of a parameter, for example
+``top_k: Annotated[int, Between(low=1), Shown("K")] = 50``.
+"""
+
+import collections.abc
+import difflib
+import enum
+import importlib
+import inspect
+import math
+import numbers
+import os
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union
+
+from builders.core.errors import UsageError
+
+Marker = TypeVar("Marker")
+
+
+# Markers: what an annotation says besides its type, as Annotated[int, Between(low=1), Shown("K")].
+
+
+@dataclass(frozen=True)
+class Between:
+    """Range of a number, both ends included."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The texts that an option accepts, where ``Literal`` cannot name them because a table declares them."""
+
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A value with a form of its own, for example a fraction or ORG/NAME.
+
+    ``parse`` gets the text of the shell, or the value of a call if it is an instance of ``accepts``. ``parse`` returns
+    the value for the verb, and raises ValueError with the expected form as its message.
+    """
+
+    parse: Callable[[Any], Any]
+    accepts: tuple[type, ...] = (str,)
+
+
+@dataclass(frozen=True)
+class OrObject:
+    """A class whose objects a call from Python may pass in place of a path, as "module:Class".
+
+    The class is imported only when a call passes an object, so that ``--help`` stays quick.
+    """
+
+    place: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The word for an option's value in the help, for example K or DIR."""
+
+    metavar: str
+
+
+@dataclass(frozen=True)
+class Help:
+    """The help of an option that several verbs share. Other options have their help in the verb's docstring."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Flags:
+    """All names of an option on the command line, where one is not enough."""
+
+    names: tuple[str, ...]
+
+
+class Use(enum.Enum):
+    """How the command line uses a parameter."""
+
+    POSITIONAL = "an argument without a name"
+    REQUIRED = "required on the command line, although a call from Python may omit it"
+    REPEATED = "a list with one value for each use of the option"
+    MAY_BE_EMPTY = "a list that may have no values after its option"
+    WITH_NO = "a switch that also has a --no- form"
+
+
+AtLeastOne = Annotated[int, Between(low=1)]
+NotNegativeInt = Annotated[int, Between(low=0)]
+NotNegative = Annotated[float, Between(low=0)]
+Share = Annotated[float, Between(low=0, high=1)]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A parameter of a verb.
+
+    Attributes:
+        name: the parameter's name in Python.
+        value_type: type of the value, or of each value of a list.
+        default: the default, or ``inspect.Parameter.empty`` for a parameter without default.
+        optional: True if the value may be None.
+        is_list: True if the parameter takes several values.
+        markers: the markers of the annotation.
+        choices: the accepted texts, or () if any text is accepted.
+    """
+
+    name: str
+    value_type: type
+    default: Any
+    optional: bool
+    is_list: bool
+    markers: tuple[Any, ...]
+    choices: tuple[str, ...] = ()
+
+    def marker(self, kind: type[Marker]) -> Marker | None:
+        """Return the annotation's marker of a class. An outer marker hides an inner marker of the same class."""
+        return next((marker for marker in self.markers if isinstance(marker, kind)), None)
+
+    @property
+    def positional(self) -> bool:
+        return Use.POSITIONAL in self.markers
+
+    @property
+    def required(self) -> bool:
+        """True if the command line must give the option."""
+        return self.default is inspect.Parameter.empty or Use.REQUIRED in self.markers
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Names on the command line. A positional parameter has its placeholder as its only name."""
+        if self.positional:
+            return (self.metavar,)
+        flags = self.marker(Flags)
+        return flags.names if flags else ("--" + self.name.replace("_", "-"),)
+
+    @property
+    def metavar(self) -> str:
+        """The word for a value in the help."""
+        shown = self.marker(Shown)
+        return shown.metavar if shown else self.name.upper().replace("_", "-")
+
+    @property
+    def shell_type(self) -> type:
+        """The type for completion on the command line: a path, or a text."""
+        return Path if self.value_type is Path else str
+
+    def expected(self) -> str:
+        """Describe the values that the option accepts, for an error."""
+        described = self._expected_value()
+        if self.is_list:
+            described = f"a list, each {described}"
+        return f"{described}, or None" if self.optional else described
+
+    def _expected_value(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if self.value_type in (int, float):
+            noun = "a whole number" if self.value_type is int else "a number"
+            limits = self.marker(Between) or Between()
+            if math.isfinite(limits.low) and math.isfinite(limits.high):
+                return f"{noun} from {limits.low:g} to {limits.high:g}"
+            if math.isfinite(limits.low):
+                return f"{noun} of at least {limits.low:g}"
+            return noun
+        names = {bool: "True or False", str: "a text", Path: "a path"}
+        described = names.get(self.value_type, self.value_type.__name__)
+        if other := self.marker(OrObject):
+            described += f" or a {other.place.partition(':')[2]}"
+        return described
+
+
+def read_option(parameter: inspect.Parameter) -> Option:
+    """Read the option that a parameter declares by its annotation and its default."""
+    annotation, markers, optional, is_list = parameter.annotation, list[Any](), False, False
+    while True:
+        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin is Annotated:
+            markers += reversed(annotation.__metadata__)  # the outermost first
+            annotation = arguments[0]
+        elif origin in (Union, types.UnionType):
+            optional = type(None) in arguments
+            (annotation,) = [each for each in arguments if each is not type(None)]
+        elif origin in (list, tuple, collections.abc.Sequence):
+            is_list = True
+            annotation = arguments[0]
+        else:
+            break
+    choices: tuple[str, ...] = ()
+    if origin is Literal:
+        choices = arguments
+        annotation = str
+    for marker in markers:
+        if isinstance(marker, OneOf):
+            choices = marker.choices
+    return Option(parameter.name, annotation, parameter.default, optional, is_list, tuple(markers), choices)
+
+
+def did_you_mean(word: str, known: collections.abc.Iterable[str]) -> str:
+    """Return "; did you mean X?" for the known word that is most like ``word``, or "" if none is like it."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def check_value(option: Option, value: Any, label: str) -> Any:
+    """Return an argument in the form that the verb's body expects. ``label`` names the option in an error."""
+    if value is None and option.optional:
+        return None
+    if not option.is_list:
+        return _check_one(option, value, label)
+    if not isinstance(value, list | tuple):
+        raise _wrong(option, value, label)
+    return tuple(_check_one(option, each, label) for each in value)
+
+
+def _check_one(option: Option, value: Any, label: str) -> Any:
+    parsed, other = option.marker(Parsed), option.marker(OrObject)
+    if parsed and isinstance(value, parsed.accepts):
+        try:
+            return parsed.parse(value)
+        except ValueError as error:
+            raise UsageError(f"{label}: expected {error}, found {value!r}") from None
+    if other and not isinstance(value, str | os.PathLike) and isinstance(value, _class_at(other.place)):
+        return value
+    checked = _check_type(option.value_type, value)
+    limits = option.marker(Between)
+    if checked is None:
+        raise _wrong(option, value, label)
+    if option.choices and checked not in option.choices:
+        raise UsageError(f"{label}: expected {option.expected()}, found {value!r}{did_you_mean(value, option.choices)}")
+    if limits and not limits.low <= checked <= limits.high:
+        raise _wrong(option, value, label)
+    return checked
+
+
+def _check_type(kind: type, value: Any) -> Any:
+    """Return the value as ``kind``, or None if the value has another type."""
+    is_bool = isinstance(value, bool) or type(value).__name__ == "bool_"  # NumPy's bool is no number here
+    if kind is bool:
+        return bool(value) if is_bool else None
+    if kind is int:
+        return int(value) if isinstance(value, numbers.Integral) and not is_bool else None
+    if kind is float:
+        return float(value) if isinstance(value, numbers.Real) and not is_bool and math.isfinite(value) else None
+    if kind is Path:
+        return Path(value) if isinstance(value, str | os.PathLike) else None
+    return value if isinstance(value, kind) else None
+
+
+def _wrong(option: Option, value: Any, label: str) -> UsageError:
+    return UsageError(f"{label}: expected {option.expected()}, found {value!r}")
+
+
+def _class_at(place: str) -> type:
+    module, _, name = place.partition(":")
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
+def from_text(option: Option, text: str, label: str) -> Any:
+    """Return the value that a word of the command line stands for, checked as an argument of a call."""
+    if option.marker(Parsed):
+        return _check_one(option, text, label)
+    try:
+        value = option.value_type(text) if option.value_type in (int, float, Path) else text
+    except ValueError:
+        raise UsageError(f"{label}: expected {option.expected()}, found {text!r}") from None
+    return _check_one(option, value, label)

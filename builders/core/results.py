@@ -1,0 +1,129 @@
+"""Results that a verb returns and the command line prints: a JSON value, a text for people, and tables."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from builders.core.errors import UsageError
+from builders.core.tables import as_text, markdown_table, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a result.
+
+    Attributes:
+        columns: names of the columns.
+        rows: a list of cells for each row: texts, numbers or None.
+        title: heading above the table, or "".
+        percent_columns: columns of fractions that people read as percent. CSV and pandas keep the fractions.
+        text_columns: the number of columns at the left that hold names, and are left-aligned.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    percent_columns: Collection[str] = ()
+    text_columns: int = 1
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the table as a data frame. Fractions stay fractions."""
+        import pandas as pd
+
+        return pd.DataFrame([list(row) for row in self.rows], columns=list(self.columns))
+
+    def to_markdown(self) -> str:
+        """Return the table as Markdown, with its title in bold."""
+        cells = []
+        for row in self.rows:
+            cells.append([self._cell(column, value) for column, value in zip(self.columns, row, strict=True)])
+        table = markdown_table([as_text(column) for column in self.columns], cells, left=self.text_columns)
+        return f"**{as_text(self.title)}**\n\n{table}" if self.title else table
+
+    def to_csv(self) -> str:
+        """Return the table as CSV with a header line. Fractions stay fractions."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return file.getvalue()
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+    def _cell(self, column: str, value: Any) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, float):
+            return percent(value) if column in self.percent_columns else f"{value:g}"
+        return as_text(value)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a verb that reports figures.
+
+    Attributes:
+        value: the result as a JSON value. Shares are fractions.
+        text: the result for people, or a function that returns it.
+        tables: the result's tables, or a function that returns them. The first table is the main table.
+        extra_formats: further values of ``--format``, each with a function that returns the text.
+        failed: True if the command's exit code is 1, because the verb found faults.
+    """
+
+    value: Any
+    text: str | Callable[[], str]
+    tables: Sequence[Table] | Callable[[], Sequence[Table]] = ()
+    extra_formats: dict[str, Callable[[], str]] = field(default_factory=dict)
+    failed: bool = False
+
+    def all_tables(self) -> Sequence[Table]:
+        """Return the tables of the result, the main table first."""
+        return self.tables() if callable(self.tables) else self.tables
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the main table as a data frame."""
+        return self._tables_or_error()[0].to_pandas()
+
+    def to_markdown(self) -> str:
+        """Return all tables as Markdown."""
+        return "\n\n".join(table.to_markdown() for table in self._tables_or_error())
+
+    def to_csv(self) -> str:
+        """Return all tables as CSV, with an empty line between two tables."""
+        return "\n".join(table.to_csv() for table in self._tables_or_error()).rstrip("\n")
+
+    def to_json(self) -> str:
+        """Return the JSON value as text."""
+        return json.dumps(self.value, ensure_ascii=False, indent=1)
+
+    def to_latex(self) -> str:
+        """Return the result as LaTeX, for results that have this form."""
+        return self.render("latex")
+
+    def render(self, form: str) -> str:
+        """Return the result in a form of ``--format``: text, json, markdown, csv, or one of ``extra_formats``."""
+        if form in self.extra_formats:
+            return self.extra_formats[form]()
+        forms = {"text": self.__str__, "json": self.to_json, "markdown": self.to_markdown, "csv": self.to_csv}
+        if form not in forms:
+            raise UsageError(f"this result has no form {form!r}; expected {', '.join([*forms, *self.extra_formats])}")
+        return forms[form]()
+
+    def __str__(self) -> str:
+        return self.text() if callable(self.text) else self.text
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown() if self.all_tables() else f"```text\n{self}\n```"
+
+    def _tables_or_error(self) -> Sequence[Table]:
+        tables = self.all_tables()
+        if not tables:
+            raise UsageError("this result has no table; expected the form text or json")
+        return tables

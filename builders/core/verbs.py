@@ -1,0 +1,102 @@
+"""Verbs: functions whose parameters are the options of a command and the arguments of a call from Python.
+
+A verb's signature declares the name, type, range, choices and default of each option once. The command line
+(:mod:`builders.core.command`) is made from the signature, and :func:`verb` checks every call by the same signature.
+"""
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from builders.core.errors import UsageError
+from builders.core.options import Option, Use, check_value, did_you_mean, read_option
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+TABLE_FORMATS = ("text", "json", "markdown", "csv")
+
+
+@dataclass(frozen=True)
+class VerbSpec:
+    """A verb: its function, options, and the formats of its result (empty if the verb prints no table)."""
+
+    function: Callable[..., Any]
+    options: tuple[Option, ...]
+    formats: tuple[str, ...]
+    default_format: str
+
+    def words(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Return the words of the command line that stand for a call with these arguments.
+
+        Options with their default are omitted. Paths and numbers become text.
+        """
+        words: list[str] = []
+        positionals: list[str] = []
+        for option in self.options:
+            value = arguments.get(option.name, option.default)
+            if value is None or (value == option.default and not option.required):
+                continue
+            texts = [str(each) for each in value] if option.is_list else [str(value)]
+            if option.positional:
+                positionals += texts
+            elif option.value_type is bool:
+                words.append(option.flags[0] if value else f"--no-{option.flags[0][2:]}")
+            elif Use.REPEATED in option.markers:
+                for text in texts:
+                    words += [option.flags[0], text]
+            else:
+                words += [option.flags[0], *texts]
+        return words + positionals
+
+
+def verb(
+    formats: Sequence[str] = (), default_format: str = "text"
+) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
+    """Make a function a verb, whose arguments are checked at every call.
+
+    Values are not converted, except that a path may be a str, an int may stand for a float, and numbers may be NumPy's.
+    The function raises :class:`.errors.UsageError` for a wrong argument, with its name and what was expected.
+
+    Args:
+        formats: values of ``--format`` on the command line, if the verb returns a :class:`.results.Report`.
+        default_format: default of ``--format``.
+    """
+
+    def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
+        signature = inspect.signature(function)
+        options = {name: read_option(parameter) for name, parameter in signature.parameters.items()}
+
+        @functools.wraps(function)
+        def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+            for name in kwargs:
+                if name not in options:
+                    raise UsageError(f"{function.__name__} has no option {name!r}{did_you_mean(name, options)}")
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:  # a missing argument, or too many
+                raise UsageError(f"{function.__name__}: {error}") from error
+            for name, value in bound.arguments.items():
+                bound.arguments[name] = check_value(options[name], value, label=name)
+            return function(*bound.args, **bound.kwargs)
+
+        spec = VerbSpec(checked, tuple(options.values()), tuple(formats), default_format)
+        checked.verb = spec  # type: ignore[attr-defined]
+        return checked
+
+    return decorate
+
+
+def verb_spec(function: Callable[..., Any]) -> VerbSpec:
+    """Return the declaration of a verb's function."""
+    spec: VerbSpec = function.verb  # type: ignore[attr-defined]
+    return spec
+
+
+def load_function(target: str) -> Callable[..., Any]:
+    """Import the function that "module:function" names."""
+    module, _, name = target.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function

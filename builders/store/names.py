@@ -1,0 +1,11 @@
+"""Names in a release that options offer as choices. This module imports no library, so that ``--help`` is quick.
+
+:mod:`builders.store.layout` declares the columns of these sets, splits and configs. A test compares the two modules.
+"""
+
+SPLITS = ("train", "dev", "test")
+SET_NAMES = ("main", "cmedqa", "ccovid", "crosslingual")
+# Configs with a part of the questions of the set main (Section 2.3, Table 6).
+QUESTION_CONFIGS = ("duplicated", "others", "train-similar")
+QRELS_BEFORE = "qrels-before"  # judgments before people corrected them (Figure 2)
+QUESTION_PROPERTIES = ("question_type", "fact_or_opinion", "source", "query_length")  # --by

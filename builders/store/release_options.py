@@ -1,0 +1,34 @@
+"""Options that verbs of both programs share, because they read or write a release."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from builders.core.options import Between, Help, OneOf, OrObject, Shown
+from builders.store.names import QUESTION_CONFIGS, SET_NAMES
+
+if TYPE_CHECKING:
+    from builders.store.reader import Release
+    from builders.store.runs import Run
+
+    ReleasePath: TypeAlias = Release | Path
+    RunPath: TypeAlias = Run | Path
+else:  # the classes are imported only when a call passes an object
+    ReleasePath = Annotated[Path, OrObject("builders.store.reader:Release"), Shown("DIR"), Help("release directory")]
+    RunPath = Annotated[Path, OrObject("builders.store.runs:Run"), Shown("RUN")]
+
+NewRelease = Annotated[Path, Shown("DIR"), Help("release directory to write")]
+AnySplit = Annotated[str, Shown("SPLIT"), Help("split of the queries")]
+MainSplit = Annotated[Literal["train", "dev", "test"], Help("split of the queries")]
+SetName = Annotated[str, OneOf(SET_NAMES), Help("set of the release")]
+QuestionConfig = Annotated[
+    str,
+    OneOf(QUESTION_CONFIGS),
+    Shown("CONFIG"),
+    Help("use only the questions of this config (default: all questions of the set)"),
+]
+SampleConfig = Annotated[
+    str,
+    Shown("CONFIG"),
+    Help("search only this sample of `builders add samples`, for example sample-10K (default: all passages)"),
+]
+Seed = Annotated[int, Between(low=0), Shown("N")]

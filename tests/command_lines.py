@@ -1,0 +1,53 @@
+"""Describe every option of every verb as JSON values: from the verb's function, or from its old parser."""
+
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from builders.core.options import Between, Option, Parsed, Use
+from builders.core.parser import shell_options
+from builders.core.verbs import load_function, verb_spec
+
+PROGRAMS = ("builders", "baselines")
+Described = list[dict[str, Any]]
+
+
+def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield (words of the command, function) of every verb, and of every step of a verb with steps."""
+    for program in PROGRAMS:
+        for verb, target in importlib.import_module(f"{program}.__main__").VERBS.items():
+            if ":" in target:
+                yield f"{program} {verb}", load_function(target)
+            elif not hasattr(package := importlib.import_module(target), "add_arguments"):
+                for step, step_target in package.STEPS.items():
+                    yield f"{program} {verb} {step}", load_function(step_target)
+
+
+def describe_option(option: Option) -> dict[str, Any]:
+    names = {bool: "switch", str: "text"}
+    default = None if option.default in (None, (), False, "", inspect.Parameter.empty) else option.default
+    nargs = None
+    if option.is_list:
+        nargs = "repeated" if Use.REPEATED in option.markers else "*" if Use.MAY_BE_EMPTY in option.markers else "+"
+    parsed, limits = option.marker(Parsed), option.marker(Between)
+    flags = [*option.flags, *(f"--no-{flag[2:]}" for flag in option.flags if Use.WITH_NO in option.markers)]
+    return {
+        "flags": flags,
+        "type": parsed.parse.__name__ if parsed else names.get(option.value_type, option.value_type.__name__),
+        "default": [str(value) for value in default] if isinstance(default, tuple) else default and str(default),
+        "nargs": nargs,
+        "choices": list(option.choices) or None,
+        "required": option.required,
+        "range": limits
+        and [limits.low if math.isfinite(limits.low) else None, limits.high if math.isfinite(limits.high) else None],
+    }
+
+
+def new_style() -> dict[str, Described]:
+    found = {}
+    for name, function in functions():
+        options = [describe_option(option) for option in shell_options(verb_spec(function))]
+        found[name] = sorted(options, key=lambda option: option["flags"])
+    return found

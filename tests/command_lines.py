@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from builders.core.options import Between, Option, Parsed, Use
-from builders.core.parser import shell_options
-from builders.core.verbs import load_function, verb_spec
+from builders.core.verbs import load_function, shell_options, verb_spec
 
 PROGRAMS = ("builders", "baselines")
 Described = list[dict[str, Any]]

@@ -16,6 +16,7 @@ from typing import Any
 
 from builders.core.errors import UsageError
 from builders.core.exit_codes import exit_code
+from builders.core.help import help_text
 from builders.core.options import did_you_mean
 from builders.core.results import Report
 from builders.core.verbs import load_function, verb_spec
@@ -208,17 +209,16 @@ def run_verb(program: str, command: str, function: Callable[..., Any], words: Se
 
     ``command`` is the verb as the help shows it, for example "python -m baselines bm25".
     """
-    from builders.core.parser import parse_words, verb_app
-
-    app = verb_app(as_typed(program, command), function, as_typed=lambda text: as_typed(program, text))
     # After --, every word is a value.
     options = itertools.takewhile(lambda word: word != "--", words)
     if not {"-h", "--help"}.isdisjoint(options):
-        app.help_print([])
+        print(as_typed(program, help_text(command, function)))
         return 0
+    from builders.core.parser import parse_words
+
     spec = verb_spec(function)
     try:
-        arguments = parse_words(app, spec, words)
+        arguments = parse_words(spec, words)
     except UsageError as error:
         raise UsageError(f"{as_typed(program, command)}: {error}") from error
     start_logging(quiet=arguments.pop("quiet", False))

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,8 @@ class VerbHelp:
 
     Attributes:
         summary: the first line.
-        description: the paragraphs between the summary and the first section, each as one line.
+        description: the paragraphs between the summary and the first section, each as one line. An indented
+            paragraph, such as a drawing, keeps its lines.
         parameters: the help of each parameter by name, as one line.
         examples: the lines of the section ``Examples:``, without indentation.
     """
@@ -44,20 +46,22 @@ def read_help(function: Callable[..., Any]) -> VerbHelp:
         summary,
         description=_paragraphs(sections[""]),
         parameters=_parameters(sections.get("Arg", [])),
-        examples=inspect.cleandoc("\n".join(sections.get("Example", []))).splitlines(),
+        examples=textwrap.dedent("\n".join(sections.get("Example", []))).strip("\n").splitlines(),
     )
 
 
 def _paragraphs(lines: list[str]) -> list[str]:
-    """Join the lines of each paragraph. Indented lines stay lines of their own, as in a drawing."""
+    """Join the lines of each paragraph, but keep the lines of an indented paragraph, such as a drawing."""
     paragraphs: list[str] = []
     begins = True
     for line in lines:
         if not line:
             begins = True
-        elif begins or line.startswith(" "):
+        elif begins:
             paragraphs.append(line)
             begins = False
+        elif line.startswith(" "):
+            paragraphs[-1] += f"\n{line}"
         else:
             paragraphs[-1] += f" {line}"
     return paragraphs

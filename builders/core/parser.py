@@ -1,4 +1,4 @@
-"""The parser of a verb's command line and its help, made by cyclopts from the verb's signature and docstring."""
+"""The parser of a verb's command line, made by cyclopts from the verb's signature."""
 
 import importlib
 import inspect
@@ -7,57 +7,25 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from builders.core.docstrings import VerbHelp, read_help
 from builders.core.errors import UsageError
-from builders.core.options import Help, Option, Use, from_text
-from builders.core.verbs import VerbSpec, load_function, verb_spec
-
-QUIET = Option("quiet", bool, False, False, False, (Help("log only warnings and errors"),))
+from builders.core.options import Option, Use, from_text
+from builders.core.verbs import VerbSpec, load_function, shell_options, verb_spec
 
 
-def format_option(spec: VerbSpec) -> Option:
-    """Return the option ``--format`` of a verb that returns a report."""
-    return Option("format", str, spec.default_format, False, False, (Help("output format"),), spec.formats)
-
-
-def shell_options(spec: VerbSpec) -> list[Option]:
-    """Return the options of a verb on the command line: its own, and the ones that only the command line has."""
-    options = [*spec.options, QUIET]
-    if spec.formats:
-        options.append(format_option(spec))
-    return options
-
-
-def verb_app(name: str, function: Callable[..., Any], as_typed: Callable[[str], str] = str) -> App:
-    """Return the parser of a verb.
-
-    Args:
-        name: the words before the options, as the help shows them, for example "python -m baselines bm25".
-        function: the verb's function.
-        as_typed: rewrites the commands in the help's texts into the program that the user typed.
-    """
-    verb_help = read_help(function)
-    paragraphs = [verb_help.summary, *verb_help.description]
-    examples = ["Examples:", *(f"  {line}" for line in verb_help.examples)] if verb_help.examples else []
-    app = App(
-        name=name,
-        help=as_typed("\n\n".join(paragraphs)),
-        help_epilogue=as_typed("\n".join(examples)),
-        help_format="plaintext",
-        help_formatter="plain",
-        version_flags=[],
-    )
-    app.default(_signature_holder(shell_options(verb_spec(function)), verb_help))
+def verb_app(name: str, spec: VerbSpec) -> App:
+    """Return the parser of a verb. ``name`` is the verb's word in a program's parser."""
+    app = App(name=name, version_flags=[], help_flags=[])
+    app.default(_signature_holder(shell_options(spec)))
     return app
 
 
-def parse_words(app: App, spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
+def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
     """Return the arguments that a command line gives, checked and converted, by parameter name.
 
     ``quiet`` and ``format`` are among them if the words have these options. Raises :class:`UsageError`.
     """
     try:
-        _, bound, _ = app.parse_args(list(words), exit_on_error=False, print_error=False)
+        _, bound, _ = verb_app("verb", spec).parse_args(list(words), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise UsageError(" ".join(str(error).split())) from None
     arguments: dict[str, Any] = {}
@@ -77,9 +45,9 @@ def parse_words(app: App, spec: VerbSpec, words: Sequence[str]) -> dict[str, Any
     return arguments
 
 
-def _signature_holder(options: Sequence[Option], verb_help: VerbHelp) -> Callable[..., Any]:
+def _signature_holder(options: Sequence[Option]) -> Callable[..., Any]:
     """Return a function whose signature tells cyclopts the options. The function itself is never called."""
-    parameters = [_shell_parameter(option, verb_help) for option in options]
+    parameters = [_shell_parameter(option) for option in options]
     parameters.sort(key=lambda parameter: parameter.kind)  # Python wants positional parameters first
 
     def signature_holder(*args: Any, **kwargs: Any) -> None:
@@ -89,19 +57,12 @@ def _signature_holder(options: Sequence[Option], verb_help: VerbHelp) -> Callabl
     return signature_holder
 
 
-def _shell_parameter(option: Option, verb_help: VerbHelp) -> inspect.Parameter:
+def _shell_parameter(option: Option) -> inspect.Parameter:
     """Return the parameter that tells cyclopts about an option."""
-    shared_help = option.marker(Help)
-    settings: dict[str, Any] = {
-        "name": option.flags,
-        "help": verb_help.parameters.get(option.name) or (shared_help.text if shared_help else ""),
-        "required": option.required,
-        "show_default": option.default not in (None, False, (), inspect.Parameter.empty),
-        "negative": f"--no-{option.flags[0].removeprefix('--')}" if Use.WITH_NO in option.markers else "",
-    }
+    negative = f"--no-{option.flags[0].removeprefix('--')}" if Use.WITH_NO in option.markers else ""
+    settings: dict[str, Any] = {"name": option.flags, "required": option.required, "negative": negative}
     if option.value_type is not bool:
         settings["converter"] = _texts_of_tokens
-        settings["metavar"] = option.metavar
     if option.choices:
         settings["choices"] = option.choices
     annotation: Any = option.value_type if option.value_type in (bool, int, float) else option.shell_type
@@ -136,10 +97,10 @@ def program_app(name: str, verbs: Mapping[str, str]) -> App:
     program = App(name=name, version_flags=["--version"])
     for verb, target in verbs.items():
         if ":" in target:
-            program.command(verb_app(verb, load_function(target)))
+            program.command(verb_app(verb, verb_spec(load_function(target))))
             continue
         steps = App(name=verb, version_flags=[])
         for step, step_target in importlib.import_module(target).STEPS.items():
-            steps.command(verb_app(step, load_function(step_target)))
+            steps.command(verb_app(step, verb_spec(load_function(step_target))))
         program.command(steps)
     return program

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from builders.core.errors import UsageError
-from builders.core.options import Option, Use, check_value, did_you_mean, read_option
+from builders.core.options import Help, Option, Use, check_value, did_you_mean, read_option
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -93,6 +93,17 @@ def verb_spec(function: Callable[..., Any]) -> VerbSpec:
     """Return the declaration of a verb's function."""
     spec: VerbSpec = function.verb  # type: ignore[attr-defined]
     return spec
+
+
+QUIET = Option("quiet", bool, False, False, False, (Help("log only warnings and errors"),))
+
+
+def shell_options(spec: VerbSpec) -> list[Option]:
+    """Return the options of a verb on the command line: its own, and --quiet and --format, which only a shell needs."""
+    options = [*spec.options, QUIET]
+    if spec.formats:
+        options.append(Option("format", str, spec.default_format, False, False, (Help("output format"),), spec.formats))
+    return options
 
 
 def load_function(target: str) -> Callable[..., Any]:

@@ -71,7 +71,8 @@ def test_dry_run_prints_the_commands_and_runs_nothing(tmp_path: Path, monkeypatc
     build, bm25, evaluate = run("baselines", "reproduce", *BM25, "--dry-run").stdout.splitlines()
     assert build == f"python -m builders release --raw {ROOT / 'builders' / 'sample'} --out build/sample"
     assert bm25 == (
-        "python -m baselines bm25 --release build/sample --split dev --top-k 50 --out build/runs/bm25.dev.run.gz"
+        "python -m baselines bm25 --release build/sample --split dev --top-k 50"
+        " --analyzer words --stop-words keep --k1 1.2 --b 0.75 --out build/runs/bm25.dev.run.gz"
     )
     assert evaluate == "python -m baselines evaluate --release build/sample --split dev build/runs/bm25.dev.run.gz"
     assert list(tmp_path.iterdir()) == []

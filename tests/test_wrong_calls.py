@@ -1,0 +1,154 @@
+"""Wrong calls: each ends with its exit code and an error that names the option, the value and what was expected.
+
+Wrong usage has exit code 2. Its last line on stderr names what is wrong, and the rest of the wording is free. A wrong
+input has exit code 1 and one line, which is compared exactly.
+"""
+
+from pathlib import Path
+
+import pytest
+from commands import run
+from releases import QUESTIONS, TEXTS, make_release, md5
+
+from builders.store.runs import write_run
+
+# The words of a call in a folder with the release R, the run N, the text file FILE and the folder FOLDER, and parts of
+# the last line on stderr.
+USAGE: list[tuple[str, tuple[str, ...]]] = [
+    # verbs and steps
+    ("builders relase", ("'relase'", "did you mean release?")),
+    ("baselines serch", ("'serch'", "did you mean search?")),
+    ("baselines nothing", ("'nothing'", "`python -m baselines` lists all verbs")),
+    ("builders pool", ("pool is now: python -m builders annotate pool",)),
+    ("builders add", ("add", "cmedqa", "ccovid", "crosslingual", "restrain", "resttest", "answers", "samples")),
+    ("builders add msmarco --release R", ("msmarco", "cmedqa", "samples")),
+    ("builders annotate poll", ("poll", "pool", "export", "translations")),
+    ("builders annotate translations", ("--release", "--out")),
+    # options that no verb has, and options that must not be abbreviated
+    ("baselines bm25 --release R --out O --analyser words", ("--analyser",)),
+    ("baselines bm25 --rel R --out O", ("--rel",)),
+    ("baselines bm25 --release R --out O --k 3", ("--k",)),
+    ("baselines bm25 --release R --out O extra", ("extra",)),
+    ("builders check --release R --out O", ("--out",)),
+    ("builders add samples --release R --size 40 --out O", ("--size",)),
+    # missing options, arguments and values
+    ("baselines bm25 --out O", ("--release",)),
+    ("baselines bm25 --release R --out", ("--out",)),
+    ("baselines run --release R", ("MODEL",)),
+    ("baselines evaluate --release R", ("RUN",)),
+    ("baselines train", ("RECIPE", "--out")),
+    ("baselines push --model M", ("--repo",)),
+    ("builders annotate pool select --release R", ("--runs", "--out")),
+    ("baselines search --release R --out O --passages P", ("--model", "--queries")),
+    ("baselines match --model M --out O", ("--release", "--calibrate")),
+    ("builders official --out O", ("--archive", "--list", "--copy")),
+    ("builders similar --release R", ("--out", "--against")),
+    # numbers
+    ("baselines bm25 --release R --out O --top-k ten", ("--top-k", "ten")),
+    ("baselines bm25 --release R --out O --top-k 2.5", ("--top-k", "2.5")),
+    ("baselines bm25 --release R --out O --top-k 0", ("--top-k", "a whole number of at least 1", "found 0")),
+    ("baselines bm25 --release R --out O --top-k=-3", ("--top-k", "a whole number of at least 1", "found -3")),
+    ("baselines bm25 --release R --out O --b 1.5", ("--b", "a number 0 <= x <= 1", "found 1.5")),
+    ("baselines bm25 --release R --out O --b nan", ("--b", "a number 0 <= x <= 1", "found nan")),
+    ("baselines bm25 --release R --out O --k1 inf", ("--k1", "a number", "found inf")),
+    ("baselines mine --release R --run N --out O --max-score inf", ("--max-score", "a number", "found inf")),
+    ("baselines mine --release R --run N --out O --margin big", ("--margin", "big")),
+    ("baselines encode --release R --model M --out O --batch-tokens 1e3", ("--batch-tokens", "1e3")),
+    ("baselines rerank --release R --run N --model M --out O --truncate-dim 0", ("--truncate-dim", "found 0")),
+    ("baselines match --release R --model M --out O --precision 2", ("--precision", "0 <= x <= 1", "found 2")),
+    ("baselines reproduce --table four", ("--table", "four")),
+    ("builders release --raw R --out O --min-chars -1", ("--min-chars", "a whole number of at least", "-1")),
+    ("builders similar --release R --out O --threshold 2", ("--threshold", "0 <= x <= 1", "found 2")),
+    ("builders add samples --release R --sizes 40 0 --out O", ("--sizes", "found 0")),
+    # choices and sets
+    (
+        "baselines bm25 --release R --out O --analyzer letters",
+        ("--analyzer", "letters", "words", "characters", "bigrams", "both"),
+    ),
+    ("baselines bm25 --release R --out O --set msmarco", ("--set", "msmarco", "main", "cmedqa", "ccovid")),
+    ("builders export --release R --format beir --out O --set msmarco", ("--set", "msmarco", "main", "restrain-SIZE-")),
+    ("baselines rerank --release R --run N --model M --out O --dtype fp8", ("--dtype", "fp8", "fp32", "bf16")),
+    ("builders export --release R --format csv --out O", ("--format", "csv", "beir", "trec", "rag")),
+    # options that exclude each other
+    ("baselines search --release R --out O --passages P --model M --queries Q", ("--queries", "--model")),
+    (
+        "baselines mine --release R --run N --out O --cross-encoder M --bi-encoder M",
+        ("--bi-encoder", "--cross-encoder"),
+    ),
+]
+NO_RELEASE = "not a release directory (no manifest.json); `python -m builders release --raw PATH --out DIR` makes one"
+INPUT = {
+    # options that need or exclude each other
+    "baselines bm25 --release R --out O --split dev --tune dev": (
+        "--tune dev: tuning on the searched questions inflates scores; name another split"
+    ),
+    "baselines bm25 --release R --out O --engine elasticsearch": (
+        "--engine elasticsearch and --address URL need each other"
+    ),
+    "baselines mine --release R --run N --out O --cross-encoder M": (
+        "--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score"
+    ),
+    "baselines encode --release R --model M --out O --split dev": (
+        "--split needs --queries, because passages have no split"
+    ),
+    "builders export --release R --format msmarco --out O --run N": (
+        "--run needs --format beir, trec, official, rag, not msmarco"
+    ),
+    # values that the verb itself checks
+    "baselines train de-bm25-neg-scratch --release R --out O --set train.batch": (
+        "--set train.batch: expected SECTION.KEY=VALUE, for example train.batch=64"
+    ),
+    "baselines fuse --release R --out O N": "expected two runs or more",
+    "baselines compare --release R N": "expected 2 to 25 runs, found 1",
+    "baselines bm25 --release R --out O --split validation": (
+        "R: has no config 'queries' with a split 'validation'; it has corpus/corpus, dev/dev, qrels/dev, qrels/train, "
+        "queries/dev, queries/test, queries/train, test/test, train/train"
+    ),
+    # files
+    "builders release --raw MISSING --out O": "MISSING: does not exist",
+    "builders check --release MISSING": f"MISSING: {NO_RELEASE}",
+    "builders check --release FILE": f"FILE: {NO_RELEASE}",
+    "baselines bm25 --release FOLDER --out O": f"FOLDER: {NO_RELEASE}",
+    "baselines evaluate --release R MISSING": "MISSING: cannot be read (No such file or directory)",
+    "baselines evaluate --release R FOLDER": "FOLDER: cannot be read (Is a directory)",
+    "baselines bm25 --release R --out FOLDER": "FOLDER: is a directory; expected the name of a file",
+    "baselines evaluate --release R FILE": (
+        "FILE:1: expected 6 columns (query-id Q0 corpus-id rank score tag), found 1"
+    ),
+    "builders official --archive MISSING --out O": (
+        "MISSING: cannot be read (No such file or directory); expected a directory, a tar or a tar.gz"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wrong")
+    make_release(folder / "R")
+    write_run(folder / "N", [(md5(QUESTIONS["dev"][0]), [(md5(TEXTS[4]), 1.0)])])
+    (folder / "FILE").write_text("text\n")
+    (folder / "FOLDER").mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(folder: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+@pytest.mark.parametrize(("call", "parts"), USAGE, ids=[call for call, _ in USAGE])
+def test_wrong_usage_is_named_in_the_last_line(call: str, parts: tuple[str, ...]) -> None:
+    program, *words = call.split()
+    done = run(program, *words, code=2)
+    last_line = done.stderr.splitlines()[-1]
+    missing = [part for part in parts if part not in last_line]
+    assert not missing, f"{missing} not in: {last_line}"
+    assert done.stdout == "" and not Path("O").exists()
+
+
+@pytest.mark.parametrize("call", INPUT)
+def test_a_wrong_input_is_one_line(call: str) -> None:
+    program, *words = call.split()
+    done = run(program, *words, code=1)
+    assert done.stderr == f"error: {INPUT[call]}\n"
+    assert done.stdout == "" and not Path("O").exists()

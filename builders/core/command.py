@@ -1,4 +1,4 @@
-"""Command line: verbs with their help, former names of verbs, and options that several verbs share."""
+"""Command line: verbs with their help, and options that several verbs share."""
 
 import argparse
 import ast
@@ -142,11 +142,7 @@ def _main(
         return 0
     if verb not in verbs:
         message = f"error: python -m {program} has no verb {verb!r}; `python -m {program}` lists all verbs"
-        if name := next((name for name in (" ".join([verb, *rest[:1]]), verb) if name in OLD_NAMES), None):
-            message = f"{name} is now: python -m {OLD_NAMES[name]}"
-        elif verb in REMOVED:
-            message = f"{verb} was removed; use {REMOVED[verb]}"
-        elif near := difflib.get_close_matches(verb, verbs, n=1):
+        if near := difflib.get_close_matches(verb, verbs, n=1):
             message = f"error: python -m {program} has no verb {verb!r}; did you mean {near[0]}?"
         print(as_typed(program, message), file=sys.stderr)
         return 2
@@ -162,36 +158,3 @@ def _main(
     for noisy in ("faiss", "fsspec", "httpx", "httpx2", "jieba", "numba", "sentence_transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     return int(module.run(args) or 0)
-
-
-# Former name of a verb -> the present command.
-OLD_NAMES = {
-    "ccovid": "builders add ccovid",
-    "cmedqa": "builders add cmedqa",
-    "contamination": "builders similar --against",
-    "crosslingual": "builders add crosslingual",
-    "crosslingual export": "builders annotate translations export",
-    "crosslingual import": "builders annotate translations import",
-    "crosslingual review": "builders annotate translations review",
-    "estimate": "baselines reproduce --dry-run",
-    "extrapolate": "builders add",
-    "extrapolate embed": "baselines encode --queries",
-    "extrapolate overlap": "builders check",
-    "extrapolate restrain": "builders add restrain",
-    "extrapolate resttest": "builders add resttest",
-    "leaderboard": "baselines reproduce --leaderboard",
-    "pool": "builders annotate pool",
-    "predictions": "builders export --run",
-    "relabel": "builders annotate relabel",
-    "samples": "builders add samples",
-    "sources": "builders official --list",
-    "space": "baselines show --serve",
-    "stats": "builders check",
-}
-# Removed verb -> its replacement.
-REMOVED = {
-    "artefacts": "`hf upload` and `hf download` (docs/hub.md)",
-    "bundle": "RUN.manifest.json, which is beside every run (docs/run.md)",
-    "stability": "docs/holes.md, which has its results",
-    "verify": "RUN.manifest.json, which is beside every run (docs/run.md)",
-}

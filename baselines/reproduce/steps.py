@@ -44,7 +44,7 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 class Stamp(Struct):
-    """The record of a step beside its output. Earlier versions wrote no ``seconds``, ``processes`` or ``code``.
+    """The record of a step beside its output.
 
     ``files`` lists the output's files if the step is finished. ``seconds`` and ``processes`` describe the step's run.
     """

@@ -13,8 +13,6 @@ Example:
   make gpu PARTS="checks speed"
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

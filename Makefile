@@ -25,7 +25,7 @@ endef
 
 # The file .venv/installed is written last, so that an interrupted installation runs again.
 .venv/installed: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 to 3.14 is needed, this is %d.%d (make PYTHON=python3.12 ...)" % sys.version_info[:2] if not (3, 10) <= sys.version_info < (3, 15) else 0)'
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 to 3.14 is needed, this is %d.%d (make PYTHON=python3.12 ...)" % sys.version_info[:2] if not (3, 11) <= sys.version_info < (3, 15) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'pip>=25.1'
 	$(call install,-e ".[models]")

@@ -37,7 +37,7 @@ class _Model(Struct):
 
 
 class _Recipe(Struct):
-    """The fields that are read from ``recipe.json``. Later versions of the project may write further fields."""
+    """The fields that are read from ``recipe.json``."""
 
     model: _Model
     data: dict[str, Any] = {}
@@ -65,7 +65,7 @@ class _Training(Struct):
     versions: dict[str, str] = {}
     dev: list[dict[str, float]] | None = None
     dev_run: dict[str, str] | None = None
-    files: dict[str, Sha256] = {}  # all files except the card; empty in checkpoints of earlier versions
+    files: dict[str, Sha256] = {}  # all files except the card; added when the checkpoint is complete
 
 
 class _Settings(Struct):
@@ -205,7 +205,7 @@ def write_hashes(folder: Path) -> None:
 def check_hashes(folder: Path) -> None:
     """Raise :class:`InputError` for the first file that differs from its SHA-256 in ``training.json``.
 
-    Models of other projects, and checkpoints of earlier versions, have no hashes and are not checked.
+    Models of other projects, and checkpoints that are being written, have no hashes and are not checked.
     """
     if not ((folder / RECIPE).is_file() and (folder / TRAINING).is_file()):
         return

@@ -10,8 +10,6 @@ Example:
   python benchmarks/backends.py --model MODEL --release build/demo --max-length 128
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

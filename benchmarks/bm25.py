@@ -22,8 +22,6 @@ Example:
   python benchmarks/bm25.py --passages 400000 --engines lucene numba bm25s --json bm25.json
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

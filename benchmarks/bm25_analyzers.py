@@ -12,8 +12,6 @@ Example:
   python benchmarks/bm25_analyzers.py cmrc2018=build/cmrc drcd=build/drcd cepilepsyqa=build/c:cmedqa:test --json FILE
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

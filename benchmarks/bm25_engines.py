@@ -4,8 +4,6 @@
 ``{"k", "threads", "queries": [...], "hits": FILE or null}``. The seconds of each job are printed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

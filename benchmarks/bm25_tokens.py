@@ -6,8 +6,6 @@ to 1 / (rank + 2.7) ** 1.05. A query consists of four topic words of a random pa
 word has one or more Chinese characters. Frequent words are shorter.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from collections.abc import Iterator

@@ -11,8 +11,6 @@ Example:
   python benchmarks/build.py --raw dureader-2.0-demo --questions 5000 50000 --json build.json
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import statistics

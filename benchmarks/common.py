@@ -3,8 +3,6 @@
 Importing this module makes the project and the helpers in tests/ importable.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import importlib.metadata

@@ -10,8 +10,6 @@ Example:
   python benchmarks/crosslingual_data.py --xquad xquad --pairs cmn.txt.gz --size 5000 --out build/crosslingual-data
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

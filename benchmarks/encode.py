@@ -12,8 +12,6 @@ Example:
   python benchmarks/encode.py --texts 20000 --layers 12 --width 768 --device cuda --json encode.json
 """
 
-from __future__ import annotations
-
 import platform
 import statistics
 import tempfile

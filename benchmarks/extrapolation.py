@@ -8,8 +8,6 @@ Example:
   python benchmarks/extrapolation.py --json extrapolation.json
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -15,8 +15,6 @@ Example:
   python benchmarks/false_alarms.py --release DIR --split dev bm25.dev.run.gz de.dev.run.gz ce.dev.run.gz
 """
 
-from __future__ import annotations
-
 from itertools import combinations
 from pathlib import Path
 from typing import Any

@@ -13,8 +13,6 @@ Example:
   make gpu PARTS="checks speed"
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib
@@ -130,7 +128,7 @@ def reproduce(setting: Setting, seed: int, tables: list[int], report: Path, dead
     text = setting.settings.read_text(encoding="utf-8").replace("intfloat/multilingual-e5-small", str(setting.model))
     chosen.write_text(text.replace('["*"]\n', f'["*"]\ntrain.seed = {seed}\n'), encoding="utf-8")
     words: list[object] = ["reproduce", "--release", setting.release, "--table", *tables, "--settings", chosen]
-    words += ["--out", setting.work / "runs", "--one-process", "--any-code", "--format", "json"]
+    words += ["--out", setting.work / "runs", "--one-process", "--format", "json"]
     with open(part, "w", encoding="utf-8") as file:
         process = subprocess.Popen([sys.executable, "-m", "baselines", *map(str, words)], stdout=file, cwd=ROOT)
         try:

@@ -1,7 +1,5 @@
 """Checks of the code that runs on a GPU, for the part `checks` of gpu.py."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

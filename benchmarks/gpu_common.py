@@ -1,7 +1,5 @@
 """Helpers of gpu.py, gpu_checks.py and gpu_speed.py. PyTorch is imported by the functions that need it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ Example:
   python benchmarks/gpu_pack.py --data DATA --models MODELS
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Measurements for the part `speed` of gpu.py: a GPU's peak rates, and the speed of search, encoding and training."""
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time

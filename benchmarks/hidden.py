@@ -16,8 +16,6 @@ Example:
     --raw dev.json.gz --work build/hidden
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import hashlib

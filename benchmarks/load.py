@@ -9,8 +9,6 @@ Example:
   python benchmarks/load.py --raw dureader-2.0-demo --questions 10000 --json load.json
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import statistics

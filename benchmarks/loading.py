@@ -12,8 +12,6 @@ Example:
   python benchmarks/loading.py --json loading.json
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

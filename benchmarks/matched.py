@@ -17,8 +17,6 @@ Example:
   python benchmarks/matched.py --pairs test.txt:label,text1,text2 --run matched.run.gz
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

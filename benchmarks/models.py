@@ -1,7 +1,5 @@
 """Random BERT models, random texts and training pairs; trainers; operations of a forward pass."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from pathlib import Path

@@ -9,8 +9,6 @@ Example:
   python benchmarks/nano.py --whole NEWS --runs-whole runs/whole --nano NANO --runs-nano runs/nano
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -9,8 +9,6 @@ Example:
   python benchmarks/official.py --passages 1000000 --json official.json
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -13,8 +13,6 @@ Example:
   python benchmarks/planted.py --release build/demo --every 3 --out build/planted
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

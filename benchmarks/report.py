@@ -10,8 +10,6 @@ Example:
   python benchmarks/report.py seed0.json seed1.json seed2.json
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

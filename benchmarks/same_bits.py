@@ -8,8 +8,6 @@ code is then 1.
     python benchmarks/same_bits.py ../before
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

@@ -17,8 +17,6 @@ Example:
   python benchmarks/search.py --passages 1000000 --queries 1000 --json search.json
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Callable

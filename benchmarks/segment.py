@@ -9,8 +9,6 @@ Example:
   python benchmarks/segment.py --raw dureader_raw.zip --lines news.txt.gz --json segment.json
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import multiprocessing

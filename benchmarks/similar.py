@@ -12,8 +12,6 @@ Example:
   python benchmarks/similar.py --rows 400000 --json similar.json
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

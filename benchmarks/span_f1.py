@@ -9,8 +9,6 @@ Example:
   python benchmarks/span_f1.py --raw path/to/rows --tokens 120 --json span_f1.json
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction

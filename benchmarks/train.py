@@ -17,8 +17,6 @@ Example:
   python benchmarks/train.py --layers 12 --hidden 768 --batch 256 --length 384 --json train.json
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import statistics

@@ -6,8 +6,6 @@ Lines are 100 characters wide. Run this script on Python 3.11, because each vers
 differently. A test compares the pages on Python 3.11.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def check(round_: Path) -> dict[str, Any]:
     return json.loads(annotate("check", round_, "--format", "json").stdout)
 
 
-NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 Labels = Mapping[tuple[str, str], int]
 
 

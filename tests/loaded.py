@@ -7,8 +7,6 @@ stdout follow: the process id, and the exit code. With ``at``, the last line of 
 Libraries that read environment variables on import see the variables of :class:`Loaded`, such as the hub's address.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json
@@ -22,7 +20,7 @@ import threading
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from commands import ROOT, Done
 
@@ -65,7 +63,7 @@ class Loaded:
         script = [sys.executable, __file__, *modules]
         self._process = subprocess.Popen(script, cwd=ROOT, env=variables, text=True, **pipes)
 
-    def __enter__(self) -> Loaded:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

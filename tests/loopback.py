@@ -6,9 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeVar
-
-Own = TypeVar("Own", bound="Loopback")
+from typing import Any, Self
 
 
 class Loopback(ThreadingHTTPServer):
@@ -21,7 +19,7 @@ class Loopback(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.lock = threading.RLock()
 
-    def __enter__(self: Own) -> Own:
+    def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
         return self
 

@@ -1,6 +1,5 @@
 """The programs and their output: overview, wrong verbs, missing libraries, terminals and cards in any encoding."""
 
-import argparse
 import importlib
 import io
 import json
@@ -17,7 +16,7 @@ from releases import BUILD, QUESTIONS, TEXTS, make_release, md5, tables
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
 from builders.core import progress as progress_module
-from builders.core.command import CONSOLE, OLD_NAMES, VERSION, main, verb_parser
+from builders.core.command import CONSOLE, VERSION, main
 from builders.core.errors import InputError
 from builders.core.exit_codes import exit_code
 from builders.core.progress import progress
@@ -96,7 +95,6 @@ def test_nothing_that_is_quick_imports_a_library_that_takes_seconds(code: str) -
         *((program, ["--version"], 0, f"dureader_retrieval {VERSION}\n", "") for program in ("builders", "baselines")),
         ("builders", ["relase", "--out", "x"], 2, "", "did you mean release?"),
         ("baselines", ["eval", "--out", "x"], 2, "", "did you mean evaluate?"),
-        ("baselines", ["bundle", "--run", "x"], 2, "", "bundle was removed; use RUN.manifest.json, which"),
         ("builders", ["xyzzy"], 2, "", "`python -m builders` lists all verbs"),
         ("builders", ["release", "--out", "x", "--nothing"], 2, "", "unrecognized arguments: --nothing"),
     ],
@@ -115,22 +113,6 @@ def test_the_console_script_names_itself(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         call(CONSOLE, "release", "--help")
     assert "\n  dureader-retrieval release --raw" in (text := capsys.readouterr().out) and "python -m" not in text
-
-
-@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
-def test_an_old_name_prints_the_new_one(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
-    other, verb, *rest = new.split()
-    for program in PROGRAMS:
-        assert call(program, *old.split(), "--release", "x") == 2
-    line = f"{old} is now: python -m {new}\n"
-    assert capsys.readouterr().err == line * 2 + line.replace(f"python -m {other}", CONSOLE)
-    verbs = importlib.import_module(f"{other}.__main__").VERBS
-    parser = verb_parser(other, verb, importlib.import_module(verbs[verb]))
-    for word in rest:
-        named = [each for each in parser._actions if word in (each.option_strings or each.choices or ())]
-        (action,) = [each for each in named if each.dest != "help"]
-        if isinstance(action, argparse._SubParsersAction):
-            parser = action.choices[word]
 
 
 @pytest.mark.parametrize(

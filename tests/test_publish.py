@@ -213,4 +213,4 @@ def test_what_publish_made_stays_out_of_releases_made_of_a_copy(files: dict[str,
         pass
     paths = {entry.path for entry in open_release(tmp_path / "made").manifest.files}
     assert "corpus/corpus-00000-of-00001.parquet" in paths
-    assert not paths & {"eval.yaml", "croissant.json", "README.zh.md", "assets/passage-length.png"}
+    assert not paths & {"eval.yaml", "README.zh.md", "assets/passage-length.png"}

@@ -12,10 +12,8 @@ from commands import ROOT, run
 from releases import make_release, tables
 from reproduce_world import planned, reported, reproduce
 
-from baselines.reproduce import steps as reproduce_steps
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.settings import Settings, read_settings, verbs
-from baselines.reproduce.steps import code_of
 from baselines.train.recipe import names
 from builders.annotate.pool import read_pool
 from builders.store.runs import read_run
@@ -178,11 +176,11 @@ def test_rows_that_were_not_asked_for_are_left_out_and_logged(here: Path) -> Non
     assert "official-de" not in done.stdout and "official-de, official-ce: has no official hard" in done.stderr
 
 
-def test_a_step_is_run_again_only_where_it_must_be(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_run_again_only_where_it_must_be(here: Path) -> None:
     output = here / "out" / "bm25.dev.run.gz"
 
-    def ran(*more: object) -> bool:
-        err = reproduce(here, *BM25, *more).stderr
+    def ran() -> bool:
+        err = reproduce(here, *BM25).stderr
         assert ("running: " in err) != (f"already done: {output}" in err)
         return "running: " in err
 
@@ -201,38 +199,6 @@ def test_a_step_is_run_again_only_where_it_must_be(here: Path, monkeypatch: pyte
     rows["queries", "train"] = rows["queries", "train"][:-1]
     make_release(here / "release", rows)  # other data
     assert ran() and not ran()
-    monkeypatch.setattr("baselines.reproduce.steps.code_of", lambda module: f"another version of {module}")
-    assert not ran("--any-code")
-    said = reproduce(here, *BM25).stderr
-    assert f"{output}: made by another version of the code; the step runs again (--any-code" in said
-    assert "running: " in said and not ran()
-
-
-def test_code_is_what_runs_with_all_that_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduce_steps, "_CHECKOUT", tmp_path)
-    files = {
-        "baselines/verb/__init__.py": '"""Doc."""\nimport json\n\ndef run():\n    from builders.tool import x\n',
-        "baselines/other.py": "z = 1\n",
-        "builders/tool.py": "x = 1\n",
-    }
-    files |= {"baselines/__init__.py": "", "builders/__init__.py": ""}
-
-    def version(**changes: str) -> str:
-        code_of.cache_clear()
-        reproduce_steps._code.cache_clear()
-        changed = {name.replace("__", "/") + ".py": text for name, text in changes.items()}
-        for name, text in (files | changed).items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-        return code_of("baselines.verb")
-
-    first = version()
-    assert version(builders__tool='"""What it is."""\n\n# a comment\nx = 1\n') == first
-    assert version(baselines__other="z = 2\n") == first
-    assert version(builders__tool="x = 2\n") != first
-    assert version() == first
-    code_of.cache_clear()
-    reproduce_steps._code.cache_clear()
 
 
 def test_the_test_split_ends_in_predictions_and_says_so_first(here: Path) -> None:

@@ -1,4 +1,4 @@
-"""The verb ``show``; the search behind its page and the page's HTML, without Gradio; the folder of a Space."""
+"""The verb ``show``; the search behind its page and the page's HTML, without Gradio."""
 
 import argparse
 import re
@@ -7,17 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from commands import ROOT, Done, run
+from commands import Done, run
 from pages import Seen
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
-from test_packaging import PROJECT
 
 from baselines.bm25.engine_numba import open_index
 from baselines.bm25.index import Texts
 from baselines.bm25.tokens import tokens
 from baselines.look.answers import Searcher
 from baselines.look.show import positives_of
-from baselines.look.space.search_page import words
 from baselines.measure.qrels import read_queries
 from baselines.retrieve.passages import open_passages
 from builders.core.command import main
@@ -108,32 +106,6 @@ def test_html_of_queries_passages_and_ids_is_text() -> None:
     tags = {"style", "p", "div", "section", "h3", "span", "mark", "details", "summary"}
     assert {tag for tag, _ in seen.tags} <= tags and {name for _, given in seen.tags for name in given} == {"class"}
     assert seen.text.count("<script>alert(1)</script>") >= 20 and "<mark>手机</mark>" in found
-
-
-def test_a_space_is_one_folder_with_code_release_and_card(sample_release: Path, tmp_path: Path) -> None:
-    out = tmp_path / "space"
-    for _ in range(2):  # an earlier one is replaced
-        run("baselines", "show", "--release", sample_release, "--assemble", out)
-    card = (out / "README.md").read_text(encoding="utf-8")
-    front = dict(line.split(": ", 1) for line in card.split("---\n")[1].splitlines())
-    assert front["sdk"] == "gradio" and (out / front["app_file"]).is_file()
-    assert open_release(out / "release").manifest == open_release(sample_release).manifest
-    assert (out / "baselines" / "look" / "page.py").is_file() and not list(out.rglob("__pycache__"))
-    assert words(out) == ["show", "--serve", "--host", "0.0.0.0", "--release", str(out / "release")]
-
-
-def test_a_space_asks_for_what_the_extras_do() -> None:
-    found = {*PROJECT["project"]["dependencies"]}
-    for name in ("builders", "baselines", "models"):
-        extra = PROJECT["project"]["optional-dependencies"][name]
-        found |= {each for each in extra if not each.startswith("dureader-retrieval[")}
-    lines = (ROOT / "baselines" / "look" / "space" / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    wanted = {line for line in lines if not line.startswith("#")}
-    assert wanted | {"huggingface-hub>=1.0"} == found  # (the hub's library comes with Gradio and datasets)
-    pinned = (ROOT / "tests" / "space-requirements.txt").read_text(encoding="utf-8")
-    version = re.search(r"^gradio==(\S+)$", pinned, re.MULTILINE)
-    card = (ROOT / "baselines" / "look" / "space" / "README.md").read_text(encoding="utf-8")
-    assert version and f"sdk_version: {version[1]}\n" in card
 
 
 TICKET, PHONE = QUESTIONS["dev"]

@@ -31,7 +31,7 @@ LOOKS = 5  # on a busy machine, the browser's clock can end before the answer ar
 
 @pytest.fixture(scope="module")
 def page(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Space's page with the sample, a random dual-encoder and a random re-ranker."""
+    """The address of a page with the sample, a random dual-encoder and a random re-ranker."""
     if not os.environ.get("TEST_SPACE"):
         pytest.skip("needs Gradio in an environment of its own (300 MB): make test-space")
     if sys.version_info[:2] != (3, 11):
@@ -44,11 +44,10 @@ def page(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     dual, cross = write_dual(folder / "dual", texts=texts), write_cross(folder / "cross", texts=texts)
     run("baselines", "encode", "--release", sample_release, "--model", dual, "--out", folder / "passages")
     models = ["--model", dual, "--passages", folder / "passages", "--reranker", cross]
-    run("baselines", "show", "--release", sample_release, *models, "--assemble", folder / "space")
-    variables = clean_environ() | {"GRADIO_SERVER_NAME": "127.0.0.1", "HF_HUB_OFFLINE": "1"}
+    variables = clean_environ() | {"HF_HUB_OFFLINE": "1"}
     with open(folder / "log", "wb") as log:
-        start = [commands / "python", "search_page.py"]
-        process = subprocess.Popen(start, cwd=folder / "space", env=variables, stdout=log, stderr=log)
+        start = [commands / "python", "-m", "baselines", "show", "--serve", "--release", sample_release, *models]
+        process = subprocess.Popen(start, cwd=ROOT, env=variables, stdout=log, stderr=log)
     try:
         end = time.monotonic() + SECONDS
         while not (found := re.search(r"the page is at (\S+)/ ", (folder / "log").read_text(encoding="utf-8"))):

@@ -1,7 +1,5 @@
 """The search page: a Gradio app around a :class:`~baselines.look.answers.Searcher`. It needs the extra ``space``."""
 
-from __future__ import annotations
-
 import os
 import threading
 

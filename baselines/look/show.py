@@ -8,15 +8,13 @@ that passage and question share. The terms are BM25's tokens. Terminals show ter
 shared terms. The query is a question of the split or any other text. The first column is BM25. --model adds a
 dual-encoder, and needs --passages, the output of `encode`. --reranker adds a cross-encoder, which re-ranks the passages
 of the dual-encoder or, without --model, of BM25. By default, only this machine can open the page. With --host 0.0.0.0,
-other machines can open it, too. If build/sample is missing, the embedded sample is built. --assemble DIR writes a
-folder that you can push as a Hugging Face Space, and starts no page.
+other machines can open it, too. If build/sample is missing, the embedded sample is built.
 
 examples:
 
   python -m baselines show --release build/sample --split dev --query 机 build/runs/bm25.dev.run.gz
   python -m baselines show --serve
   python -m baselines show --serve --release DIR --model M --passages build/embeddings/passages --reranker M2
-  python -m baselines show --assemble build/space --release DIR
 """
 
 import argparse
@@ -61,13 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     page.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
     page.add_argument("--port", type=whole_number(0), metavar="P", help="port (default: first free port from 7860)")
-    page.add_argument("--assemble", type=Path, metavar="DIR", help="write the folder of a Hugging Face Space")
     add_options(parser, *DEVICE)
     parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="TREC run or official predictions (JSON)")
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.serve or args.assemble:
+    if args.serve:
         from baselines.look.serve import serve
 
         serve(args)

@@ -2,7 +2,8 @@
 
 The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, and `errors --tally` prints Table 10.
 baselines/matrix.toml lists the rows with steps and published scores. Rows can share steps. A step is skipped if its
-output exists and was made from the same input by the same version of the code.
+output exists and was made from the same input by the same command. A new version of the code does not make a step run
+again; use another --out for that.
 
 Every score has a mark, and a 95 % interval over queries. The mark is OK, close or off if data and models are those of
 the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page (reproduce.html under --out,
@@ -86,7 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runs = Path("build/runs")
     parser.add_argument("--out", type=Path, default=runs, metavar="DIR", help=f"output directory (default: {runs})")
     parser.add_argument("--html", type=Path, metavar="FILE", help=f"file of the HTML page (default: OUT/{PAGE})")
-    parser.add_argument("--any-code", action="store_true", help="accept outputs of other versions of the code")
     parser.add_argument(
         "--one-process",
         action="store_true",

@@ -1,14 +1,12 @@
 """Run the steps of a plan. A step is skipped if its output is complete and was made from the same input.
 
 Beside an output, ``.NAME.step.json`` records the step's key (:func:`key_of_step`). The key covers the command, the data
-that the command reads, earlier steps, the recipe and the starting checkpoint. The record also has the version of the
-code. The output's files are recorded last. If files are missing or differ, the step runs again. Trainings resume.
+that the command reads, earlier steps, the recipe and the starting checkpoint. The output's files are recorded last. If
+files are missing or differ, the step runs again. Trainings resume.
 """
 
 import argparse
-import ast
 import contextlib
-import functools
 import hashlib
 import itertools
 import json
@@ -20,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +36,16 @@ from builders.core.typed import read_json
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release
 
-_BEFORE = ".before"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 class Stamp(Struct):
-    """The record of a step beside its output. Earlier versions wrote no ``seconds``, ``processes`` or ``code``.
+    """The record of a step beside its output.
 
     ``files`` lists the output's files if the step is finished. ``seconds`` and ``processes`` describe the step's run.
     """
 
     key: str = ""
-    code: str = ""
     command: list[str] = []
     files: dict[str, Any] = {}
     seconds: float = 0.0
@@ -64,7 +59,6 @@ def run_steps(
     quiet: bool = False,
     here: bool = False,
     processes: int = 1,
-    any_code: bool = False,
 ) -> dict[str, Stamp]:
     """Run every step of ``plan``, in its order.
 
@@ -74,7 +68,6 @@ def run_steps(
         quiet: let the steps log only warnings and errors.
         here: run every step in this process. Libraries load once, but memory is not released between steps.
         processes: number of processes of a training. The result does not depend on this number.
-        any_code: accept outputs of other versions of the code.
 
     Raises:
         InputError: a step failed. The outputs of earlier steps are complete.
@@ -82,15 +75,14 @@ def run_steps(
     keys: dict[str, str] = {}
     for name, step in plan.items():  # before any step runs, so that a missing starting checkpoint fails at once
         keys[name] = _known_key(step, [keys[other] for other in step.needs], release)
-    codes = code_of_steps(plan)
     done: dict[str, Stamp] = {}
     for name, step in plan.items():
-        if stamp := _done(step.output, keys[name], "" if any_code else codes[name]):
+        if stamp := _done(step.output, keys[name]):
             log.info("skipped, already done: %s", step.output)
         else:
             started, used = time.monotonic(), processes if step.command[1] == "train" else 1
-            stamp = Stamp(keys[name], codes[name], step.command, processes=used)
-            _begin(step, stamp, any_code)
+            stamp = Stamp(keys[name], step.command, processes=used)
+            _begin(step, stamp)
             call(step.command, quiet, here, used)
             stamp.files, stamp.seconds = _listing(step.output), round(time.monotonic() - started, 1)
             write_json(_stamp(step.output), to_builtins(stamp))
@@ -100,14 +92,7 @@ def run_steps(
 
 def run_plan(plan: Mapping[str, Step], release: Release, args: argparse.Namespace) -> dict[str, Stamp]:
     """Run the missing steps of a plan with the options of `reproduce`."""
-    return run_steps(
-        plan,
-        release,
-        quiet=args.quiet,
-        here=args.one_process,
-        processes=args.processes,
-        any_code=args.any_code,
-    )
+    return run_steps(plan, release, quiet=args.quiet, here=args.one_process, processes=args.processes)
 
 
 def printed(commands: Sequence[list[str]], args: argparse.Namespace) -> str:
@@ -223,74 +208,15 @@ def _start(recipe: Recipe) -> str | None:
     return model_commit(start, recipe.model.revision, remedy)
 
 
-def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
-    """Return a hash of the code of each step. The code of a step includes the code of the steps that it needs."""
-    found: dict[str, str] = {}
-    for name, step in plan.items():
-        own = [code_of(verbs(step.command[0])[step.command[1]]), *(found[other] for other in step.needs)]
-        found[name] = hashlib.sha256(" ".join(own).encode()).hexdigest()
-    return found
-
-
-class _OwnModules(ModuleFinder):
-    """Finder of the project's modules. It ignores libraries, even libraries in the folder of the installed project."""
-
-    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
-        if path is None and name not in ("builders", "baselines"):  # path is None for a top-level module
-            raise ImportError(name)
-        return super().find_module(name, path, parent)
-
-
-@functools.cache
-def code_of(module: str) -> str:
-    """Return the SHA-256 of the code of a verb's module and of all project modules that it imports.
-
-    Comments, docstrings and layout do not count. Libraries do not count. ``training.json`` has the libraries' versions.
-    """
-    finder = _OwnModules([str(_CHECKOUT)])
-    finder.import_hook(module)
-    files = sorted(Path(file) for found in finder.modules.values() if (file := vars(found)["__file__"]))
-    return hashlib.sha256(" ".join(map(_code, files)).encode()).hexdigest()
-
-
-@functools.cache
-def _code(path: Path) -> str:
-    tree = ast.parse(path.read_bytes())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            del node.body[0]
-    return hashlib.sha256(f"{path.relative_to(_CHECKOUT)}{ast.unparse(tree)}".encode()).hexdigest()
-
-
 def _stamp(output: Path) -> Path:
     return output.with_name(f".{output.name}.step.json")
 
 
-def _begin(step: Step, stamp: Stamp, any_code: bool) -> None:
-    """Write the stamp of a step that begins.
-
-    First, saved states of an earlier training with this name are removed. If another version of the code made the
-    output, the output is removed, because the command would skip a finished output. A model is renamed to NAME.before.
-    """
-    path, output = _stamp(step.output), step.output
-    earlier = _read(path)
-    if path.exists() and (earlier.key != stamp.key or (earlier.code != stamp.code and not any_code)):
-        shutil.rmtree(states_of(output), ignore_errors=True)
-        if earlier.key == stamp.key:
-            log.warning(
-                "%s: made by another version of the code; the step runs again (--any-code keeps the output; a model is "
-                "renamed to NAME%s)",
-                *(output, _BEFORE),
-            )
-            shutil.rmtree(output.with_name(f".{output.name}.building"), ignore_errors=True)
-            if step.command[1] == "train" and output.is_dir():
-                before = output.with_name(output.name + _BEFORE)
-                shutil.rmtree(before, ignore_errors=True)
-                output.rename(before)
-            elif output.is_dir():
-                shutil.rmtree(output)
-            else:
-                output.unlink(missing_ok=True)
+def _begin(step: Step, stamp: Stamp) -> None:
+    """Write the stamp of a step that begins. First, remove the saved states of a training with other input."""
+    path = _stamp(step.output)
+    if path.exists() and _read(path).key != stamp.key:
+        shutil.rmtree(states_of(step.output), ignore_errors=True)
     write_json(path, to_builtins(stamp))
 
 
@@ -301,13 +227,13 @@ def _read(path: Path) -> Stamp:
         return Stamp()
 
 
-def _done(output: Path, key: str, code: str = "") -> Stamp | None:
-    """Return the stamp of a finished step; None if the step has to run. An empty ``code`` accepts any version.
+def _done(output: Path, key: str) -> Stamp | None:
+    """Return the stamp of a finished step; None if the step has to run.
 
     Raises :class:`InputError` if a file of a checkpoint is damaged.
     """
     stamp = _read(_stamp(output))
-    if stamp.key != key or code not in ("", stamp.code) or not output.exists() or stamp.files != _listing(output):
+    if stamp.key != key or not output.exists() or stamp.files != _listing(output):
         return None
     check_hashes(output)
     return stamp

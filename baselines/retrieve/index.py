@@ -7,8 +7,6 @@ name and fingerprint, ``similarity``) and the files (``shards``), without times 
 embeddings that `encode` writes is an index with chunks of 16-bit floats, shape (rows, dimensions).
 """
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import functools
@@ -18,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -90,7 +88,7 @@ class Index:
     chosen: Rows | None = None
 
     @classmethod
-    def read(cls, path: Path) -> Index:
+    def read(cls, path: Path) -> Self:
         """Read the manifest of a directory. Raises :class:`InputError` if the manifest is missing or damaged."""
         try:
             files = read_json(path / MANIFEST, _Manifest, _REMEDY).shards

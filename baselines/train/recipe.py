@@ -267,11 +267,7 @@ class Recipe(Sections, frozen=True, kw_only=True):
         for start in MADE:
             if self.model.start != start:
                 del content[start]
-        # Omit newer settings that have no effect. Otherwise finished trainings of earlier versions would run again.
-        unused = {"mini_batch_tokens": 0, "shortest": 0, "embeddings_gradient": 1, "similar": False, "leave_out": ""}
-        for section in ("train", "data"):
-            content[section] = {k: v for k, v in content[section].items() if k not in unused or v != unused[k]}
-        del content["train"]["report_to"]
+        del content["train"]["report_to"]  # a training logged elsewhere is the same training
         return {"name": content.pop("name"), **content}
 
 

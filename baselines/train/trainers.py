@@ -5,8 +5,6 @@ and the batch. A resumed training therefore ends with the same bits. The trainer
 already repeat the rows for the recipe's epochs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

@@ -20,7 +20,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,7 @@ def label_in(answer: str, question: str) -> int | None:
 
 
 def _judgment(model: str, package: Package, item: Item, label: int, **more: Any) -> Judgment:
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     return Judgment(*item.pair, label, model, now, package.name, package.version, "model", model, **more)
 
 

@@ -20,7 +20,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -170,7 +170,7 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
 
 def encoded(judgment: Judgment) -> bytes:
     """Encode a judgment as a JSON line."""
-    return msgspec.json.encode(msgspec.structs.replace(judgment, time=judgment.time.astimezone(timezone.utc))) + b"\n"
+    return msgspec.json.encode(msgspec.structs.replace(judgment, time=judgment.time.astimezone(UTC))) + b"\n"
 
 
 def read_judgments(round_: Path) -> list[Judgment]:

@@ -7,7 +7,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -314,7 +314,7 @@ def take_in(args: argparse.Namespace) -> None:
     are named user-1 and so on. Rows without a label are skipped. If one row is wrong, nothing is imported. Importing a
     file twice changes nothing.
     """
-    found, now = open_round(args.round), datetime.now(timezone.utc)
+    found, now = open_round(args.round), datetime.now(UTC)
     packages = {each.name: (each, {item.pair for item in items_of(args.round, each)}) for each in found.packages}
     timed: list[Judgment] = []
     untimed: list[Judgment] = []

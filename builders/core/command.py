@@ -1,4 +1,4 @@
-"""Command line: verbs with their help, former names of verbs, and options that several verbs share."""
+"""Command line: verbs with their help, and options that several verbs share."""
 
 import argparse
 import ast
@@ -253,36 +253,3 @@ def _print_completion(program: str, verbs: Mapping[str, str], shell: str = "", *
     script = program_app(CONSOLE, verbs).generate_completion(shell=shell)  # type: ignore[arg-type]
     print(script)
     return 0
-
-
-# Former name of a verb -> the present command.
-OLD_NAMES = {
-    "ccovid": "builders add ccovid",
-    "cmedqa": "builders add cmedqa",
-    "contamination": "builders similar --against",
-    "crosslingual": "builders add crosslingual",
-    "crosslingual export": "builders annotate translations export",
-    "crosslingual import": "builders annotate translations import",
-    "crosslingual review": "builders annotate translations review",
-    "estimate": "baselines reproduce --dry-run",
-    "extrapolate": "builders add",
-    "extrapolate embed": "baselines encode --queries",
-    "extrapolate overlap": "builders check",
-    "extrapolate restrain": "builders add restrain",
-    "extrapolate resttest": "builders add resttest",
-    "leaderboard": "baselines reproduce --leaderboard",
-    "pool": "builders annotate pool",
-    "predictions": "builders export --run",
-    "relabel": "builders annotate relabel",
-    "samples": "builders add samples",
-    "sources": "builders official --list",
-    "space": "baselines show --serve",
-    "stats": "builders check",
-}
-# Removed verb -> its replacement.
-REMOVED = {
-    "artefacts": "`hf upload` and `hf download` (docs/hub.md)",
-    "bundle": "RUN.manifest.json, which is beside every run (docs/run.md)",
-    "stability": "docs/holes.md, which has its results",
-    "verify": "RUN.manifest.json, which is beside every run (docs/run.md)",
-}

@@ -39,7 +39,7 @@ class Unfinished(InputError):
 # Extra -> the import names of its libraries. A library is listed only under the smallest extra that installs it.
 _EXTRAS = {
     "builders": "duckdb filelock huggingface_hub jieba jinja2 matplotlib msgspec numba numpy pyarrow rensa "
-    "rjieba scipy statsmodels tomli tqdm yaml",
+    "rjieba scipy statsmodels tqdm yaml",
     "baselines": "faiss ir_measures",
     "models": "accelerate sentence_transformers sklearn torch transformers",
     "ray": "ray",

@@ -16,6 +16,7 @@ import stat
 import struct
 import sys
 import tempfile
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -24,11 +25,6 @@ from typing import IO, Any
 
 from builders.core.errors import InputError, log
 from builders.core.limits import writing
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # Python 3.10
-    import tomli as tomllib
 
 _BLOCK = 1 << 20
 # An OSError without errno comes from Arrow or gzip and means damaged content.

@@ -19,7 +19,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from builders.core.errors import InputError, install
 from builders.core.jobs import Engine, Result, Task, WorkerDied
@@ -83,7 +83,7 @@ class RayEngine(Engine):
         finally:
             signal.signal(signal.SIGTERM, handler)  # Ray's handler would end the command with another exit code
 
-    def __enter__(self) -> RayEngine:
+    def __enter__(self) -> Self:
         # Ray prints messages about late or lost nodes to stdout, which is reserved for results.
         self._stdout = contextlib.redirect_stdout(sys.stderr)
         self._stdout.__enter__()

@@ -5,13 +5,11 @@ a threshold p/q exactly if ``2q*o - p*L >= p*m``. The comparison uses integers, 
 an F1 of exactly 0.5, and floating point rounds some of them wrongly. :mod:`builders.release.span_scan` has the loops.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +73,7 @@ class Questions(NamedTuple):
     answer_question_ends: Ends
 
     @classmethod
-    def of(cls, paragraphs: Flat, answers: Flat, counts: Iterable[int], answer_counts: Iterable[int]) -> Questions:
+    def of(cls, paragraphs: Flat, answers: Flat, counts: Iterable[int], answer_counts: Iterable[int]) -> Self:
         """Build from tokens. ``counts`` and ``answer_counts`` have each question's number of paragraphs and answers."""
         return cls(*paragraphs, _ends(counts), *answers, _ends(answer_counts))
 

@@ -27,8 +27,6 @@ example:
   python -m builders similar --release build/release --against bge-train.jsonl.gz other/*.parquet
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -15,7 +15,7 @@ from builders.store.layout import MANIFEST
 
 STATS, CARD = "stats.json", "README.md"
 CARD_ZH, EVAL = "README.zh.md", "eval.yaml"
-_PUBLISHED = {CARD_ZH, EVAL, "croissant.json"}  # earlier versions published croissant.json
+_PUBLISHED = {CARD_ZH, EVAL}
 
 
 def is_published(path: str) -> bool:

@@ -1,7 +1,7 @@
 """Damaged rounds of annotation: packages, judgments, sheets, and exports of Label Studio."""
 
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from builders.annotate.tasks import Task, read_export, read_lines, read_sheet, w
 from builders.annotate.translate import COLUMNS, _earlier
 from builders.core.files import read_whole
 
-NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ITEMS = [
     rounds.Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"),
     rounds.Item("q1", "p2", "=1+1", 'a,"b"'),

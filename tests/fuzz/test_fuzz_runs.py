@@ -231,7 +231,7 @@ def _overridden(folder: Path) -> Any:
 def _make_stamp(folder: Path) -> None:
     (folder / "step").mkdir()
     _stamp(folder / "step").write_bytes(
-        msgspec.json.encode({"key": key_of(["a step"]), "code": "x", "files": {}, "seconds": 1.5, "processes": 2})
+        msgspec.json.encode({"key": key_of(["a step"]), "files": {}, "seconds": 1.5, "processes": 2})
     )
 
 
@@ -259,7 +259,7 @@ READERS += [
     Reader("baselines.reproduce.report:trainings", _make_training, {"x/training.json": JSON}, _read_trainings),
     Reader(
         "baselines.reproduce.steps:_read", _make_stamp, {".step.step.json": JSON},
-        lambda f: _done(f / "step", key_of(["a step"]), "x"),
+        lambda f: _done(f / "step", key_of(["a step"])),
     ),
     Reader(
         "builders.publish.pages:read_scores", writing("scores.json", json.dumps(_SCORES)), {"scores.json": JSON},

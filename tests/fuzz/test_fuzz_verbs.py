@@ -63,7 +63,6 @@ VERBS = {
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",
     "show": "baselines show --release {here}/release {here}/dev.run",
-    "space": "baselines show --release {here}/release --assemble {here}/out",
     "errors": "baselines errors --release {here}/release --top-k 3 --sample 1 --format json {here}/dev.run",
     "encode": "baselines encode --release {here}/release --model {here}/dual --device cpu --out {here}/out",
     "search": "baselines search --release {here}/release --model {here}/dual --passages {here}/vectors --device cpu"

@@ -17,7 +17,7 @@ from builders.core.hub import check_models, clear_errors
 from builders.core.progress import progress
 from builders.store import reader
 from builders.store.layout import SETS
-from builders.store.runs import Hit, Run, read_run, write_run
+from builders.store.runs import Hit, Run, best_first, read_run, write_run
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def search(
     try:
         with temporary_folder(caches()) as folder:
             hits = searched(model, release, split, top_k, None if run is None else _run_of(run), folder, **options)
-            return {query: dict(sorted(own, key=_best_first)) for query, own in hits}
+            return {query: dict(best_first(own)) for query, own in hits}
     except ModuleNotFoundError as error:
         if line := missing_library(error):
             raise InputError(line) from error
@@ -207,8 +207,4 @@ def _run_of(given: Any) -> Run:
         return read_run(Path(given))
     if not all(math.isfinite(score) for own in given.values() for score in own.values()):
         raise InputError("the run has scores that are not finite numbers")
-    return Run(Path("run"), {query: sorted(own.items(), key=_best_first) for query, own in given.items()})
-
-
-def _best_first(hit: Hit) -> tuple[float, str]:
-    return -hit[1], hit[0]
+    return Run(Path("run"), {query: best_first(own.items()) for query, own in given.items()})

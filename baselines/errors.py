@@ -137,7 +137,7 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
     """
     from builders.annotate.prefill import grades_by
     from builders.annotate.rounds import ERRORS, open_round, standings
-    from builders.check.paper import published
+    from builders.store.published import published
 
     found = open_round(round_, ERRORS.name)
     every = standings(round_, found)

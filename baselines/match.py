@@ -43,10 +43,10 @@ from builders.core.hub import check_models
 from builders.core.limits import usable_cores
 from builders.core.sampling import draw
 from builders.core.tables import print_result
-from builders.similar.likeness import TESTED, THRESHOLD, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import probability, write_run
+from builders.text.likeness import TESTED, THRESHOLD, is_similar
 
 if TYPE_CHECKING:  # these imports load PyTorch
     from baselines.retrieve.index import Retriever

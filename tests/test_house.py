@@ -13,10 +13,11 @@ from commands import ROOT
 FLOORS = {
     "core": 1,
     **dict.fromkeys(("store", "sources"), 2),
-    **dict.fromkeys(("release", "check"), 3),
-    **dict.fromkeys(("add", "official", "export", "similar"), 4),
-    "annotate": 5,
-    "publish": 6,
+    "text": 3,
+    **dict.fromkeys(("release", "check"), 4),
+    **dict.fromkeys(("add", "official", "export", "similar"), 5),
+    "annotate": 6,
+    "publish": 7,
 }
 
 

@@ -32,7 +32,8 @@ from baselines.measure.qrels import add_set, release_qrels
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, temporary_folder, write_text
 from builders.core.hub import add_repository, as_yaml, clear_errors, commit_in, need_hub, repo_name, upload
-from builders.store.layout import MANIFEST, SETS, task_id
+from builders.store.benchmark_tasks import task_id
+from builders.store.layout import MANIFEST, SETS
 from builders.store.manifest import EVAL, read_manifest
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run

@@ -14,7 +14,7 @@ from baselines.retrieve.passages import Passages
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import log
 from builders.store.reader import Release
-from builders.store.runs import Hit
+from builders.store.runs import Hit, best_first
 
 _TURN = threading.Lock()  # one query at a time, because several queries would compete for the same cores or GPU
 
@@ -42,6 +42,6 @@ def open_cross_ranker(args: argparse.Namespace, passages: Passages) -> Rerank:
         texts = passages.texts(passages.rows(ids).tolist())
         with _TURN:
             scores = scorer.scores([(query, text) for text in texts]).tolist()
-        return sorted(zip(ids, scores, strict=True), key=lambda hit: (-hit[1], hit[0]))
+        return best_first(zip(ids, scores, strict=True))
 
     return rerank

@@ -16,10 +16,10 @@ from baselines.measure.significance import rank_agreement
 from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.core.tables import percent, text_table
-from builders.release.answers import AT_ONCE, contain_answer
-from builders.release.options import Options
 from builders.store.reader import Release
 from builders.store.runs import Run
+from builders.text.answer_spans import AT_ONCE, contain_answer
+from builders.text.span_options import Options
 
 DEPTHS = (1, 5, 10, LIST_DEPTH)
 KINDS = ("answer", "entity")

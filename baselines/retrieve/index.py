@@ -41,7 +41,7 @@ from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
-from builders.store.runs import Hit
+from builders.store.runs import Hit, best_first
 
 # Rows per chunk: 200 MB at 768 dimensions on a GPU, a few minutes on a CPU. An interruption loses a chunk per device.
 ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
@@ -520,4 +520,4 @@ def named(found: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: Passages, to
     """Convert each query's (rows, scores) to its ``top_k`` best hits, by falling score, then by corpus id."""
     for rows, scores in found:
         hits = zip(passages.ids(rows.tolist()), map(_digits, scores.astype(np.float32)), strict=True)
-        yield sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
+        yield best_first(hits)[:top_k]

@@ -34,7 +34,7 @@ from baselines.retrieve.index import resumed
 from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
 from baselines.retrieve.passages import Passages, open_passages
 from baselines.retrieve.settings import ModelSettings, Overrides
-from builders.annotate.endpoint import Endpoint
+from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.store.reader import Release, open_release

@@ -20,8 +20,8 @@ from builders.core.command import add_format
 from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.core.tables import print_result
-from builders.release.options import Options, add_rule, raw_path
 from builders.store.layout import SPLITS, text_id
+from builders.text.span_options import Options, add_rule, raw_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def add_answers(base: Path, raw: list[Path], out: Path, options: Options) -> dic
 
     Raises :class:`InputError` for a wrong row, and if no row asks a query of the release.
     """
-    from builders.release.answers import Record, answers_of, merged, record_of
+    from builders.release.answer_records import Record, answers_of, merged, record_of
     from builders.release.rows import find_sources, parse_rows
     from builders.sources.lines import read_blocks
     from builders.store.answers import warn_of_gaps

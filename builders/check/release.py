@@ -6,7 +6,7 @@ from typing import Any
 
 from builders.check.count import Figures, count_survey
 from builders.check.findings import ERROR, EXAMPLES, INFO, TESTS, WARNING, Finding
-from builders.check.paper import published, side_by_side
+from builders.check.paper import side_by_side
 from builders.check.rules import check_rows
 from builders.check.survey import survey
 from builders.core.errors import InputError
@@ -15,6 +15,7 @@ from builders.core.progress import progress
 from builders.store.answers import answer_counts
 from builders.store.judgments import drawn_overlaps, overlap_table, overlaps_with_train
 from builders.store.layout import MANIFEST, SETS
+from builders.store.published import published
 from builders.store.reader import Release
 from builders.store.shards import wrong_file
 

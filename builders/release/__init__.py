@@ -20,8 +20,8 @@ from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError
 from builders.core.limits import usable_cores
 from builders.core.tables import print_result
-from builders.release.options import MIN_CHARS, Options, add_rule, raw_path
 from builders.store.layout import SPLITS
+from builders.text.span_options import MIN_CHARS, Options, add_rule, raw_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

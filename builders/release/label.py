@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from builders.core.folders import task_folder
 from builders.core.words import words
-from builders.release.answers import RAW, record_of
-from builders.release.options import Options
+from builders.release.answer_records import RAW, record_of
 from builders.release.passages import cut_passages
 from builders.release.rows import Row, Words, parse_rows
-from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.sources.lines import Block
 from builders.store.layout import text_id
+from builders.text.span_f1 import Questions, char_ids, label_questions, word_ids
+from builders.text.span_options import Options
 
 Places = npt.NDArray[np.int64]
 

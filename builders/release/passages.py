@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.jobs import compiled
-from builders.release.options import MIN_CHARS
 from builders.store.layout import text_id
+from builders.text.span_options import MIN_CHARS
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -36,7 +36,7 @@ from pathlib import Path
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import log
 from builders.core.tables import print_result
-from builders.similar.likeness import HOW, NGRAM, SHARE, TESTED
+from builders.text.likeness import HOW, TESTED, add_ngrams
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,20 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
-
-
-def add_ngrams(parser: argparse.ArgumentParser) -> None:
-    """Add ``--ngram`` and ``--jaccard``, for verbs that compare texts by n-grams."""
-    parser.add_argument(
-        "--ngram", type=whole_number(1), default=NGRAM, metavar="N", help=f"characters of an n-gram (default: {NGRAM})"
-    )
-    parser.add_argument(
-        "--jaccard",
-        type=number_between(0.3, 1),
-        default=SHARE,
-        metavar="X",
-        help=f"lowest Jaccard similarity of matching texts, from 0.3 to 1 (default: {SHARE})",
-    )
 
 
 def run(args: argparse.Namespace) -> None:

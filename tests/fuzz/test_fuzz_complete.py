@@ -26,7 +26,7 @@ _OURS = {
     "baselines.train.recipe:like_of": "the project's own files",
     "baselines.retrieve.families:declared": "the project's own file",
     "builders.sources.archives:read_archives": "the project's own file",
-    "builders.check.paper:published": "the project's own file",
+    "builders.store.published:published": "the project's own file",
     "baselines.retrieve.passages:folder": "its inner function has a fuzzer",
 }
 

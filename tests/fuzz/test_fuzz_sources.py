@@ -29,7 +29,6 @@ from builders.core.typed import problem_of
 from builders.official.archives import find_members
 from builders.official.build import build_official
 from builders.official.copies import Judgment, Ranked, Text, kind_of, rows_of
-from builders.release.options import Options
 from builders.release.rows import find_sources, parse_rows
 from builders.similar.pairs import Names
 from builders.similar.pairs import read_pairs as pairs_of
@@ -38,6 +37,7 @@ from builders.sources.lines import read_blocks
 from builders.sources.tables import find_tables
 from builders.store.layout import text_id
 from builders.store.reader import open_release
+from builders.text.span_options import Options
 
 QUESTIONS = {text_id(text): text for text in ("北京冬天冷吗", "饺子怎么煮", "高铁票, 提前几天买")}
 IDS = ["a", "b", "c"]

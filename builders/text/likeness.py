@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
@@ -139,6 +140,20 @@ class LikeTexts:
 
         found: list[RMinHash] = RMinHash.from_token_sets([ngrams(t, self._length) for t in texts], _VALUES, _SEED)
         return found
+
+
+def add_ngrams(parser: argparse.ArgumentParser) -> None:
+    """Add ``--ngram`` and ``--jaccard``, for verbs that compare texts by n-grams."""
+    parser.add_argument(
+        "--ngram", type=whole_number(1), default=NGRAM, metavar="N", help=f"characters of an n-gram (default: {NGRAM})"
+    )
+    parser.add_argument(
+        "--jaccard",
+        type=number_between(0.3, 1),
+        default=SHARE,
+        metavar="X",
+        help=f"lowest Jaccard similarity of matching texts, from 0.3 to 1 (default: {SHARE})",
+    )
 
 
 def is_similar(score: float, threshold: float = THRESHOLD) -> bool:

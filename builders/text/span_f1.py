@@ -2,7 +2,7 @@
 
 A span has L tokens, an answer has m tokens, and they share a multiset of o tokens. Then F1 = 2o / (L + m). F1 reaches
 a threshold p/q exactly if ``2q*o - p*L >= p*m``. The comparison uses integers, because many pairs of the real data have
-an F1 of exactly 0.5, and floating point rounds some of them wrongly. :mod:`builders.release.span_scan` has the loops.
+an F1 of exactly 0.5, and floating point rounds some of them wrongly. :mod:`builders.text.span_scan` has the loops.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from builders.release.options import THRESHOLD
-from builders.release.span_scan import any_reaches, best_f1
+from builders.text.span_options import THRESHOLD
+from builders.text.span_scan import any_reaches, best_f1
 
 Tokens = npt.NDArray[np.int32]
 Ends = npt.NDArray[np.int64]

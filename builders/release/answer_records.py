@@ -8,22 +8,21 @@ threshold of span-F1 with the answer (Section 2.2.2, Algorithm 1). The span may 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from builders.core.words import SEGMENTERS, cutter
-from builders.release.options import THRESHOLD, Options
+from builders.core.words import SEGMENTERS
 from builders.release.rows import Row
 from builders.store.draft import Draft
 from builders.store.judgments import Judged, texts_of_judged
 from builders.store.layout import ANSWERS, FACT_OR_OPINION, QUESTION_TYPES
 from builders.store.manifest import Manifest
 from builders.store.reader import Release
+from builders.text.answer_spans import AT_ONCE, contain_answer
+from builders.text.span_options import THRESHOLD, Options
 
-AT_ONCE = 1_024  # queries whose words are in memory at the same time
 # The fields that one raw row has.
 RAW = pa.struct([field for field in ANSWERS if field.name not in ("query_id", "answer_passages")])
 _SERVICE = re.compile("(?<![a-z])(search|zhidao)(?![a-z])")
@@ -70,30 +69,6 @@ def merged(records: Sequence[Record]) -> Record:
         "entity_answers": entity_answers if any(entity_answers) else [],
         **{name: next((r[name] for r in records if r[name]), "") for name in (*_TYPES, "source")},
     }
-
-
-def contain_answer(
-    texts: Sequence[Sequence[str]], answers: Sequence[Sequence[str]], options: Options
-) -> list[list[bool]]:
-    """Return for each question and each of its ``texts``: True if the text contains one of the question's ``answers``.
-
-    ``options`` has the unit, the threshold and the segmenter of span-F1.
-    """
-    from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
-
-    distinct = list(dict.fromkeys(chain(*texts, *answers)))  # a text is cut once, even if it has several answers
-    if options.unit == "char":
-        ids, ends = char_ids(distinct)
-    else:
-        (ids, ends), _ = word_ids([*map(cutter(options.segmenter), distinct)], [])
-    tokens_of = dict(zip(distinct, np.split(ids, ends[:-1]), strict=False))  # of no text, np.split gives one part
-    sides = ([tokens_of[text] for text in chain(*side)] for side in (texts, answers))
-    passages, people = (
-        (np.concatenate([ids[:0], *side]), np.cumsum([*map(len, side)], dtype=np.int64)) for side in sides
-    )
-    labels = label_questions(Questions.of(passages, people, map(len, texts), map(len, answers)), options.threshold)
-    cuts = np.cumsum([len(own) for own in texts])[:-1]
-    return [part.tolist() for part in np.split(labels, cuts)] if texts else []
 
 
 def answers_table(rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: Options) -> pa.Table:

@@ -15,13 +15,13 @@ GROUPS = {
         "search": "baselines.retrieve.search",
         "rerank": "baselines.retrieve.rerank",
         "fuse": "baselines.measure.fuse",
-        "match": "baselines.match",
+        "match": "baselines.retrieve.match",
     },
     "evaluate and inspect": {
         "evaluate": "baselines.measure.evaluate",
         "compare": "baselines.measure.compare",
         "show": "baselines.look.show",
-        "errors": "baselines.errors",
+        "errors": "baselines.measure.error_analysis",
         "reproduce": "baselines.reproduce",
     },
     "share a model": {

@@ -167,11 +167,11 @@ def _by_object(
     **settings: Any,
 ) -> Iterable[tuple[str, Iterable[Hit]]]:
     """Search by a user's encoder, or re-rank ``run`` by a user's encoder or re-ranker."""
+    from baselines.core.passages import open_passages
+    from baselines.core.settings import ModelSettings
     from baselines.retrieve.dense import Own, called
     from baselines.retrieve.devices import Work, batch_tokens, devices_of
-    from baselines.retrieve.passages import open_passages
     from baselines.retrieve.rerank import reordered
-    from baselines.retrieve.settings import ModelSettings
 
     encodes = run is None or (hasattr(model, "encode") and not hasattr(model, "predict"))
     known = {"query_prompt", "passage_prompt", "similarity", "index"} if encodes else {"query_prompt"}

@@ -23,7 +23,7 @@ from transformers import (
     TrainerCallback,
 )
 
-from baselines.retrieve.passages import Passages, open_passages
+from baselines.core.passages import Passages, open_passages
 from baselines.train import models, trainers
 from baselines.train.data import Batches, Pairs
 from baselines.train.recipe import Recipe

@@ -37,7 +37,7 @@ from sentence_transformers.sentence_transformer.losses import CachedMultipleNega
 from sentence_transformers.util import batch_to_device, dot_score
 from transformers import PrinterCallback
 
-from baselines.checkpoint import versions
+from baselines.core.checkpoint import versions
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train import trainers
 from baselines.train.data import Batches, DualRows

@@ -16,13 +16,13 @@ from sentence_transformers import MultiVectorEncoder, SentenceTransformer, Spars
 from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
+from baselines.core.settings import ModelSettings
 from baselines.retrieve import dense, sparse
 from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine, top
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import largest_norm
 from baselines.retrieve.index import NAME, Index, chunk_name, open_retriever, open_vectors
 from baselines.retrieve.models import kind_of_model
-from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release

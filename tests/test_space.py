@@ -15,11 +15,11 @@ from test_packaging import PROJECT
 from baselines.bm25.engine_numba import open_index
 from baselines.bm25.index import Texts
 from baselines.bm25.tokens import tokens
+from baselines.core.passages import open_passages
 from baselines.look.answers import Searcher
 from baselines.look.show import positives_of
 from baselines.look.space.search_page import words
 from baselines.measure.qrels import read_queries
-from baselines.retrieve.passages import open_passages
 from builders.core.command import main
 from builders.store.layout import SETS
 from builders.store.reader import open_release

@@ -19,9 +19,9 @@ from tiny_models import SAMPLE, write_bert, write_dual
 from torch import nn
 from training_world import Make, Rows, first_batch, make_synonyms, maker, step, training_of, weights_of
 
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.settings import ModelSettings
 from baselines.train import trainers
 from baselines.train.data import Batches
 from baselines.train.models import Counts, dual_encoder, words_tokenizer

@@ -20,9 +20,9 @@ import math
 from pathlib import Path
 
 from baselines.bm25.tokens import ANALYZERS, K1, Analyzer, B
+from baselines.core.passages import add_sample
+from baselines.core.settings import add_options
 from baselines.measure.qrels import add_queries, add_set, expect_main, read_queries
-from baselines.retrieve.passages import add_sample
-from baselines.retrieve.settings import add_options
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from baselines.bm25.index import Index, Texts, search_columns
-    from baselines.retrieve.run_manifest import asked_of, record, write_manifest
+    from baselines.core.run_manifest import asked_of, record, write_manifest
     from builders.core.progress import progress
     from builders.store.runs import write_columns
 

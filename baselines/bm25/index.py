@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer
-from baselines.retrieve.passages import Cache, Rows, expect_ids_once, sample_rows, taken
+from baselines.core.passages import Cache, Rows, expect_ids_once, sample_rows, taken
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_order, in_threads, process_pool
 from builders.core.progress import progress

@@ -23,8 +23,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from baselines.card import Measured, model_card
-from baselines.checkpoint import CARD, Checkpoint, open_checkpoint
+from baselines.core.checkpoint import CARD, Checkpoint, open_checkpoint
+from baselines.hub.model_card import Measured, model_card
 from baselines.hub.pull import NAME, File, Manifest
 from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER

@@ -7,8 +7,8 @@ import functools
 import html
 from collections.abc import Callable, Mapping, Sequence
 
+from baselines.core.passages import Passages
 from baselines.look.excerpts import excerpt_of, tally
-from baselines.retrieve.passages import Passages
 from builders.core.errors import visible
 from builders.store.runs import Hit
 

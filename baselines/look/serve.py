@@ -6,10 +6,10 @@ from pathlib import Path
 
 from baselines.bm25.index import Texts
 from baselines.bm25.tokens import tokens
+from baselines.core.passages import open_passages
 from baselines.look.answers import Searcher
 from baselines.look.excerpts import SAMPLE, positives_of
 from baselines.measure.qrels import read_queries
-from baselines.retrieve.passages import open_passages
 from builders.core.errors import InputError, log
 from builders.core.folders import new_directory
 from builders.core.hub import check_models

@@ -1,8 +1,8 @@
 """Reproduce the paper's tables, and print the published scores.
 
 The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, and `errors --tally` prints Table 10.
-baselines/matrix.toml lists the rows with steps and published scores. Rows can share steps. A step is skipped if its
-output exists and was made from the same input by the same version of the code.
+baselines/reproduce/matrix.toml lists the rows with steps and published scores. Rows can share steps. A step is skipped
+if its output exists and was made from the same input by the same version of the code.
 
 Every score has a mark, and a 95 % interval over queries. The mark is OK, close or off if data and models are those of
 the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page (reproduce.html under --out,

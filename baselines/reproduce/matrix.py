@@ -19,7 +19,7 @@ from builders.core.typed import typed
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
-MATRIX = Path(__file__).parents[1] / "matrix.toml"
+MATRIX = Path(__file__).with_name("matrix.toml")
 SCRATCH = "-scratch"  # {variant} of the recipes without pretrained weights
 NO_SETTINGS = Settings()
 WORD = re.compile(r"\{([^{}]*)\}")  # a name in braces in a step

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from baselines.checkpoint import TRAINING
+from baselines.core.checkpoint import TRAINING
 from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER
 from baselines.measure.qrels import Qrels, release_qrels

@@ -26,7 +26,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from baselines.checkpoint import check_hashes, weights_sha256, write_json
+from baselines.core.checkpoint import check_hashes, weights_sha256, write_json
 from baselines.reproduce.matrix import Step
 from baselines.reproduce.settings import verbs
 from baselines.retrieve.hub_models import model_commit

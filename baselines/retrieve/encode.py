@@ -16,8 +16,8 @@ Example:
 import argparse
 from pathlib import Path
 
+from baselines.core.settings import DEVICE, PAIRS, ModelSettings, add_options
 from baselines.measure.qrels import add_set
-from baselines.retrieve.settings import DEVICE, PAIRS, ModelSettings, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError
 from builders.core.hub import check_models

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
+from baselines.core.run_manifest import asked_of, record
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import work_of
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.index import Retriever, open_retriever
 from baselines.retrieve.models import kind_of_model, model_file, shown_name
-from baselines.retrieve.run_manifest import asked_of, record
-from baselines.retrieve.settings import ModelSettings
 from builders.core.cache import caches
 from builders.core.errors import InputError, log
 from builders.core.files import read_toml

@@ -25,13 +25,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from baselines.core.passages import Passages, Rows, first_fault, open_passages
+from baselines.core.settings import ModelSettings, Overrides
 from baselines.measure.qrels import read_queries
 from baselines.retrieve.devices import Work, moved, over_devices
 from baselines.retrieve.encoder import Halves, Side, largest_norm
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.models import described, kind_of_model, settings_in_use
-from baselines.retrieve.passages import Passages, Rows, first_fault, open_passages
-from baselines.retrieve.settings import ModelSettings, Overrides
 from builders.core.cache import FileEntry, describe, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, new_file, write_text

@@ -34,10 +34,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from baselines.core.passages import open_passages
+from baselines.core.run_manifest import asked_of, record, tag_of, write_manifest
+from baselines.core.settings import DEVICE, ModelSettings, add_model_settings, add_options
 from baselines.measure.qrels import add_set, read_queries
-from baselines.retrieve.passages import open_passages
-from baselines.retrieve.run_manifest import asked_of, record, tag_of, write_manifest
-from baselines.retrieve.settings import DEVICE, ModelSettings, add_model_settings, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file, real_path, sha256_of

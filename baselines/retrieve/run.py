@@ -29,11 +29,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from baselines.core.run_manifest import tag_of, write_manifest
+from baselines.core.settings import DEVICE, add_model_settings, add_options
 from baselines.measure import evaluate
 from baselines.measure.qrels import add_set, read_queries, release_qrels
 from baselines.retrieve.rerank import rescored
-from baselines.retrieve.run_manifest import tag_of, write_manifest
-from baselines.retrieve.settings import DEVICE, add_model_settings, add_options
 from builders.core.command import add_format
 from builders.core.errors import InputError, log
 from builders.core.files import check_file

@@ -17,9 +17,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from baselines.core.passages import add_sample, open_passages, sample_rows
+from baselines.core.settings import DEVICE, add_options
 from baselines.measure.qrels import add_set, read_queries
-from baselines.retrieve.passages import add_sample, open_passages, sample_rows
-from baselines.retrieve.settings import DEVICE, add_options
 from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.hub import check_models
@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model)
-    from baselines.retrieve import dense, devices, encoder, index, run_manifest
+    from baselines.core import run_manifest
+    from baselines.retrieve import dense, devices, encoder, index
 
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]

@@ -32,6 +32,8 @@ from sentence_transformers.util import is_sentence_transformer_model
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertTokenizer, PreTrainedModel
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
+from baselines.core.passages import Passages
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.models import (
     SENTENCE,
     check_length,
@@ -43,8 +45,6 @@ from baselines.retrieve.models import (
     opening,
 )
 from baselines.retrieve.official_input import official_tokenizer
-from baselines.retrieve.passages import Passages
-from baselines.retrieve.settings import ModelSettings
 from baselines.train.recipe import WORDS, Recipe, Words
 from builders.core.errors import InputError, log
 from builders.core.files import write_text

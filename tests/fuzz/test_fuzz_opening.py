@@ -13,6 +13,8 @@ from tiny_families import with_modules, write_encoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
+from baselines.core.passages import first_fault
+from baselines.core.settings import ModelSettings
 from baselines.retrieve import rerankers
 from baselines.retrieve.dense import Dense
 from baselines.retrieve.devices import Work
@@ -20,9 +22,7 @@ from baselines.retrieve.encoder import Encoder, largest_norm
 from baselines.retrieve.index import MANIFEST, NAME, File, open_vectors, resumed
 from baselines.retrieve.models import kind_of_model, open_encoder
 from baselines.retrieve.multi_vector import MultiVector
-from baselines.retrieve.passages import first_fault
 from baselines.retrieve.rerankers import open_reranker
-from baselines.retrieve.settings import ModelSettings
 from baselines.retrieve.sparse import Sparse
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import read_recipe

@@ -19,8 +19,8 @@ _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch", "nu
 def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
     """Return everything that affects a run as JSON values, without paths and times.
 
-    ``model`` describes the model, for example by :func:`.models.described`. ``asked`` has the values of
-    :func:`asked_of` and further values of the verb. ``packages`` are the libraries whose versions are recorded.
+    ``model`` describes the model, for example by :func:`baselines.retrieve.models.described`. ``asked`` has the values
+    of :func:`asked_of` and further values of the verb. ``packages`` are the libraries whose versions are recorded.
     """
     from importlib import metadata
 

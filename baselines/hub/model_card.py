@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baselines.checkpoint import CARD, LOSSES, Checkpoint, open_checkpoint, write_hashes, write_needs
+from baselines.core.checkpoint import CARD, LOSSES, Checkpoint, open_checkpoint, write_hashes, write_needs
 from baselines.measure.measures import PAPER
 from builders.core.files import write_text
 from builders.core.tables import as_code, as_text, percent

@@ -92,7 +92,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def add_model_settings(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options of :func:`.families.resolve`. ``names`` are aliases of --query-prompt."""
+    """Add the options of :func:`baselines.retrieve.families.resolve`. ``names`` are aliases of --query-prompt."""
     group = parser.add_argument_group("settings of the model (default: the family's, else the files')")
     group.add_argument("--family", metavar="F", help="family in models.toml, or none (default: by the model's name)")
     group.add_argument("--query-prompt", *names, metavar="TEXT", help="prompt before every query; '' for no prompt")

@@ -32,9 +32,9 @@ import numpy as np
 import numpy.typing as npt
 
 from baselines.bm25.index import Texts, search_columns
+from baselines.core.passages import open_passages
+from baselines.core.settings import DEVICE, PAIRS, ModelSettings, add_options
 from baselines.measure.qrels import add_set, read_queries
-from baselines.retrieve.passages import open_passages
-from baselines.retrieve.settings import DEVICE, PAIRS, ModelSettings, add_options
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file, write_text
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
 def _calibrate(args: argparse.Namespace) -> None:
     """Determine the threshold from the labelled pairs in ``args.calibrate``, and write it as JSON."""
     from baselines.retrieve.models import shown_name
-    from baselines.train.question_pairs import pair_file, read_question_pairs
+    from baselines.retrieve.question_pairs import pair_file, read_question_pairs
 
     pairs = read_question_pairs(map(pair_file, args.calibrate))
     scores = scores_of(args, [pair[:2] for pair in pairs])

@@ -33,8 +33,8 @@ from baselines.retrieve import dense
 from baselines.retrieve.dense import FaissEngine, TorchEngine
 from baselines.retrieve.devices import Work, compile_transformers, computes_bf16, devices_of, dtype_of
 from baselines.retrieve.encoder import Encoder, Prefetcher
-from baselines.retrieve.index import open_retriever
 from baselines.retrieve.models import open_encoder
+from baselines.retrieve.vector_index import open_retriever
 from builders.store.reader import open_release
 
 

@@ -41,8 +41,8 @@ from baselines.core.checkpoint import versions
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train import trainers
 from baselines.train.data import Batches, DualRows
-from baselines.train.models import dual_encoder
 from baselines.train.recipe import Recipe, read_recipe
+from baselines.train.trained_models import dual_encoder
 
 _WARM = 3  # warm-up steps, not measured
 Training = Callable[[Recipe, DualRows, Batches, Path, Path, Clock], Any]  # returns the trained model

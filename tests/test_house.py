@@ -4,6 +4,7 @@ import ast
 import importlib
 import operator
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -104,6 +105,12 @@ def test_imports_go_down() -> None:
     assert used == set(EXCEPTIONS)
 
 
+def test_a_module_has_a_name_of_its_own() -> None:
+    modules = [path for program in FLOORS for path in (ROOT / program).rglob("*.py")]
+    names = Counter(path.name for path in modules if path.name not in ("__init__.py", "__main__.py"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def test_the_modules_that_are_shipped_stand_alone() -> None:
     for name in ("dureader_retrieval.py", "dureader_retrieval_ir.py"):
         assert not {each.split(".")[0] for each in imports(ROOT / name)} & {"builders", "baselines"}, name
@@ -111,7 +118,7 @@ def test_the_modules_that_are_shipped_stand_alone() -> None:
 
 # Modules that decode JSON besides core/typed.py, and the origin of this JSON.
 DECODERS = {
-    "builders/official/formats.py": "rows",
+    "builders/official/official_formats.py": "rows",
     "builders/release/rows.py": "rows",
     "builders/release/write.py": "written by the same build",
     "baselines/retrieve/models.py": "a tokenizer's own words",

@@ -22,7 +22,7 @@ from releases import md5, raw_row, write_rows
 from builders.release import rows as raw
 from builders.release.build import build_release
 from builders.release.label import label_rows
-from builders.release.passages import cut_passages
+from builders.release.paragraphs import cut_passages
 from builders.sources import lines as blocks
 from builders.store import layout
 from builders.store.reader import open_release

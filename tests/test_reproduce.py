@@ -14,7 +14,7 @@ from reproduce_world import planned, reported, reproduce
 
 from baselines.reproduce import steps as reproduce_steps
 from baselines.reproduce.matrix import read_matrix
-from baselines.reproduce.settings import Settings, read_settings, verbs
+from baselines.reproduce.step_settings import Settings, read_settings, verbs
 from baselines.reproduce.steps import code_of
 from baselines.train.recipe import names
 from builders.annotate.pool import read_pool

@@ -17,7 +17,7 @@ from conftest import Once
 from releases import TEXTS, make_release, md5, tables
 from whole_release import Rows, make_whole
 
-from builders.check.release import check
+from builders.check.release_report import check
 from builders.store.reader import open_release
 from builders.store.runs import write_run
 from builders.text.likeness import LikeTexts

@@ -12,12 +12,12 @@ from pages import Seen
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from test_packaging import PROJECT
 
+from baselines.bm25.bm25_index import Texts
 from baselines.bm25.engine_numba import open_index
-from baselines.bm25.index import Texts
 from baselines.bm25.tokens import tokens
 from baselines.core.passages import open_passages
-from baselines.look.answers import Searcher
 from baselines.look.show import positives_of
+from baselines.look.shown_answers import Searcher
 from baselines.look.space.search_page import words
 from baselines.measure.qrels import read_queries
 from builders.core.command import main
@@ -118,7 +118,7 @@ def test_a_space_is_one_folder_with_code_release_and_card(sample_release: Path, 
     front = dict(line.split(": ", 1) for line in card.split("---\n")[1].splitlines())
     assert front["sdk"] == "gradio" and (out / front["app_file"]).is_file()
     assert open_release(out / "release").manifest == open_release(sample_release).manifest
-    assert (out / "baselines" / "look" / "page.py").is_file() and not list(out.rglob("__pycache__"))
+    assert (out / "baselines" / "look" / "gradio_page.py").is_file() and not list(out.rglob("__pycache__"))
     assert words(out) == ["show", "--serve", "--host", "0.0.0.0", "--release", str(out / "release")]
 
 

@@ -19,7 +19,7 @@ from baselines.core.passages import Passages, open_passages
 from baselines.train.data import Batches, DualRows, Pairs, Reranked, Sampled, dev_sample, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
 from builders.core.errors import InputError
-from builders.official.build import build_official
+from builders.official.assembly import build_official
 from builders.store.reader import Release, open_release
 
 

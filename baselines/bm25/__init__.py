@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from baselines.bm25.index import Index, Texts, search_columns
+    from baselines.bm25.bm25_index import Index, Texts, search_columns
     from baselines.core.run_manifest import asked_of, record, write_manifest
     from builders.core.progress import progress
     from builders.store.runs import write_columns

@@ -17,7 +17,7 @@ import numpy as np
 from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
 from elasticsearch.helpers import streaming_bulk
 
-from baselines.bm25.index import Index, Texts
+from baselines.bm25.bm25_index import Index, Texts
 from baselines.bm25.tokens import K1, B
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of

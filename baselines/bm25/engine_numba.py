@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from baselines.bm25.index import INDEXES, Index, Texts
+from baselines.bm25.bm25_index import INDEXES, Index, Texts
 from baselines.bm25.tokens import K1, WORDS, Analyzer, B
 from baselines.core.passages import Strings, write_strings
 from builders.core.errors import InputError, log

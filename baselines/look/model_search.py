@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from baselines.core.passages import Passages
 from baselines.core.settings import ModelSettings
-from baselines.look.answers import Rerank, Search
+from baselines.look.shown_answers import Rerank, Search
 from baselines.retrieve.dense import encoding_model, nearest
 from baselines.retrieve.devices import devices_of, dtype_of
 from baselines.retrieve.encoder import CrossScorer, Encoder
-from baselines.retrieve.index import named, open_vectors
 from baselines.retrieve.models import open_cross
+from baselines.retrieve.vector_index import named, open_vectors
 from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit, best_first

@@ -55,11 +55,11 @@ from msgspec.structs import replace
 from baselines.reproduce.costs import plan_table
 from baselines.reproduce.drawings import draw_figures
 from baselines.reproduce.matrix import Matrix, Row, Step, fill, is_labelled, read_matrix, runnable
-from baselines.reproduce.page import PAGE, write_page
 from baselines.reproduce.report import measure, side_by_side, trainings
-from baselines.reproduce.settings import Settings, read_settings
+from baselines.reproduce.report_page import PAGE, write_page
+from baselines.reproduce.report_text import text
+from baselines.reproduce.step_settings import Settings, read_settings
 from baselines.reproduce.steps import call, printed, run_plan, sample_command
-from baselines.reproduce.text import text
 from builders.core.command import whole_number
 from builders.core.errors import log
 from builders.core.tables import print_result
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> None:
     if args.small:
         args.scratch, args.settings = True, args.settings or SMALL
     if args.extrapolation is not None:
-        from baselines.reproduce.extrapolation import reproduce_extrapolation
+        from baselines.reproduce.extrapolation_table import reproduce_extrapolation
 
         reproduce_extrapolation(args)
         return

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from baselines.reproduce.settings import Settings
+from baselines.reproduce.step_settings import Settings
 from baselines.train.recipe import FROM_RECIPE, Recipe, read_recipe
 from builders.core.errors import InputError, log
 from builders.core.files import read_toml

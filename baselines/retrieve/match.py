@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from baselines.bm25.index import Texts, search_columns
+from baselines.bm25.bm25_index import Texts, search_columns
 from baselines.core.passages import open_passages
 from baselines.core.settings import DEVICE, PAIRS, ModelSettings, add_options
 from baselines.measure.qrels import add_set, read_queries
@@ -49,8 +49,8 @@ from builders.store.runs import probability, write_run
 from builders.text.likeness import TESTED, THRESHOLD, is_similar
 
 if TYPE_CHECKING:  # these imports load PyTorch
-    from baselines.retrieve.index import Retriever
     from baselines.retrieve.rerankers import Reranker
+    from baselines.retrieve.vector_index import Retriever
 
 TRAIN = "train"
 Floats = npt.NDArray[Any]
@@ -183,7 +183,7 @@ def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
 
     Raises :class:`InputError` for a model with sparse vectors or with several vectors per text.
     """
-    from baselines.retrieve import devices, families, hub_models, index, models, rerankers
+    from baselines.retrieve import devices, families, hub_models, models, rerankers, vector_index
 
     is_main = model == args.model
     given = {"max_length": args.max_length, "trust_remote_code": args.trust_remote_code}
@@ -196,14 +196,14 @@ def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
     unset = dict.fromkeys(("family", "prompt_name", "query_prompt", "pooling", "normalize"))
     asked = {"model": model, "kind": kind, "revision": settings.revision, "similarity": "cosine" if is_main else None}
     resolved = families.resolve(argparse.Namespace(**{**vars(args), **unset, **asked}))
-    return index.open_retriever(resolved.settings, devices.work_of(args), kind)
+    return vector_index.open_retriever(resolved.settings, devices.work_of(args), kind)
 
 
 def _match(args: argparse.Namespace) -> None:
     """Write the run of the candidates' scores, and print counts."""
     from baselines.bm25.engine_numba import open_index
     from baselines.retrieve import dense, rerankers
-    from baselines.retrieve.index import Retriever, named
+    from baselines.retrieve.vector_index import Retriever, named
 
     release, config = open_release(args.release), SETS[args.set].queries
     splits = _splits(release, config, args.split)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from builders.core.errors import InputError
 from builders.core.files import first_character
 from builders.core.typed import json_lines
-from builders.sources.files import Source
-from builders.sources.tables import open_table
+from builders.sources.source_files import Source
+from builders.sources.source_tables import open_table
 
 # Column names in published files. The first name of each column is this project's.
 _NAMES = {

@@ -32,8 +32,8 @@ from baselines.core.settings import ModelSettings, Overrides
 from baselines.retrieve.devices import Work, moved, over_devices, work_of
 from baselines.retrieve.encoder import CrossScorer, Encoder
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.index import resumed
 from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
+from baselines.retrieve.vector_index import resumed
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.progress import progress

@@ -48,18 +48,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     check_models(args.model)
     from baselines.core import run_manifest
-    from baselines.retrieve import dense, devices, encoder, index
+    from baselines.retrieve import dense, devices, encoder, vector_index
 
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
-    vectors = index.open_vectors(args.passages)
+    vectors = vector_index.open_vectors(args.passages)
     vectors.check("passages", release, configs.corpus, "corpus")
     on = devices.devices_of(args.device)
     asked = read_queries(release, args.split, configs.queries)
     if not asked:
         raise InputError(f"the split {args.split!r} has no queries", path=args.release)
     if args.queries:
-        given = index.open_vectors(args.queries)
+        given = vector_index.open_vectors(args.queries)
         given.check("queries", release, configs.queries, args.split)
         dense.expect_model(vectors, args.queries, given.manifest["model"]["fingerprint"], given.precision)
         queries, queries_in = given.all(), given.precision
@@ -70,7 +70,9 @@ def run(args: argparse.Namespace) -> None:
     passages = open_passages(release, configs.corpus)
     if args.sample:
         vectors = replace(vectors, chosen=sample_rows(release, configs.corpus, args.sample))
-    hits = index.named(dense.nearest(vectors, queries, passages, on, args.top_k, args.engine), passages, args.top_k)
+    hits = vector_index.named(
+        dense.nearest(vectors, queries, passages, on, args.top_k, args.engine), passages, args.top_k
+    )
     bar = progress(hits, total=len(asked), unit="query", label="search")
     lines = write_run(args.out, zip((query for query, _ in asked), bar, strict=True), tag=_TAG)
     precisions = {"passages": vectors.precision, "queries": queries_in, "search": "fp32"}

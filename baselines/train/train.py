@@ -316,7 +316,7 @@ def _train(job: Job, data: Data, device: str, work: Path | None) -> Mapping[str,
 
     states, start, batches = states_of(job.out), job.start, data.batches
     if start in MADE:
-        from baselines.train.models import make_start
+        from baselines.train.trained_models import make_start
 
         start = str(make_start(job.recipe, start, data.passages, states / "start"))
     set_seed(job.recipe.train.seed)
@@ -340,18 +340,18 @@ def _train(job: Job, data: Data, device: str, work: Path | None) -> Mapping[str,
 def make_trainer(job: Job, start: str, batches: Batches, states: Path, device: str) -> Any:
     """Create the library's trainer for the recipe's kind of model, with the model to train."""
     from baselines.retrieve.devices import compile_transformers
-    from baselines.train import models, trainers
+    from baselines.train import trained_models, trainers
 
     recipe = job.recipe
     options = trainers.arguments(recipe, states, batches, device)
     if recipe.model.kind == "mlm":
-        masked, tokenizer = models.masked_language_model(recipe, start, job.commit)
+        masked, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
         trainer = trainers.mask_trainer(recipe, masked, tokenizer, batches.rows, batches, options)
     elif recipe.model.kind == "dual":
-        dual = models.dual_encoder(recipe, start, device, job.commit)
+        dual = trained_models.dual_encoder(recipe, start, device, job.commit)
         trainer = trainers.dual_trainer(recipe, dual, batches.rows, batches, options)
     else:
-        cross = models.cross_encoder(recipe, start, device, job.commit)
+        cross = trained_models.cross_encoder(recipe, start, device, job.commit)
         trainer = trainers.cross_trainer(recipe, cross, batches.rows, batches, options)
     if recipe.train.compile:
         compile_transformers(trainer.model)

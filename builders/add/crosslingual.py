@@ -31,8 +31,8 @@ from builders.core.command import add_format
 from builders.core.errors import InputError, log
 from builders.core.tables import print_result, round_stat
 from builders.sources.encoding import CHOICES
-from builders.sources.files import Source
-from builders.sources.tables import find_tables, open_table
+from builders.sources.source_files import Source
+from builders.sources.source_tables import find_tables, open_table
 from builders.store.draft import draft_release
 from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS, text_id
 from builders.store.reader import Release

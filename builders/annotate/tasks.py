@@ -43,7 +43,7 @@ from builders.core.files import first_character, read_whole, sha256_of, write_te
 from builders.core.folders import new_directory, work_beside
 from builders.core.highlight import common_terms, marked
 from builders.core.typed import Count, json_lines, json_of, typed
-from builders.sources.tables import find_tables, open_table
+from builders.sources.source_tables import find_tables, open_table
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
 

@@ -30,7 +30,7 @@ from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.progress import progress
-from builders.sources.tables import find_tables, open_table
+from builders.sources.source_tables import find_tables, open_table
 from builders.store.layout import SPLITS
 
 COLUMNS = ("id", "zh", "machine_translation", "model")

@@ -46,7 +46,7 @@ def add_accept(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from builders.check.histograms import draw
-    from builders.check.release import check
+    from builders.check.release_report import check
     from builders.core.files import check_file, write_bytes, write_text
     from builders.store.reader import open_release
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from builders.core.tables import aligned, round_stat
-from builders.store.answers import answers_text
 from builders.store.judgments import Judged
 from builders.store.published import published
+from builders.store.stored_answers import answers_text
 from builders.store.table3 import TABLE3_ROWS
 
 

@@ -51,7 +51,7 @@ import argparse
 from pathlib import Path
 
 from builders.core.command import whole_number
-from builders.export.formats import FORMATS, export
+from builders.export.export_formats import FORMATS, export
 from builders.export.sets import set_name
 from builders.store.layout import SETS
 

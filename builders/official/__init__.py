@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from builders.core.tables import print_result
-    from builders.official.build import build_official
+    from builders.official.assembly import build_official
     from builders.official.copies import build_copy, differences_text
     from builders.sources.archives import as_json, as_text, read_archives
     from builders.store.table3 import table3_text

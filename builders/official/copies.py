@@ -25,9 +25,9 @@ from builders.core.progress import progress
 from builders.core.tables import text_table
 from builders.core.typed import json_lines, problem_of, typed
 from builders.official.blocks import Corpus, Work, open_work
-from builders.official.formats import texts_of
+from builders.official.official_formats import texts_of
 from builders.official.questions import Question, Split, ids_in, write_questions
-from builders.sources.files import split_of
+from builders.sources.source_files import split_of
 from builders.store.draft import describe_files
 from builders.store.layout import SPLITS, text_id
 from builders.store.published import published as paper_figures

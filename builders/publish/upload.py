@@ -6,7 +6,7 @@ from typing import Any
 
 from builders.check.count import Figures
 from builders.check.histograms import draw
-from builders.check.release import check, unlisted_files
+from builders.check.release_report import check, unlisted_files
 from builders.core.cache import describe
 from builders.core.errors import InputError
 from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text

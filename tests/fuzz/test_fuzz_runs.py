@@ -21,7 +21,7 @@ from baselines.measure.qrels import read_qrels
 from baselines.reproduce.drawings import curve
 from baselines.reproduce.matrix import Step
 from baselines.reproduce.report import trainings
-from baselines.reproduce.settings import read_settings
+from baselines.reproduce.step_settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
 from baselines.retrieve.question_pairs import pair_file, read_question_pairs
 from baselines.train.data import read_negatives
@@ -253,7 +253,7 @@ READERS += [
     ),
     Reader(f"{_RECIPE}_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
     Reader(
-        "baselines.reproduce.settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
+        "baselines.reproduce.step_settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
         lambda f: read_settings(f / "settings.toml"),
     ),
     Reader("baselines.reproduce.report:trainings", _make_training, {"x/training.json": JSON}, _read_trainings),

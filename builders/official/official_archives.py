@@ -16,7 +16,7 @@ from builders.core.errors import InputError
 from builders.core.files import reading
 from builders.core.progress import progress
 from builders.core.typed import problem_of
-from builders.official.formats import role_of
+from builders.official.official_formats import role_of
 
 MEMBER_BYTES = 32 << 30  # the largest official file is passage_collection.json with about 8 GiB
 _HEADER_BYTES = 1 << 20  # tarfile reads extended headers, for example long names, into memory
@@ -32,7 +32,7 @@ class OfficialFile:
         shown: name in error messages.
         archive: path of the archive or folder, as the user gave it.
         path: path of the file on disk, unpacked if it is from an archive.
-        role: a role from :data:`.formats.ROLES`, for example ``map``.
+        role: a role from :data:`.official_formats.ROLES`, for example ``map``.
         rows: number of rows without skipped lines; None before the file is read.
     """
 

@@ -14,10 +14,19 @@ import pyarrow as pa
 from builders.core.errors import InputError, log
 from builders.core.files import BOM
 from builders.core.typed import problem_of
-from builders.official.archives import OfficialFile, find_members
 from builders.official.blocks import HEAD, Corpus, Lines, Work, open_work
-from builders.official.formats import MAP_CUT, ROW_CUT, TSV, Texts, parse_map, parse_passages, parse_tsv, parse_wrapped
 from builders.official.numbered import Keys, as_keys
+from builders.official.official_archives import OfficialFile, find_members
+from builders.official.official_formats import (
+    MAP_CUT,
+    ROW_CUT,
+    TSV,
+    Texts,
+    parse_map,
+    parse_passages,
+    parse_tsv,
+    parse_wrapped,
+)
 from builders.official.questions import (
     Split,
     read_question_list,
@@ -26,7 +35,7 @@ from builders.official.questions import (
     read_training,
     write_questions,
 )
-from builders.sources.files import split_of
+from builders.sources.source_files import split_of
 from builders.store.draft import describe_files
 from builders.store.layout import SPLITS
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import new_directory
+from builders.export.exported_runs import FORMS, write_runs
 from builders.export.output import Output
-from builders.export.runs import FORMS, write_runs
 from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with
 from builders.store.layout import JOINED, MANIFEST, SETS
 from builders.store.reader import Release

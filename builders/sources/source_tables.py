@@ -14,7 +14,7 @@ from pathlib import Path
 
 from builders.core.errors import InputError
 from builders.sources.encoding import GB_MARK, encoding_of
-from builders.sources.files import Source, find_files, open_bytes
+from builders.sources.source_files import Source, find_files, open_bytes
 
 _TABLE = re.compile(r"\.(csv|tsv|txt|jsonl?)(\.gz)?$", re.IGNORECASE)
 LONGEST_LINE = 16 << 20  # characters

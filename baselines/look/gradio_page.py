@@ -1,4 +1,4 @@
-"""The search page: a Gradio app around a :class:`~baselines.look.answers.Searcher`. It needs the extra ``space``."""
+"""The search page: a Gradio app around a :class:`~.shown_answers.Searcher`. It needs the extra ``space``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # Gradio reads the v
 
 import gradio
 
-from baselines.look.answers import Searcher
+from baselines.look.shown_answers import Searcher
 from builders.core.errors import InputError, log, visible
 from builders.core.limits import usable_cores
 

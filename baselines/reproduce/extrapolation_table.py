@@ -22,7 +22,7 @@ from baselines.measure.measures import PAPER, paper_by_query
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import LEVEL, RESAMPLES
 from baselines.reproduce.matrix import WORD, Matrix, Row, Step, fill, read_matrix, runnable
-from baselines.reproduce.settings import Settings, read_settings
+from baselines.reproduce.step_settings import Settings, read_settings
 from baselines.reproduce.steps import printed, run_plan
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.store.answers import answers_text
+    from builders.store.stored_answers import answers_text
 
     options = Options(args.unit, args.threshold, segmenter=args.segmenter)
     stats = add_answers(args.release, args.raw, args.out, options)
@@ -53,10 +53,10 @@ def add_answers(base: Path, raw: list[Path], out: Path, options: Options) -> dic
     from builders.release.answer_records import Record, answers_of, merged, record_of
     from builders.release.rows import find_sources, parse_rows
     from builders.sources.lines import read_blocks
-    from builders.store.answers import warn_of_gaps
     from builders.store.draft import describe_files, draft_release
     from builders.store.judgments import read_judged
     from builders.store.reader import open_release
+    from builders.store.stored_answers import warn_of_gaps
 
     release, sources = open_release(base), find_sources(raw, SPLITS[0])  # a raw row may belong to any split
     texts = {split: release.texts("queries", split) for split in SPLITS if ("queries", split) in release.splits()}

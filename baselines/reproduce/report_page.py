@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.reproduce import leaderboard, text
+from baselines.reproduce import leaderboard, report_text
 from baselines.reproduce.drawings import curve, svg_of
 from baselines.reproduce.marks import CLOSE, NOT, OFF, OK
 from builders.core.errors import log
@@ -62,21 +62,21 @@ def page(
 
     ``tables`` and ``sources``: the tables and sources of the leaderboard.
     """
-    reasons, parts = text.Reasons(), []
+    reasons, parts = report_text.Reasons(), []
     images = [Path(path) for path in report["images"] if path.endswith(".svg")]
-    for section in text.sections(report, reasons):
+    for section in report_text.sections(report, reasons):
         drawn = [read_utf8(path) for path in images if path.name.startswith(f"{section.name}.")]
         svg = "".join(f'<figure role="img">{svg_of(each)}</figure>' for each in drawn)
         parts.append((section.name, section.title, svg + _grid(section.head, section.rows)))
     if report["predictions"]:
-        parts.append(("predictions", "Predictions, for a submission", _items(text.predictions(report))))
+        parts.append(("predictions", "Predictions, for a submission", _items(report_text.predictions(report))))
     if report["trainings"]:
         curves = "".join(map(_curve, report["trainings"]))
         parts.append(("curves", "The trainings", f'<div class="curves">{curves}</div>'))
     parts.append(("leaderboard", "The leaderboard", _leaderboard(tables, sources)))
     steps = "\n".join(f"{step['command']}  # {step['seconds']} s" for step in report["steps"].values())
     parts.append(("commands", "The commands", f"<pre>{_t(steps)}</pre>"))
-    parts.append(("legend", "Legend", _items([text.LEGEND, text.MARKS, *reasons.lines()])))
+    parts.append(("legend", "Legend", _items([report_text.LEGEND, report_text.MARKS, *reasons.lines()])))
     links = "".join(f'<a href="#{name}">{_t(title.partition(":")[0])}</a>' for name, title, _ in parts)
     lines = [
         "<!DOCTYPE html>",
@@ -86,7 +86,7 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<style>{_STYLE}</style></head><body>",
         "<h1>DuReader-retrieval: the paper's tables, reproduced</h1>",
-        _items(text.measured_on(report)),
+        _items(report_text.measured_on(report)),
         f"<nav>{links}</nav>",
         *(f'<section id="{name}"><h2>{_t(title)}</h2>{body}</section>' for name, title, body in parts),
         "</body></html>\n",

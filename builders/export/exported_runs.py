@@ -17,9 +17,9 @@ from builders.core.files import first_character
 from builders.core.typed import problem_of
 from builders.export.output import Blocks, Output, encoded_lines
 from builders.export.sets import ReleaseSet
-from builders.store.answers import read_answers
 from builders.store.layout import ANSWERS
 from builders.store.runs import Hit, Run, read_run
+from builders.store.stored_answers import read_answers
 
 _DEPTH = 50  # maximum passages per query of the official predictions
 _IDS = ("query_id", "answer_passages")

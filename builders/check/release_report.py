@@ -12,12 +12,12 @@ from builders.check.survey import survey
 from builders.core.errors import InputError
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
-from builders.store.answers import answer_counts
 from builders.store.judgments import drawn_overlaps, overlap_table, overlaps_with_train
 from builders.store.layout import MANIFEST, SETS
 from builders.store.published import published
 from builders.store.reader import Release
 from builders.store.shards import wrong_file
+from builders.store.stored_answers import answer_counts
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The formats of :mod:`builders.export`: names and lines of the files.
+"""The formats of :mod:`builders.export.export_release`: names and lines of the files.
 
 A format is a function that writes a set of a release into an output. :data:`FORMATS` lists the formats. :func:`export`
 writes the directory.

@@ -1,7 +1,7 @@
 """First step of ``release``: turn a block of raw rows into labelled questions and passages (Section 2.2.2).
 
-Each paragraph is labelled by its span-F1 with the answers of the question (Algorithm 1, :mod:`builders.text.span_f1`). Then
-paragraphs are joined to passages (see :mod:`.paragraphs`). A passage's id is the MD5 of its text.
+Each paragraph is labelled by its span-F1 with the answers of the question (Algorithm 1, :mod:`builders.text.span_f1`).
+Then paragraphs are joined to passages (see :mod:`.paragraphs`). A passage's id is the MD5 of its text.
 
 The result of a block is a folder of three Arrow files, named by the number of the block. The folder is renamed to this
 name when it is complete, so a killed build resumes from the finished folders. A row of these files is identified by its

@@ -281,7 +281,7 @@ class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
             content = [self.data_dir, found]
         else:
             if self.name not in _ARCHIVED:
-                raise ReleaseError(_lacks(self.name))
+                raise ReleaseError(describe_missing(self.name))
             url = _archive_url()
             sha256 = ARCHIVE["sha256"] or _read_note(_places(url).note).get("sha256") or _fetch(url)[1]
             members = {split: [Member(url, sha256, name)] for split, name in _ARCHIVED[self.name].items()}
@@ -355,7 +355,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
 
     def _check_split(self, split: Any) -> None:
         if not self.config.data_dir and "test" in str(split):
-            raise ReleaseError(_lacks(self.config.name, "test"))
+            raise ReleaseError(describe_missing(self.config.name, "test"))
 
 
 def load_dataset(
@@ -412,7 +412,7 @@ def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> d
         found = _read_manifest(os.path.abspath(os.path.expanduser(os.fspath(data_dir))), name)
         return {split: sum(shard.rows for shard in shards) for split, shards in found.items()}
     if name not in _ARCHIVED:
-        raise ReleaseError(_lacks(name))
+        raise ReleaseError(describe_missing(name))
     return dict.fromkeys(_with_whole(name, {split: [] for split in _ARCHIVED[name]}))
 
 
@@ -546,7 +546,8 @@ def _places(url: str) -> _Places:
     return _Places(path, f"{path}.part", f"{path}.json")
 
 
-def _lacks(config: str, split: str | None = None) -> str:
+def describe_missing(config: str, split: str | None = None) -> str:
+    """Return an error message for a config or split that the published archive lacks, with its origin."""
     what = f"config {config!r}" if split is None else f"split {split!r} of config {config!r}"
     origin = _ORIGINS[split or config.split("-")[0]]
     return f"the published archive lacks {what}; {origin}; then pass data_dir=DIR"

@@ -129,7 +129,7 @@ class Source:
             if split not in (known := self.splits(queries)):
                 names = ", ".join(name for name in known if name != "queries")  # "queries" has all queries
                 lacks = f"{self.release}: has no {split} queries; it has queries of {names}"
-                raise ReleaseError(lacks if self.release else dureader_retrieval._lacks(queries, split))
+                raise ReleaseError(lacks if self.release else dureader_retrieval.describe_missing(queries, split))
             handlers.append(_Queries(self, queries, split, translated))
             if split in self._splits_if_any(qrels):
                 handlers.append(_Qrels(self, qrels, split, handlers[1] if translated else None))

@@ -7,22 +7,22 @@ import sys
 from builders.core.command import CONSOLE, main
 
 GROUPS = {
-    "evaluate any model": {"run": "baselines.retrieve.run"},
-    "search with BM25": {"bm25": "baselines.bm25"},
+    "evaluate any model": {"run": "baselines.retrieve.any_model"},
+    "search with BM25": {"bm25": "baselines.bm25.search_bm25"},
     "train a model": {"mine": "baselines.train.mine", "train": "baselines.train.train"},
     "search with a model": {
         "encode": "baselines.retrieve.encode",
-        "search": "baselines.retrieve.search",
+        "search": "baselines.retrieve.search_vectors",
         "rerank": "baselines.retrieve.rerank",
         "fuse": "baselines.measure.fuse",
-        "match": "baselines.match",
+        "match": "baselines.retrieve.match",
     },
     "evaluate and inspect": {
         "evaluate": "baselines.measure.evaluate",
         "compare": "baselines.measure.compare",
         "show": "baselines.look.show",
-        "errors": "baselines.errors",
-        "reproduce": "baselines.reproduce",
+        "errors": "baselines.measure.error_analysis",
+        "reproduce": "baselines.reproduce.reproduce_tables",
     },
     "share a model": {
         "convert": "baselines.hub.convert",

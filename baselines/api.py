@@ -17,7 +17,7 @@ from builders.core.hub import check_models, clear_errors
 from builders.core.progress import progress
 from builders.store import reader
 from builders.store.layout import SETS
-from builders.store.runs import Hit, Run, read_run, write_run
+from builders.store.runs import Hit, Run, best_first, read_run, write_run
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def search(
     try:
         with temporary_folder(caches()) as folder:
             hits = searched(model, release, split, top_k, None if run is None else _run_of(run), folder, **options)
-            return {query: dict(sorted(own, key=_best_first)) for query, own in hits}
+            return {query: dict(best_first(own)) for query, own in hits}
     except ModuleNotFoundError as error:
         if line := missing_library(error):
             raise InputError(line) from error
@@ -135,11 +135,10 @@ def _by_name(
     model: Any, release: Release, split: str, top_k: int, run: Run | None, folder: Path, **options: Any
 ) -> Iterable[tuple[str, Iterable[Hit]]]:
     """Search with a named model by the verb `rerank`, `bm25` or `run`. Other options have the verb's defaults."""
-    from baselines import bm25
-    from baselines.retrieve import rerank
-    from baselines.retrieve import run as any_model
+    from baselines.bm25 import search_bm25
+    from baselines.retrieve import any_model, rerank
 
-    verb: Any = rerank if run else bm25 if model == "bm25" else any_model
+    verb: Any = rerank if run else search_bm25 if model == "bm25" else any_model
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
     known = {each.dest: each.default for each in parser._actions}
@@ -167,11 +166,11 @@ def _by_object(
     **settings: Any,
 ) -> Iterable[tuple[str, Iterable[Hit]]]:
     """Search by a user's encoder, or re-rank ``run`` by a user's encoder or re-ranker."""
+    from baselines.core.passages import open_passages
+    from baselines.core.settings import ModelSettings
     from baselines.retrieve.dense import Own, called
     from baselines.retrieve.devices import Work, batch_tokens, devices_of
-    from baselines.retrieve.passages import open_passages
     from baselines.retrieve.rerank import reordered
-    from baselines.retrieve.settings import ModelSettings
 
     encodes = run is None or (hasattr(model, "encode") and not hasattr(model, "predict"))
     known = {"query_prompt", "passage_prompt", "similarity", "index"} if encodes else {"query_prompt"}
@@ -207,8 +206,4 @@ def _run_of(given: Any) -> Run:
         return read_run(Path(given))
     if not all(math.isfinite(score) for own in given.values() for score in own.values()):
         raise InputError("the run has scores that are not finite numbers")
-    return Run(Path("run"), {query: sorted(own.items(), key=_best_first) for query, own in given.items()})
-
-
-def _best_first(hit: Hit) -> tuple[float, str]:
-    return -hit[1], hit[0]
+    return Run(Path("run"), {query: best_first(own.items()) for query, own in given.items()})

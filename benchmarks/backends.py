@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from common import machine, parser_of, write_json
 
+from baselines.core.settings import ModelSettings
 from baselines.measure.measures import measure
 from baselines.measure.qrels import read_queries, release_qrels
 from baselines.measure.significance import paired
 from baselines.retrieve.devices import dtype_of
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.settings import ModelSettings
 from builders.core.command import whole_number
 from builders.store.reader import open_release
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from common import machine, parser_of, write_json
 
+from baselines.bm25.bm25_index import Index, Texts, search_columns
 from baselines.bm25.engine_numba import open_index
-from baselines.bm25.index import Index, Texts, search_columns
 from baselines.bm25.tokens import ANALYZERS, K1, Analyzer, B
 from baselines.bm25.tune import tune
 from baselines.measure.measures import mean, official, per_query

@@ -84,7 +84,7 @@ def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: 
 
 def of_release(folder: Path, path: Path, split: str, queries: int, workers: int) -> None:
     """Write the segmented passages and queries of a release."""
-    from baselines.bm25.index import Texts
+    from baselines.bm25.bm25_index import Texts
     from baselines.bm25.tokens import tokens
     from baselines.measure.qrels import read_queries
     from builders.store.reader import open_release

@@ -23,8 +23,8 @@ from common import in_turns, machine, measured, parser_of, raw_rows, write_json
 
 from builders.release import label
 from builders.release.build import build_release
-from builders.release.options import Options
 from builders.release.rows import find_sources
+from builders.text.span_options import Options
 
 _COLLECTION = 8_096_668  # passages, Table 3 of the paper
 

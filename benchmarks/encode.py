@@ -25,10 +25,10 @@ import torch
 from common import in_turns, machine, matrix_rate, parser_of, write_json
 from models import dual_encoder, forward_operations, random_lengths, random_texts
 
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import DTYPES, dtype_of
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.settings import ModelSettings
 from builders.store.reader import open_release
 
 

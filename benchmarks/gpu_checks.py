@@ -26,13 +26,13 @@ from sentence_transformers.util import dot_score
 from tiny_kinds import write_multi_vector, write_sparse
 from tiny_models import write_cross, write_dual
 
+from baselines.core.settings import ModelSettings
 from baselines.retrieve import dense
 from baselines.retrieve.dense import FaissEngine, TorchEngine
 from baselines.retrieve.devices import Work, compile_transformers, computes_bf16, devices_of, dtype_of
 from baselines.retrieve.encoder import Encoder, Prefetcher
-from baselines.retrieve.index import open_retriever
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.vector_index import open_retriever
 from builders.store.reader import open_release
 
 

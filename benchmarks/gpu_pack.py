@@ -25,7 +25,7 @@ from pathlib import Path
 from common import ROOT, parser_of
 
 from baselines.reproduce.matrix import Step, read_matrix
-from baselines.reproduce.settings import read_settings
+from baselines.reproduce.step_settings import read_settings
 from baselines.reproduce.steps import run_steps
 from builders.core.errors import InputError
 from builders.store.reader import open_release

@@ -16,13 +16,13 @@ from models import Clock, bert, dual_encoder, forward_operations, lengths_of, ra
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
+from baselines.core.settings import ModelSettings
 from baselines.retrieve import dense
 from baselines.retrieve.dense import TorchEngine
 from baselines.retrieve.devices import DTYPES, compile_transformers
 from baselines.retrieve.encoder import Encoder, Prefetcher
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.settings import ModelSettings
 from baselines.train import trainers
 from baselines.train.data import Batches
 from baselines.train.recipe import Recipe, read_recipe

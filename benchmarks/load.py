@@ -21,9 +21,9 @@ from typing import Any
 from common import machine, parser_of, raw_rows, timed, write_json
 
 from builders.release.build import build_release
-from builders.release.options import Options
 from builders.release.rows import find_sources
 from builders.store.reader import Release, open_release
+from builders.text.span_options import Options
 
 
 def write_lines(release: Release, config: str, split: str, path: Path) -> None:

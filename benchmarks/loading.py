@@ -27,9 +27,9 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # as in the loader's processes
 import torch
 from models import bert, random_lengths, random_texts, trainer_of, training_pairs
 
+from baselines.core.passages import Passages
 from baselines.reproduce.costs import architecture, tokens_of_row
 from baselines.retrieve.hub_models import quiet_libraries
-from baselines.retrieve.passages import Passages
 from baselines.train.data import Batches, CrossRows, DualRows, Pairs
 from baselines.train.recipe import Recipe, read_recipe
 from builders.core.tables import text_table

@@ -25,13 +25,13 @@ import pyarrow as pa
 from common import parser_of
 from scipy.stats import binomtest
 
-from baselines import match
-from baselines.train.question_pairs import QuestionPair, pair_file, read_question_pairs
+from baselines.retrieve import match
+from baselines.retrieve.question_pairs import QuestionPair, pair_file, read_question_pairs
 from builders.core.tables import markdown_table
-from builders.similar.likeness import LikeTexts
 from builders.store.draft import draft_release
 from builders.store.layout import QUERIES, text_id
 from builders.store.runs import read_run
+from builders.text.likeness import LikeTexts
 
 
 def release_of(pairs: list[QuestionPair], out: Path) -> None:

@@ -21,8 +21,8 @@ from transformers import (
     TrainerCallback,
 )
 
-from baselines.retrieve.passages import Passages, open_passages
-from baselines.train import models, trainers
+from baselines.core.passages import Passages, open_passages
+from baselines.train import trained_models, trainers
 from baselines.train.data import Batches, Pairs
 from baselines.train.recipe import Recipe
 from builders.store.reader import open_release
@@ -120,6 +120,6 @@ def trainer_of(recipe: Recipe, rows: Any, batches: Batches, start: Path, states:
     """
     cross = recipe.model.kind == "cross"
     torch.manual_seed(0)
-    model = (models.cross_encoder if cross else models.dual_encoder)(recipe, str(start), device)
+    model = (trained_models.cross_encoder if cross else trained_models.dual_encoder)(recipe, str(start), device)
     arguments = trainers.arguments(recipe, states, batches, device)
     return (trainers.cross_trainer if cross else trainers.dual_trainer)(recipe, model, rows, batches, arguments)

@@ -32,7 +32,7 @@ from gpu_common import unit_vectors, write_vectors
 from baselines.retrieve import dense
 from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine
 from baselines.retrieve.encoder import Halves, widened
-from baselines.retrieve.index import Index
+from baselines.retrieve.vector_index import Index
 
 
 def searches(args: argparse.Namespace, vectors: Index, queries: Halves) -> dict[str, Callable[[], Any]]:

@@ -18,10 +18,10 @@ import numpy as np
 from common import in_turns, machine, parser_of, write_json
 
 from builders.core.words import words
-from builders.release.options import THRESHOLD
 from builders.release.rows import Row, find_sources, parse_rows
-from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.sources.lines import read_blocks
+from builders.text.span_f1 import Questions, char_ids, label_questions, word_ids
+from builders.text.span_options import THRESHOLD
 
 Texts = list[tuple[list[Sequence[Any]], list[Sequence[Any]]]]  # (paragraphs, answers) of each question
 

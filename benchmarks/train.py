@@ -35,12 +35,12 @@ from sentence_transformers.sentence_transformer.losses import CachedMultipleNega
 from sentence_transformers.util import batch_to_device, dot_score
 from transformers import PrinterCallback
 
-from baselines.checkpoint import versions
+from baselines.core.checkpoint import versions
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train import trainers
 from baselines.train.data import Batches, DualRows
-from baselines.train.models import dual_encoder
 from baselines.train.recipe import Recipe, read_recipe
+from baselines.train.trained_models import dual_encoder
 
 _WARM = 3  # warm-up steps, not measured
 Training = Callable[[Recipe, DualRows, Batches, Path, Path, Clock], Any]  # returns the trained model

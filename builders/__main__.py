@@ -6,13 +6,20 @@ from builders.core.command import main
 
 GROUPS = {
     "make a release": {
-        "release": "builders.release",
-        "official": "builders.official",
+        "release": "builders.release.build_release",
+        "official": "builders.official.build_official",
         "squad": "builders.add.squad",
         "add": "builders.add",
     },
-    "improve and check it": {"similar": "builders.similar", "annotate": "builders.annotate", "check": "builders.check"},
-    "export and publish it": {"export": "builders.export", "publish": "builders.publish"},
+    "improve and check it": {
+        "similar": "builders.similar.find_similar",
+        "annotate": "builders.annotate",
+        "check": "builders.check.check_release",
+    },
+    "export and publish it": {
+        "export": "builders.export.export_release",
+        "publish": "builders.publish.publish_release",
+    },
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 

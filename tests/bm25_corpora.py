@@ -7,8 +7,8 @@ from pathlib import Path
 
 from releases import make_release
 
+from baselines.bm25.bm25_index import Index, Texts, search_columns
 from baselines.bm25.engine_numba import NumbaIndex, open_index
-from baselines.bm25.index import Index, Texts, search_columns
 from builders.store.reader import open_release
 from builders.store.runs import Hit
 

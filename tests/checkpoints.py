@@ -12,7 +12,7 @@ from hub_server import Hub
 from tiny_models import write_bert, write_cross, write_dual
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from baselines.checkpoint import belongs
+from baselines.core.checkpoint import belongs
 
 REPO = "org/name"
 Command = Callable[..., Done]

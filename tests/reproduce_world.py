@@ -13,7 +13,7 @@ from loaded import Loaded
 from official_archives import BOTH, DEV, PASSAGES, TRAIN, write_files
 from releases import BUILD, md5
 
-from builders.official.build import build_official
+from builders.official.assembly import build_official
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
 from builders.store.reader import open_release

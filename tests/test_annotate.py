@@ -20,9 +20,10 @@ from builders.annotate.relabel import settled_labels
 from builders.annotate.review import cohen, cohen_of, fleiss, fleiss_of
 from builders.annotate.review import judge as verdict_of
 from builders.annotate.rounds import Rule, open_round
-from builders.annotate.tasks import Task, common_terms, marked, read_sheet, write_sheet
+from builders.annotate.tasks import Task, read_sheet, write_sheet
 from builders.core.errors import InputError
 from builders.core.files import alone
+from builders.core.highlight import common_terms, marked
 
 
 @pytest.fixture

@@ -19,13 +19,14 @@ from scipy.stats import kendalltau
 from statsmodels.stats.multitest import multipletests
 
 from builders.core.words import words
-from builders.release.answers import contain_answer, merged
-from builders.release.options import Options
-from builders.release.span_f1 import is_positive
+from builders.release.answer_records import merged
 from builders.store.draft import draft_release
 from builders.store.layout import ANSWERS
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
+from builders.text.answer_spans import contain_answer
+from builders.text.span_f1 import is_positive
+from builders.text.span_options import Options
 
 Rows = list[dict[str, Any]]
 MARCH = "北方的杏花三月开。"

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
+from baselines.bm25.bm25_index import Texts, segment_batches
 from baselines.bm25.engine_numba import FILES, NumbaIndex
 from baselines.bm25.engine_numba import write_index as write_postings
-from baselines.bm25.index import Texts, segment_batches
 from baselines.bm25.tokens import STOP_WORDS, Analyzer
 from baselines.bm25.tokens import WORDS as BY_WORDS
 from baselines.bm25.tune import descend

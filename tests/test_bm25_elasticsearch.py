@@ -12,9 +12,9 @@ from elasticsearch_server import Elasticsearch, Fault
 from releases import make_release
 
 from baselines.bm25 import engine_elasticsearch as bm25_elasticsearch
+from baselines.bm25.bm25_index import Texts
 from baselines.bm25.engine_elasticsearch import ElasticsearchIndex, open_remote
 from baselines.bm25.engine_numba import open_index
-from baselines.bm25.index import Texts
 from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run

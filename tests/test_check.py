@@ -19,7 +19,7 @@ from releases import QUESTIONS, TEXTS, md5, passage
 from whole_release import Rows, edit_stats, make_whole
 
 from builders.check.findings import LONGEST_PASSAGE, TESTS
-from builders.check.release import Report, check
+from builders.check.release_report import Report, check
 from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter
 

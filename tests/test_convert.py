@@ -31,8 +31,8 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertTokenizer
 
 from baselines.hub.paddle import read_parameter
 from baselines.retrieve.official_input import official_tokenizer
-from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
+from baselines.train.trained_models import cross_encoder, dual_encoder
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 

@@ -18,10 +18,10 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import SentenceTransformer
 from tiny_models import write_cross, write_dual
 
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.encoder import Encoder, Prefetcher, batches
-from baselines.retrieve.index import open_vectors
 from baselines.retrieve.models import fingerprint, open_cross, open_encoder
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.vector_index import open_vectors
 from builders.core.jobs import WorkerDied
 from builders.store.runs import read_run
 

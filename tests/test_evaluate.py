@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, tables
 
+from baselines.core.passages import open_passages
 from baselines.measure.evaluate import evaluate
 from baselines.measure.holes import holes
 from baselines.measure.qrels import read_qrels
-from baselines.retrieve.passages import open_passages
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 from builders.store.runs import read_run

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from releases import TEXTS, json_lines, make_release, md5, passage, tables
 
 from builders.core.errors import InputError
-from builders.export import formats
-from builders.export.formats import export
+from builders.export import export_formats
+from builders.export.export_formats import export
 from builders.store.reader import open_release
 
 Rows = dict[tuple[str, str], list[dict[str, Any]]]
@@ -108,7 +108,7 @@ def test_a_title_opens_the_text_where_the_format_has_no_place_for_it(tmp_path: P
 
 
 def test_a_large_corpus_comes_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "PASSAGES_PER_FILE", 4)
+    monkeypatch.setattr(export_formats, "PASSAGES_PER_FILE", 4)
     texts = [f"第{number}段" for number in range(21)]
     out = write(make_release(tmp_path / "release", tables(texts), rows_per_shard=3), "trec")
     found = [json_lines(path) for path in sorted(out.glob("corpus/*"))]

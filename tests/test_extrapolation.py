@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, put_stats, tables
 
 from baselines.measure.significance import of_means
-from baselines.reproduce.extrapolation import gap_interval
-from builders.add.extrapolation import restrained
+from baselines.reproduce.extrapolation_table import gap_interval
+from builders.add.extrapolation_sets import restrained
 from builders.add.vectors import clusters, directions, fixed_point, scale
 from builders.core.errors import InputError
 from builders.core.files import sha256_of

@@ -17,7 +17,7 @@ import pytest
 from commands import ROOT, names
 from environments import small_disk
 
-from baselines.retrieve.passages import Cache
+from baselines.core.passages import Cache
 from builders.core import cache as verified
 from builders.core.cache import fault_once
 from builders.core.errors import InputError, Unfinished

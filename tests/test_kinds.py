@@ -16,13 +16,13 @@ from sentence_transformers import MultiVectorEncoder, SentenceTransformer, Spars
 from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
+from baselines.core.settings import ModelSettings
 from baselines.retrieve import dense, sparse
 from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine, top
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import largest_norm
-from baselines.retrieve.index import NAME, Index, chunk_name, open_retriever, open_vectors
 from baselines.retrieve.models import kind_of_model
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.vector_index import NAME, Index, chunk_name, open_retriever, open_vectors
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release
@@ -108,7 +108,7 @@ def test_an_inverted_index_equals_the_whole_embeddings(
     if kind == "inference-free":  # a query has the dimensions of its own characters alone: none, nothing is found
         index = retriever.index(release, "corpus", tmp_path / "index")
         assert list(retriever.search(release, "corpus", index, [""], 4)) == [[]]
-    monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
+    monkeypatch.setattr("baselines.retrieve.vector_index.ROWS_ON_CPU", 2)
     parts = found_by(ModelSettings(str(models / kind)), release, tmp_path / "parts")
     for hits, again in zip(found, parts, strict=True):
         assert [corpus for corpus, _ in hits] == [corpus for corpus, _ in again]
@@ -116,7 +116,7 @@ def test_an_inverted_index_equals_the_whole_embeddings(
 
 
 def test_an_index_is_resumed(models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
+    monkeypatch.setattr("baselines.retrieve.vector_index.ROWS_ON_CPU", 2)
     encode, encoded = sparse.SparseSide.encode, []
 
     def noted(side: sparse.SparseSide, texts: list[str]) -> object:
@@ -157,7 +157,7 @@ def test_late_interaction_sums(models: Path, release: Release, tmp_path: Path, m
     assert {len(own) for own in queries} == {12} and len({len(own) for own in passages}) > 2
     expect(found, np.array([[(query @ own.T).max(1).sum() for own in passages] for query in queries]), 0.02)
     # One passage per part, and one block per passage.
-    monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 1)
+    monkeypatch.setattr("baselines.retrieve.vector_index.ROWS_ON_CPU", 1)
     monkeypatch.setattr("baselines.retrieve.multi_vector._TOKENS", 1)
     for hits, again in zip(found, found_by(settings, release, tmp_path / "parts"), strict=True):
         np.testing.assert_allclose([score for _, score in hits], [score for _, score in again], atol=0.01)

@@ -14,8 +14,9 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_bert, write_cross, write_dual
 from training_world import training_of
 
-from baselines.match import calibrated
-from baselines.train.question_pairs import QuestionPair, hold_out, pair_file, read_question_pairs
+from baselines.retrieve.match import calibrated
+from baselines.retrieve.question_pairs import QuestionPair, pair_file, read_question_pairs
+from baselines.train.matching_pairs import hold_out
 from builders.core.errors import InputError
 from builders.store.runs import read_run
 

@@ -24,9 +24,9 @@ from official_archives import (
 from releases import md5
 
 from builders.core.errors import InputError
-from builders.export.formats import export
+from builders.export.export_formats import export
 from builders.official import blocks
-from builders.official.build import build_official
+from builders.official.assembly import build_official
 from builders.official.numbered import NumberedIds, as_keys
 from builders.sources.archives import read_archives
 from builders.store.reader import open_release

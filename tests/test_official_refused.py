@@ -21,7 +21,7 @@ from releases import QUESTIONS, TEXTS, md5, passage, tables
 
 from builders.core.errors import InputError
 from builders.official import blocks
-from builders.official.build import build_official
+from builders.official.assembly import build_official
 
 PARTS = f"{PREPROCESSED}/passage-collection/part-0"
 MAP = f"{PREPROCESSED}/passage-collection/passage2id.map.json"

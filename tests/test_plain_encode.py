@@ -22,7 +22,7 @@ from test_peers import Place, reciprocal_rank
 from test_tools import TEXTS, Make, place_of  # noqa: F401
 from tiny_models import write_dual
 
-from baselines.checkpoint import write_needs
+from baselines.core.checkpoint import write_needs
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 

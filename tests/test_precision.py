@@ -17,12 +17,12 @@ from tiny_models import write_bert, write_cross, write_dual
 from training_world import maker
 from transformers import AutoConfig, ModernBertConfig, ModernBertForSequenceClassification
 
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import Work, dtype_of
 from baselines.retrieve.encoder import CrossScorer, without_weights
-from baselines.retrieve.index import open_retriever, open_vectors
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.rerankers import open_reranker
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.vector_index import open_retriever, open_vectors
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 

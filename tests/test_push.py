@@ -21,8 +21,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 from yaml import safe_load
 
-from baselines.card import finish_checkpoint, model_card
-from baselines.checkpoint import open_checkpoint
+from baselines.core.checkpoint import open_checkpoint
+from baselines.hub.model_card import finish_checkpoint, model_card
 from builders.core.errors import InputError
 from builders.store.layout import MANIFEST
 from builders.store.runs import write_run

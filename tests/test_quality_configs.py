@@ -13,8 +13,8 @@ from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, passage, qual
 from test_peers import block, reciprocal_rank
 from tiny_models import write_dual
 
+from baselines.core.passages import open_passages
 from baselines.reproduce.costs import Sizes
-from baselines.retrieve.passages import open_passages
 from baselines.train.data import Sampled, dev_sample, read_pairs
 from baselines.train.recipe import read_recipe
 from builders.store.reader import open_release

@@ -22,9 +22,9 @@ from builders.core.jobs import WorkerDied
 from builders.core.jobs_ray import RayEngine
 from builders.release import rows as raw
 from builders.release.build import build_release
-from builders.release.options import Options
 from builders.sources import lines as blocks
 from builders.store import layout
+from builders.text.span_options import Options
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 cluster_utils = pytest.importorskip("ray.cluster_utils")

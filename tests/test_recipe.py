@@ -12,7 +12,7 @@ from commands import Done, error_of, run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_models import write_bert
 
-from baselines.checkpoint import TRAINING
+from baselines.core.checkpoint import TRAINING
 from baselines.retrieve.hub_models import model_commit
 from baselines.train import resume
 from baselines.train.recipe import names, read_recipe

@@ -22,13 +22,13 @@ from releases import md5, raw_row, write_rows
 from builders.release import rows as raw
 from builders.release.build import build_release
 from builders.release.label import label_rows
-from builders.release.options import Options
-from builders.release.passages import cut_passages
-from builders.release.span_f1 import Questions, f1, is_positive, label_questions
-from builders.release.span_scan import best_f1
+from builders.release.paragraphs import cut_passages
 from builders.sources import lines as blocks
 from builders.store import layout
 from builders.store.reader import open_release
+from builders.text.span_f1 import Questions, f1, is_positive, label_questions
+from builders.text.span_options import Options
+from builders.text.span_scan import best_f1
 
 LONG = "绿萝喜阴,放在散光处,见干见湿,冬天少浇水。" * 15  # 330 characters
 

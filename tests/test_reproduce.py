@@ -13,7 +13,7 @@ from releases import make_release, tables
 from reproduce_world import planned, reported, reproduce
 
 from baselines.reproduce.matrix import read_matrix
-from baselines.reproduce.settings import Settings, read_settings, verbs
+from baselines.reproduce.step_settings import Settings, read_settings, verbs
 from baselines.train.recipe import names
 from builders.annotate.pool import read_pool
 from builders.store.runs import read_run

@@ -15,8 +15,8 @@ from baselines.reproduce.costs import KNOWN, Sizes, StepCost, step_cost
 from baselines.reproduce.leaderboard import board, read_leaderboard
 from baselines.reproduce.marks import nearness, other_data, other_models
 from baselines.reproduce.matrix import read_matrix
-from baselines.reproduce.page import page
-from baselines.reproduce.settings import Settings, read_settings
+from baselines.reproduce.report_page import page
+from baselines.reproduce.step_settings import Settings, read_settings
 from baselines.train.recipe import read_recipe
 from builders.store.reader import open_release
 

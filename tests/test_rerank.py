@@ -23,7 +23,7 @@ from tiny_kinds import write_language_model, write_multi_vector, write_sparse, w
 from tiny_models import write_cross, write_dual
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from baselines.retrieve import index, rerankers
+from baselines.retrieve import rerankers, vector_index
 from builders.store.runs import Hit, read_run, write_run
 
 Ask = Callable[..., tuple[list[list[str]], Chat]]
@@ -287,7 +287,7 @@ ENCODERS: dict[str, Callable[[Path], Path]] = {
 @contextlib.contextmanager
 def encodings_noted(encoded: list[str], most: float = math.inf) -> Iterator[None]:
     """Add every encoded passage to ``encoded``. Raise Ctrl-C before more than ``most`` passages are encoded."""
-    texts_of = index._texts
+    texts_of = vector_index._texts
 
     def noted(*given: Any) -> list[str]:
         texts = texts_of(*given)
@@ -297,8 +297,8 @@ def encodings_noted(encoded: list[str], most: float = math.inf) -> Iterator[None
         return texts
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "ROWS_ON_CPU", 16)  # two passages in a chunk of candidates
-        patch.setattr(index, "_texts", noted)
+        patch.setattr(vector_index, "ROWS_ON_CPU", 16)  # two passages in a chunk of candidates
+        patch.setattr(vector_index, "_texts", noted)
         yield
 
 

@@ -13,7 +13,7 @@ from commands import run
 from releases import BUILD, TEXTS, make_release, md5, release_of, tables
 
 import dureader_retrieval
-from baselines.retrieve.passages import open_passages
+from baselines.core.passages import open_passages
 from builders.core import cache
 from builders.core.errors import InputError
 from builders.store.draft import draft_release

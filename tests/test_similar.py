@@ -17,10 +17,10 @@ from conftest import Once
 from releases import TEXTS, make_release, md5, tables
 from whole_release import Rows, make_whole
 
-from builders.check.release import check
-from builders.similar.likeness import LikeTexts
+from builders.check.release_report import check
 from builders.store.reader import open_release
 from builders.store.runs import write_run
+from builders.text.likeness import LikeTexts
 
 # Additional training questions. The first two are similar to a development question, the last is not.
 PUNCTUATED, NEAR, UNLIKE = "高铁票 提前几天买？", "那么高铁票提前几天买", "饺子馅怎么调"

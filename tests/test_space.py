@@ -11,13 +11,13 @@ from commands import Done, run
 from pages import Seen
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
+from baselines.bm25.bm25_index import Texts
 from baselines.bm25.engine_numba import open_index
-from baselines.bm25.index import Texts
 from baselines.bm25.tokens import tokens
-from baselines.look.answers import Searcher
+from baselines.core.passages import open_passages
 from baselines.look.show import positives_of
+from baselines.look.shown_answers import Searcher
 from baselines.measure.qrels import read_queries
-from baselines.retrieve.passages import open_passages
 from builders.core.command import main
 from builders.store.layout import SETS
 from builders.store.reader import open_release

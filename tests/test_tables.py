@@ -21,12 +21,12 @@ from builders.core.errors import InputError
 from builders.core.sampling import draw
 from builders.core.words import cutter, words
 from builders.release.label import label_block
-from builders.release.options import Options
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.encoding import encoding_of
-from builders.sources.files import split_of
 from builders.sources.lines import line_number, read_blocks
-from builders.sources.tables import find_tables, header_of, open_table
+from builders.sources.source_files import split_of
+from builders.sources.source_tables import find_tables, header_of, open_table
+from builders.text.span_options import Options
 
 SENTENCES = [
     "孩子发烧了应该怎么办？",

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from training_world import DUAL, SMALL, World, trained, training_of, weights_of  # noqa: F401  # noqa: F401
 
-from baselines.train.models import dual_encoder
 from baselines.train.recipe import read_recipe
+from baselines.train.trained_models import dual_encoder
 from builders.store.reader import Release, open_release
 
 ONE_STEP = ["train.batch=16", "train.max_steps=1", "train.evaluations=0"]

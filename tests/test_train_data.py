@@ -15,11 +15,11 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from baselines.retrieve.passages import Passages, open_passages
+from baselines.core.passages import Passages, open_passages
 from baselines.train.data import Batches, DualRows, Pairs, Reranked, Sampled, dev_sample, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
 from builders.core.errors import InputError
-from builders.official.build import build_official
+from builders.official.assembly import build_official
 from builders.store.reader import Release, open_release
 
 

@@ -19,16 +19,16 @@ from tiny_models import SAMPLE, write_bert, write_dual
 from torch import nn
 from training_world import Make, Rows, first_batch, make_synonyms, maker, step, training_of, weights_of
 
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.settings import ModelSettings
 from baselines.train import trainers
 from baselines.train.data import Batches
-from baselines.train.models import Counts, dual_encoder, words_tokenizer
 from baselines.train.recipe import read_recipe
+from baselines.train.trained_models import Counts, dual_encoder, words_tokenizer
 from baselines.train.trainers import arguments, dual_trainer
 from builders.core.errors import InputError
-from builders.official.build import build_official
+from builders.official.assembly import build_official
 
 TEXTS = ["北京 的 冬天 很 冷", "饺子 怎么 煮"]
 OWN = ["model.pooling=", "model.similarity="]  # use the settings of the start

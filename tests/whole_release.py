@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from releases import md5, tables
 
-from builders.check.release import check
+from builders.check.release_report import check
 from builders.core.files import write_text
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of

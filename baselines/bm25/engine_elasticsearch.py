@@ -17,11 +17,11 @@ import numpy as np
 from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
 from elasticsearch.helpers import streaming_bulk
 
-from baselines.bm25.index import Index, Texts
+from baselines.bm25.bm25_index import Index, Texts
 from baselines.bm25.tokens import K1, B
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of
-from builders.store.runs import Columns, Hit, columns_of
+from builders.store.runs import Columns, Hit, best_first, columns_of
 
 API_KEY = "ELASTICSEARCH_API_KEY"  # environment variable
 _WINDOW = 100_000  # largest number of hits per search
@@ -145,7 +145,7 @@ def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
             shown = float(str(np.float32(score)))  # the fewest digits that identify a float32
         previous = score
         hits.append((corpus_id, shown))
-    return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k], is_sure
+    return best_first(hits)[:top_k], is_sure
 
 
 def open_remote(

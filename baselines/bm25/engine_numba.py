@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from baselines.bm25.index import INDEXES, Index, Texts
+from baselines.bm25.bm25_index import INDEXES, Index, Texts
 from baselines.bm25.tokens import K1, WORDS, Analyzer, B
-from baselines.retrieve.passages import Strings, write_strings
+from baselines.core.passages import Strings, write_strings
 from builders.core.errors import InputError, log
 from builders.core.jobs import compiled, in_threads
 from builders.store.runs import Columns

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from baselines.bm25.bm25_index import search_columns
 from baselines.bm25.engine_numba import NumbaIndex
-from baselines.bm25.index import search_columns
 from baselines.bm25.tokens import K1, B
 from baselines.measure.measures import MRR_DEPTH, official
 from baselines.measure.qrels import Qrels, read_queries, release_qrels

@@ -19,7 +19,7 @@ Example with unpacked archives:
 import argparse
 from pathlib import Path
 
-from baselines.checkpoint import RECIPE, TRAINING, versions, write_json
+from baselines.core.checkpoint import RECIPE, TRAINING, versions, write_json
 from builders.core.folders import check_output, replace_directory, work_beside
 
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from baselines.card import finish_checkpoint
+    from baselines.hub.model_card import finish_checkpoint
     from baselines.hub.paddle import read_official, write_model
 
     out = check_output(args.out, "a checkpoint", RECIPE)

@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from baselines.checkpoint import CARD, RECIPE, belongs, open_checkpoint
+from baselines.core.checkpoint import CARD, RECIPE, belongs, open_checkpoint
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of
 from builders.core.folders import check_output, replace_directory, work_beside

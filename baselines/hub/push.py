@@ -23,8 +23,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from baselines.card import Measured, model_card
-from baselines.checkpoint import CARD, Checkpoint, open_checkpoint
+from baselines.core.checkpoint import CARD, Checkpoint, open_checkpoint
+from baselines.hub.model_card import Measured, model_card
 from baselines.hub.pull import NAME, File, Manifest
 from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER
@@ -32,7 +32,8 @@ from baselines.measure.qrels import add_set, release_qrels
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, temporary_folder, write_text
 from builders.core.hub import add_repository, as_yaml, clear_errors, commit_in, need_hub, repo_name, upload
-from builders.store.layout import MANIFEST, SETS, task_id
+from builders.store.benchmark_tasks import task_id
+from builders.store.layout import MANIFEST, SETS
 from builders.store.manifest import EVAL, read_manifest
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run

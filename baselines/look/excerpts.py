@@ -6,7 +6,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from baselines.measure.qrels import read_judgments
-from builders.annotate import tasks as marking
+from builders.core import highlight
 from builders.core.errors import visible
 from builders.core.words import words
 from builders.store.layout import Set
@@ -35,9 +35,9 @@ def excerpt_of(text: str, query: str) -> tuple[str, str]:
     empty if the excerpt is the whole passage.
     """
     line = visible(" ".join(text[:_WHOLE].split())) + "…" * (len(text) > _WHOLE)
-    terms = marking.common_terms(query, line)
+    terms = highlight.common_terms(query, line)
     short = "".join(word for word, _ in excerpt(marked(line, set(terms)), CHARS))
-    return marking.marked(short, terms), marking.marked(line, terms) if short != line else ""
+    return highlight.marked(short, terms), highlight.marked(line, terms) if short != line else ""
 
 
 def marked(text: str, terms: set[str]) -> list[Word]:

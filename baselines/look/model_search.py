@@ -4,17 +4,17 @@ import argparse
 import threading
 from collections.abc import Sequence
 
-from baselines.look.answers import Rerank, Search
+from baselines.core.passages import Passages
+from baselines.core.settings import ModelSettings
+from baselines.look.shown_answers import Rerank, Search
 from baselines.retrieve.dense import encoding_model, nearest
 from baselines.retrieve.devices import devices_of, dtype_of
 from baselines.retrieve.encoder import CrossScorer, Encoder
-from baselines.retrieve.index import named, open_vectors
 from baselines.retrieve.models import open_cross
-from baselines.retrieve.passages import Passages
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.vector_index import named, open_vectors
 from builders.core.errors import log
 from builders.store.reader import Release
-from builders.store.runs import Hit
+from builders.store.runs import Hit, best_first
 
 _TURN = threading.Lock()  # one query at a time, because several queries would compete for the same cores or GPU
 
@@ -42,6 +42,6 @@ def open_cross_ranker(args: argparse.Namespace, passages: Passages) -> Rerank:
         texts = passages.texts(passages.rows(ids).tolist())
         with _TURN:
             scores = scorer.scores([(query, text) for text in texts]).tolist()
-        return sorted(zip(ids, scores, strict=True), key=lambda hit: (-hit[1], hit[0]))
+        return best_first(zip(ids, scores, strict=True))
 
     return rerank

@@ -2,12 +2,12 @@
 
 import argparse
 
-from baselines.bm25.index import Texts
+from baselines.bm25.bm25_index import Texts
 from baselines.bm25.tokens import tokens
-from baselines.look.answers import Searcher
+from baselines.core.passages import open_passages
 from baselines.look.excerpts import SAMPLE, positives_of
+from baselines.look.shown_answers import Searcher
 from baselines.measure.qrels import read_queries
-from baselines.retrieve.passages import open_passages
 from builders.core.errors import InputError, log
 from builders.core.hub import check_models
 from builders.core.limits import usable_cores
@@ -23,7 +23,7 @@ def serve(args: argparse.Namespace) -> None:
         raise InputError("--model M and --passages DIR (embeddings of the passages by M) need each other")
     check_models(args.model, args.reranker)
     try:
-        from baselines.look import page
+        from baselines.look import gradio_page
     except ImportError as error:
         raise InputError(f"{_MISSING} ({error})") from error
     if args.release == SAMPLE and not args.release.exists():
@@ -31,7 +31,7 @@ def serve(args: argparse.Namespace) -> None:
 
         log.info("%s is missing: building the embedded sample", args.release)
         call(sample_command(args.release), args.quiet, here=True)
-    page.serve(open_searcher(args), args.host, args.port)
+    gradio_page.serve(open_searcher(args), args.host, args.port)
 
 
 def open_searcher(args: argparse.Namespace) -> Searcher:

@@ -23,9 +23,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from baselines.core.settings import DEVICE, add_options
 from baselines.look.excerpts import SAMPLE, excerpt, marked, positives_of, tally
 from baselines.measure.qrels import add_set, read_queries
-from baselines.retrieve.settings import DEVICE, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError, visible
 from builders.store.layout import SETS

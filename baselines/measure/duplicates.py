@@ -18,9 +18,9 @@ from baselines.measure.qrels import Qrels
 from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.core.tables import percent, text_table
-from builders.similar.likeness import LikeTexts
 from builders.store.reader import Release
 from builders.store.runs import Run
+from builders.text.likeness import LikeTexts
 
 _BY = ("exact", "normalised", "n-gram")
 

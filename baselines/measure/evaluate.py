@@ -40,8 +40,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from baselines.measure import holes, measures
-from baselines.measure.answers import Ranks, agreement, answer_recall, first_answers, rank_columns
-from baselines.measure.answers import text as answers_text
+from baselines.measure.answer_recall import Ranks, agreement, answer_recall, first_answers, rank_columns
+from baselines.measure.answer_recall import text as answers_text
 from baselines.measure.groups import add_by, groups_of, measure_groups
 from baselines.measure.groups import text as groups_text
 from baselines.measure.qrels import Qrels, add_reference, read_queries, reference_qrels
@@ -49,12 +49,12 @@ from builders.core.command import add_format
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, new_file
 from builders.core.tables import percent, print_result, text_table
-from builders.release.options import Options, add_rule
-from builders.similar import add_ngrams
-from builders.store.answers import read_answers
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run
+from builders.store.stored_answers import read_answers
+from builders.text.likeness import add_ngrams
+from builders.text.span_options import Options, add_rule
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -42,7 +42,7 @@ from builders.core.files import read_whole, write_text
 from builders.core.typed import json_of, name_within, read_json
 from builders.store.layout import is_for_tuning
 from builders.store.reader import open_release
-from builders.store.runs import Hit, Run, read_run, write_run
+from builders.store.runs import Hit, Run, best_first, read_run, write_run
 
 Scores = dict[str, dict[str, float]]  # by query, then by passage
 
@@ -223,7 +223,7 @@ def fused(systems: Sequence[Scores], weights: Sequence[float], top_k: int) -> It
                 terms.setdefault(corpus, []).append(weight * score)
         # fsum is exact, so the order of the runs does not change the score.
         hits = [(corpus, math.fsum(each)) for corpus, each in terms.items()]
-        yield query, sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
+        yield query, best_first(hits)[:top_k]
 
 
 def mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:

@@ -13,9 +13,9 @@ from baselines.measure.qrels import read_queries
 from baselines.measure.significance import of_means
 from builders.core.errors import InputError
 from builders.core.tables import percent, text_table
-from builders.store.answers import read_answers
 from builders.store.layout import SETS
 from builders.store.reader import open_release
+from builders.store.stored_answers import read_answers
 
 BY = ("question_type", "fact_or_opinion", "source", "query_length")
 LENGTHS = (6, 9, 12)  # characters of the longest query of the first three groups; the mean on dev is 9.29 (Table 3)

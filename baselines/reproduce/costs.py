@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from baselines.reproduce.matrix import Step
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
-from builders.check.paper import published
 from builders.core.errors import InputError
 from builders.core.tables import text_table
 from builders.store.layout import set_of
+from builders.store.published import published
 from builders.store.reader import Release
 
 _TOP_K = 50  # default of --top-k

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.card import draw_curve
+from baselines.hub.model_card import draw_curve
 from baselines.measure.measures import PAPER
 from baselines.reproduce.report import Measured
 from builders.core.files import write_bytes

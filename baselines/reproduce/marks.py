@@ -5,7 +5,7 @@ from typing import Any
 
 from baselines.measure.significance import Interval
 from baselines.reproduce.matrix import Published, Step
-from baselines.reproduce.settings import Settings
+from baselines.reproduce.step_settings import Settings
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 
 OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from baselines.reproduce.settings import Settings
+from baselines.reproduce.step_settings import Settings
 from baselines.train.recipe import FROM_RECIPE, Recipe, read_recipe
 from builders.core.errors import InputError, log
 from builders.core.files import read_toml
@@ -19,7 +19,7 @@ from builders.core.typed import typed
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
-MATRIX = Path(__file__).parents[1] / "matrix.toml"
+MATRIX = Path(__file__).with_name("matrix.toml")
 SCRATCH = "-scratch"  # {variant} of the recipes without pretrained weights
 NO_SETTINGS = Settings()
 WORD = re.compile(r"\{([^{}]*)\}")  # a name in braces in a step

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from baselines.checkpoint import TRAINING
+from baselines.core.checkpoint import TRAINING
 from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER
 from baselines.measure.qrels import Qrels, release_qrels
@@ -14,7 +14,7 @@ from baselines.measure.significance import Interval
 from baselines.reproduce.leaderboard import Own, own_of
 from baselines.reproduce.marks import NOT, nearness, other_data, other_models
 from baselines.reproduce.matrix import Matrix, Reference, Row, Step, behind
-from baselines.reproduce.settings import Settings
+from baselines.reproduce.step_settings import Settings
 from baselines.reproduce.steps import Stamp, shown
 from builders.core.errors import InputError, log
 from builders.core.typed import read_json

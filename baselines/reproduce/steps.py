@@ -23,9 +23,9 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from baselines.checkpoint import check_hashes, weights_sha256, write_json
+from baselines.core.checkpoint import check_hashes, weights_sha256, write_json
 from baselines.reproduce.matrix import Step
-from baselines.reproduce.settings import verbs
+from baselines.reproduce.step_settings import verbs
 from baselines.retrieve.hub_models import model_commit
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe
 from baselines.train.resume import start_commit, states_of

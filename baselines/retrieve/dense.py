@@ -30,12 +30,12 @@ import numpy.typing as npt
 import torch
 from sentence_transformers import SentenceTransformer
 
+from baselines.core.passages import Passages, Rows
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import dtype_of, moved
 from baselines.retrieve.encoder import Encoder, Floats, Halves, widened
-from baselines.retrieve.index import ROWS_ON_GPU, Arrays, Index, Retriever
 from baselines.retrieve.models import SENTENCE, fingerprint, open_encoder, set_prompts
-from baselines.retrieve.passages import Passages, Rows
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.vector_index import ROWS_ON_GPU, Arrays, Index, Retriever
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
 

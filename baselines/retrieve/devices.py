@@ -46,7 +46,7 @@ class Work:
 
 
 def work_of(args: argparse.Namespace) -> Work:
-    """Read the options :data:`.settings.DEVICE` and :data:`.settings.PAIRS`."""
+    """Read the shared options ``DEVICE`` and ``PAIRS``."""
     devices = tuple(devices_of(args.device))
     own = args.tokenizers
     if own is None:  # a CPU's cores are for the model; 8 processes are enough for a GPU

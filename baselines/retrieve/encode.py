@@ -16,8 +16,8 @@ Example:
 import argparse
 from pathlib import Path
 
+from baselines.core.settings import DEVICE, PAIRS, ModelSettings, add_options
 from baselines.measure.qrels import add_set
-from baselines.retrieve.settings import DEVICE, PAIRS, ModelSettings, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError
 from builders.core.hub import check_models
@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--split needs --queries, because passages have no split")
     check_models(args.model)
     from baselines.retrieve.devices import work_of
-    from baselines.retrieve.index import open_retriever
     from baselines.retrieve.models import kind_of_model
+    from baselines.retrieve.vector_index import open_retriever
 
     configs, work, release = SETS[args.set], work_of(args), open_release(args.release)
     settings = ModelSettings(args.model, revision=args.revision, max_length=args.max_length)

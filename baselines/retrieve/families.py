@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
+from baselines.core.run_manifest import asked_of, record
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import work_of
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.index import Retriever, open_retriever
 from baselines.retrieve.models import kind_of_model, model_file, shown_name
-from baselines.retrieve.run_manifest import asked_of, record
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.vector_index import Retriever, open_retriever
 from builders.core.cache import caches
 from builders.core.errors import InputError, log
 from builders.core.files import read_toml
@@ -85,7 +85,7 @@ class Resolved:
     """The resolved settings of a model.
 
     Attributes:
-        kind: a key of :data:`.index.RETRIEVERS`.
+        kind: a key of :data:`.vector_index.RETRIEVERS`.
         family: name of the family in models.toml, or "".
         sources: the source of each setting: an option, or models.toml with the repository and file that it cites.
         pooling: the family's pooling, even if an option has another pooling.

@@ -27,10 +27,10 @@ from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from baselines.checkpoint import SETTINGS, check_hashes, left_out
+from baselines.core.checkpoint import SETTINGS, check_hashes, left_out
+from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import moved
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError
 from builders.core.hub import OTHER_HUB
 from builders.core.typed import read_json, typed

@@ -34,10 +34,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from baselines.core.passages import open_passages
+from baselines.core.run_manifest import asked_of, record, tag_of, write_manifest
+from baselines.core.settings import DEVICE, ModelSettings, add_model_settings, add_options
 from baselines.measure.qrels import add_set, read_queries
-from baselines.retrieve.passages import open_passages
-from baselines.retrieve.run_manifest import asked_of, record, tag_of, write_manifest
-from baselines.retrieve.settings import DEVICE, ModelSettings, add_model_settings, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file, real_path, sha256_of
@@ -75,7 +75,7 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
     """Re-rank ``args.run``, and write ``args.out`` and its manifest. Return the manifest and the cost as text."""
     if real_path(args.run) == real_path(args.out):
         raise InputError("is both the run to re-rank and --out; expected different files", path=args.out)
-    from baselines.retrieve import families, index, models, rerankers
+    from baselines.retrieve import families, models, rerankers, vector_index
 
     configs = SETS[args.set]
     texts, rankings = dict(read_queries(release, args.split, configs.queries)), read_run(args.run).rankings
@@ -87,7 +87,7 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
     settings = ModelSettings(args.model, revision=args.revision, trust_remote_code=args.trust_remote_code)
     kind = args.kind or models.kind_of_scorer(settings)
     first = {"reranked": {"file": args.run.name, "sha256": sha256_of(args.run)}}
-    if kind in index.RETRIEVERS:
+    if kind in vector_index.RETRIEVERS:
         found, retriever, kept = families.opened(args, release)
         found |= {**first, "passages_encoded": len({corpus for _, ids in groups for corpus in ids})}
         tag, options = tag_of(found), []
@@ -108,7 +108,7 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
         "options": options,
     }
     with work_beside(args.out, key_of(about)) as folder:
-        if kind in index.RETRIEVERS:
+        if kind in vector_index.RETRIEVERS:
             scores, new = retriever.scores(release, configs.corpus, kept, groups)
             cost = f"{found['passages_encoded']:,} passages encoded, {new:,} of them now"
         else:

@@ -27,14 +27,14 @@ from typing import Any, ClassVar
 import numpy as np
 from sentence_transformers import CrossEncoder
 
+from baselines.core.passages import Passages, open_passages
+from baselines.core.settings import ModelSettings, Overrides
 from baselines.retrieve.devices import Work, moved, over_devices, work_of
 from baselines.retrieve.encoder import CrossScorer, Encoder
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.index import resumed
 from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
-from baselines.retrieve.passages import Passages, open_passages
-from baselines.retrieve.settings import ModelSettings, Overrides
-from builders.annotate.endpoint import Endpoint
+from baselines.retrieve.vector_index import resumed
+from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.store.reader import Release, open_release
@@ -224,7 +224,7 @@ class PairJob:
 
 
 def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str, split: str = "corpus") -> PairJob:
-    """Return the job of the options :data:`.settings.PAIRS`, :data:`.settings.DEVICE` and ``--kind``."""
+    """Return the job of the shared options ``PAIRS`` and ``DEVICE``, and of ``--kind``."""
     kind = getattr(args, "kind", None) or ""
     listwise = kind == "listwise"  # no device of this machine is needed
     settings = ModelSettings(

@@ -15,10 +15,10 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import select_max_active_dims
 
+from baselines.core.passages import Passages, Rows
 from baselines.retrieve.encoder import Floats, Side
-from baselines.retrieve.index import Arrays, Best, Index, Retriever, Scores
 from baselines.retrieve.models import expect_no, finished, kind_of_model, open_as
-from baselines.retrieve.passages import Passages, Rows
+from baselines.retrieve.vector_index import Arrays, Best, Index, Retriever, Scores
 from builders.core.errors import InputError
 
 

@@ -5,7 +5,7 @@ scores with scores on the whole collection, which has millions more passages.
 
 Memory holds the training queries' texts and the passages' row numbers in the collection: about 40 MB for the paper's
 86,395 queries and 222,395 positives with 4 negatives each. Passage texts are read batch by batch from memory-mapped
-files (:mod:`baselines.retrieve.passages`).
+files (:mod:`baselines.core.passages`).
 """
 
 import itertools
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Dataset, Sampler
 
+from baselines.core.passages import Passages
 from baselines.measure.measures import PAPER, official
 from baselines.measure.qrels import Qrels, read_judgments, read_queries
-from baselines.retrieve.passages import Passages
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
 from builders.store.judgments import read_negative_ids

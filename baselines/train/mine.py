@@ -38,9 +38,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baselines.core.passages import Passages, open_passages
+from baselines.core.settings import DEVICE, PAIRS, add_options
 from baselines.measure.qrels import Qrels, add_queries, add_set, expect_main, read_queries, release_qrels
-from baselines.retrieve.passages import Passages, open_passages
-from baselines.retrieve.settings import DEVICE, PAIRS, add_options
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file

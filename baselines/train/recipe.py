@@ -54,7 +54,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """The model to train and its starting checkpoint.
 
     - ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (one vector per
-      word, only for a dual-encoder: :mod:`baselines.train.models`), or ``recipe:NAME`` (that recipe's checkpoint).
+      word, only for a dual-encoder: :mod:`.trained_models`), or ``recipe:NAME`` (that recipe's checkpoint).
     - ``revision``: a commit, tag or branch of a ``start`` on the hub. Default: the main branch.
     - ``pooling``, ``similarity`` (dual-encoder): if empty, the settings of ``start`` for a SentenceTransformer, and
       ``mean`` and ``dot`` for other models.

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from baselines.checkpoint import TRAINING, check_hashes, write_json
+from baselines.core.checkpoint import TRAINING, check_hashes, write_json
 from builders.core.cache import FileEntry, describe, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.typed import read_json

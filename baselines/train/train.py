@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baselines.checkpoint import LOSSES, RECIPE, TRAINING, left_out, versions, weights_sha256, write_json
+from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, left_out, versions, weights_sha256, write_json
 from baselines.retrieve.hub_models import model_commit, quiet_libraries
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, names, read_recipe
 from baselines.train.resume import is_done, last_state, states_kept, states_of
@@ -54,8 +54,8 @@ from builders.core.folders import check_output, replace_directory, work_beside
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 
 if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input errors should appear earlier
+    from baselines.retrieve.question_pairs import PairFile
     from baselines.train.data import Batches
-    from baselines.train.question_pairs import PairFile
     from baselines.train.trainers import Evaluate
 
 _FIRST_REPORTS = 5.0  # seconds in which the first process reports an error
@@ -137,7 +137,7 @@ class Job:
         self.pairs: list[PairFile] = []
         self.dev_pairs: list[PairFile] = []
         if args.pairs:
-            from baselines.train.question_pairs import pair_file
+            from baselines.retrieve.question_pairs import pair_file
 
             self.pairs, self.dev_pairs = [*map(pair_file, args.pairs)], [*map(pair_file, args.dev_pairs)]
         self.negatives: list[Path] = args.negatives if recipe.negatives else []
@@ -275,7 +275,7 @@ class Data:
 
 def read_data(job: Job) -> Data:
     """Read the rows that the recipe learns from."""
-    from baselines.retrieve.passages import open_passages
+    from baselines.core.passages import open_passages
     from baselines.train import data
 
     recipe, settings = job.recipe, job.recipe.train
@@ -283,15 +283,15 @@ def read_data(job: Job) -> Data:
     sample: Any = None
     passages = None
     if job.release is None:
-        from baselines.train import question_pairs
+        from baselines.train import matching_pairs
 
-        train, dev = question_pairs.train_and_dev(job.pairs, job.dev_pairs, recipe.data.held_out, settings.seed)
+        train, dev = matching_pairs.train_and_dev(job.pairs, job.dev_pairs, recipe.data.held_out, settings.seed)
         counts = {"pairs": len(train), "positive pairs": sum(pair.label for pair in train)}
         counts |= {"dev pairs": len(dev), "positive dev pairs": sum(pair.label for pair in dev)}
         log.info("%s", ", ".join(f"{name}: {count:,}" for name, count in counts.items()))
         rows = data.QuestionRows(train)
         if job.first and settings.evaluations:
-            sample = question_pairs.Measured(dev, recipe.data.passage_length)
+            sample = matching_pairs.Measured(dev, recipe.data.passage_length)
     else:
         passages = open_passages(job.release, set_of(recipe.data.set).corpus, job.cache)
         if recipe.model.kind == "mlm":
@@ -316,7 +316,7 @@ def _train(job: Job, data: Data, device: str, work: Path | None) -> Mapping[str,
 
     states, start, batches = states_of(job.out), job.start, data.batches
     if start in MADE:
-        from baselines.train.models import make_start
+        from baselines.train.trained_models import make_start
 
         start = str(make_start(job.recipe, start, data.passages, states / "start"))
     set_seed(job.recipe.train.seed)
@@ -340,18 +340,18 @@ def _train(job: Job, data: Data, device: str, work: Path | None) -> Mapping[str,
 def make_trainer(job: Job, start: str, batches: Batches, states: Path, device: str) -> Any:
     """Create the library's trainer for the recipe's kind of model, with the model to train."""
     from baselines.retrieve.devices import compile_transformers
-    from baselines.train import models, trainers
+    from baselines.train import trained_models, trainers
 
     recipe = job.recipe
     options = trainers.arguments(recipe, states, batches, device)
     if recipe.model.kind == "mlm":
-        masked, tokenizer = models.masked_language_model(recipe, start, job.commit)
+        masked, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
         trainer = trainers.mask_trainer(recipe, masked, tokenizer, batches.rows, batches, options)
     elif recipe.model.kind == "dual":
-        dual = models.dual_encoder(recipe, start, device, job.commit)
+        dual = trained_models.dual_encoder(recipe, start, device, job.commit)
         trainer = trainers.dual_trainer(recipe, dual, batches.rows, batches, options)
     else:
-        cross = models.cross_encoder(recipe, start, device, job.commit)
+        cross = trained_models.cross_encoder(recipe, start, device, job.commit)
         trainer = trainers.cross_trainer(recipe, cross, batches.rows, batches, options)
     if recipe.train.compile:
         compile_transformers(trainer.model)
@@ -391,7 +391,7 @@ def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: flo
 
 def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
     """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
-    from baselines.card import draw_curve, finish_checkpoint
+    from baselines.hub.model_card import draw_curve, finish_checkpoint
 
     # finish_checkpoint writes the card. To write a card, the library would search the hub for parts of a local path.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}

@@ -42,9 +42,9 @@ from baselines.retrieve.devices import computes_bf16, widen_heads
 from baselines.retrieve.encoder import preprocess
 from baselines.retrieve.models import prompt_of
 from baselines.train.data import Batches
-from baselines.train.models import halves, is_static
 from baselines.train.recipe import Recipe
 from baselines.train.resume import seal
+from baselines.train.trained_models import halves, is_static
 from builders.core.errors import InputError, log
 from builders.core.jobs import can_start_processes
 from builders.core.progress import progress

@@ -12,8 +12,9 @@ from builders.core.command import add_steps
 # function's options come from ``NAME_arguments``. The docstring of the module or function is the help.
 SETS = {
     **{name: f"builders.add.{name}" for name in ("cmedqa", "ccovid", "crosslingual")},
-    **{name: f"builders.add.extrapolation:{name}" for name in ("restrain", "resttest")},
-    **{name: f"builders.add.{name}" for name in ("answers", "samples")},
+    **{name: f"builders.add.extrapolation_sets:{name}" for name in ("restrain", "resttest")},
+    "answers": "builders.add.add_answers",
+    "samples": "builders.add.samples",
 }
 
 

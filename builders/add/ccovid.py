@@ -23,8 +23,8 @@ import msgspec
 from builders.add.collection import Collection, SourceTexts, add_options, files_of, merge, write_release
 from builders.core.errors import log
 from builders.core.typed import json_of
-from builders.sources.files import Source, open_bytes
-from builders.sources.tables import open_table
+from builders.sources.source_files import Source, open_bytes
+from builders.sources.source_tables import open_table
 
 HEADERS = {
     "documents": ("docid", "text"),

@@ -23,8 +23,8 @@ from pathlib import Path
 from builders.add.collection import Collection, SourceTexts, add_options, files_of, merge, write_release
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
-from builders.sources.files import Source, split_of
-from builders.sources.tables import Table, open_table
+from builders.sources.source_files import Source, split_of
+from builders.sources.source_tables import Table, open_table
 
 HEADERS = {
     "questions": ("question_id", "content"),

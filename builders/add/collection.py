@@ -21,8 +21,8 @@ from builders.core.errors import InputError, log
 from builders.core.sampling import draw
 from builders.core.tables import print_result
 from builders.sources.encoding import CHOICES
-from builders.sources.files import Source
-from builders.sources.tables import find_tables, header_of
+from builders.sources.source_files import Source
+from builders.sources.source_tables import find_tables, header_of
 from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import qrels_table
 from builders.store.layout import CORPUS, QUERIES, text_id

@@ -29,14 +29,13 @@ import pyarrow as pa
 from builders.add.collection import described, open_base
 from builders.core.command import add_format
 from builders.core.errors import InputError, log
-from builders.core.tables import print_result
+from builders.core.tables import print_result, round_stat
 from builders.sources.encoding import CHOICES
-from builders.sources.files import Source
-from builders.sources.tables import find_tables, open_table
+from builders.sources.source_files import Source
+from builders.sources.source_tables import find_tables, open_table
 from builders.store.draft import draft_release
 from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS, text_id
 from builders.store.reader import Release
-from builders.store.table3 import round_stat
 
 # Accepted names of the columns with the query's id, Chinese text and English text.
 _COLUMNS = {

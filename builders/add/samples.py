@@ -35,7 +35,7 @@ from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.core.sampling import draw, lots, size, size_name
 from builders.core.tables import print_result
-from builders.release.answers import renew_answers
+from builders.release.answer_records import renew_answers
 from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import Judged, read_judged, texts_of_judged
 from builders.store.layout import IDS, SAMPLE, SETS

@@ -30,12 +30,12 @@ from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.core.tables import print_result
 from builders.core.typed import json_of
-from builders.release.options import MIN_CHARS
-from builders.sources.files import Source, find_files, open_bytes
+from builders.sources.source_files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
 from builders.store.judgments import joined_row
 from builders.store.layout import JOINED, SPLITS, text_id
 from builders.store.table3 import table3_text
+from builders.text.span_options import MIN_CHARS
 
 CUTS = ("head", "all", "whole")
 _JSON = re.compile(r"\.json(\.gz)?$", re.IGNORECASE)
@@ -160,7 +160,7 @@ def _lines(source: Source) -> Iterator[tuple[int, str]]:
 
 def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:
     """Return an article's passages: the first passage (``head``), all passages, or the uncut article (``whole``)."""
-    from builders.release.passages import cut_passages  # a slow import, which --help avoids
+    from builders.release.paragraphs import cut_passages  # a slow import, which --help avoids
 
     if cut == "whole":
         return [article]

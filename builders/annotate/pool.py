@@ -38,13 +38,12 @@ from builders.annotate.rounds import Ids
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
-from builders.core.tables import print_result, text_table
+from builders.core.tables import print_result, round_stat, text_table
 from builders.core.typed import json_lines, read_json
 from builders.store.judgments import Judged, read_judged
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
-from builders.store.runs import Run, probability, read_run, write_run
-from builders.store.table3 import round_stat
+from builders.store.runs import Run, best_first, probability, read_run, write_run
 
 DEPTH, TOP = 50, 5  # passages of each run, passages of each query (Section 2.3)
 SCALES = ("sigmoid", "none")
@@ -219,7 +218,7 @@ def select(
         known.setdefault(pair.query_id, {})[pair.corpus_id] = pair.score
     for query, found in scores.items():
         before = known.get(query, {})
-        ordered = sorted((found | before).items(), key=lambda item: (-item[1], item[0]))
+        ordered = best_first((found | before).items())
         for rank, (passage, score) in enumerate(ordered[:top], 1):
             if passage not in before:
                 places = {name: place for name, place in zip(names, union[query][passage], strict=True) if place}

@@ -24,7 +24,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from builders.annotate.endpoint import Endpoint
 from builders.annotate.pool import SCALES, open_runs, scores_of
 from builders.annotate.review import cohen, finite
 from builders.annotate.rounds import (
@@ -43,6 +42,7 @@ from builders.annotate.rounds import (
 )
 from builders.annotate.tasks import tasks_of, write_tasks
 from builders.core.command import add_format, whole_number
+from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.files import alone
 from builders.core.tables import print_result, text_table

@@ -29,18 +29,18 @@ from typing import Any
 
 from builders.annotate.pool import SCALES, open_runs, scores_of, write_candidates
 from builders.annotate.rounds import JUDGMENTS, ROUND, Pair, Round, fingerprint_of, open_round, standings
-from builders.check.paper import published, relabelled, relabelled_text
+from builders.check.paper import relabelled, relabelled_text
 from builders.core.command import add_format, number_between
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
-from builders.core.tables import print_result
-from builders.release.answers import renew_answers
+from builders.core.tables import print_result, round_stat
+from builders.release.answer_records import renew_answers
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import Judged, qrels_table, read_judged, read_negative_ids
 from builders.store.layout import BEFORE
+from builders.store.published import published
 from builders.store.reader import Release, open_release
 from builders.store.rejudge import rejudge
-from builders.store.table3 import round_stat
 
 SPLIT = "train"
 LIST = f"relabelled.{SPLIT}.jsonl"

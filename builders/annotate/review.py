@@ -40,12 +40,11 @@ from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import alone, atomic_text, sha256_of
 from builders.core.sampling import draw
-from builders.core.tables import print_result
+from builders.core.tables import print_result, round_stat
 from builders.core.typed import problem_of
-from builders.sources.files import Source
-from builders.sources.tables import find_tables, open_table
+from builders.sources.source_files import Source
+from builders.sources.source_tables import find_tables, open_table
 from builders.store.layout import SPLITS
-from builders.store.table3 import round_stat
 
 PACKAGE_COLUMNS = ("package", "id", "zh", "machine_translation", "english")
 SHEET_COLUMNS = ("package", "id", "zh", "english", "correct")

@@ -2,10 +2,8 @@
 
 import argparse
 import csv
-import html
 import io
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,9 +41,9 @@ from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import first_character, read_whole, sha256_of, write_text
 from builders.core.folders import new_directory, work_beside
+from builders.core.highlight import common_terms, marked
 from builders.core.typed import Count, json_lines, json_of, typed
-from builders.core.words import words
-from builders.sources.tables import find_tables, open_table
+from builders.sources.source_tables import find_tables, open_table
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
 
@@ -53,9 +51,6 @@ COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "pass
 _NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
 _FORMULA = tuple("=+-@\t\r")  # first characters of a formula in spreadsheets
 # Chinese words of one character, such as 的, would be highlighted too often. Numbers and Latin words may be short.
-_TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
-# Question words are not highlighted, because they tell nothing about a passage.
-ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为什么", "为何", "多少", "哪里", "哪些", "哪个", "是否"}
 # A key such as 1 or 0 selects a choice. Label Studio's Ctrl+Enter submits the task. Exports have the choice's alias.
 _CONFIG = """\
 <View>
@@ -97,22 +92,6 @@ def tasks_of(round_: Path, package: Package, kind: Kind, pairs: Mapping[Pair, Ma
         for item in items_of(round_, package)
         if item.pair in pairs
     ]
-
-
-def common_terms(query: str, passage: str) -> list[str]:
-    """Return the words of a query that occur in a passage, ignoring case, the longest first."""
-    text = passage.lower()
-    found = {word.lower() for word in words(query) if _TERM.fullmatch(word)} - ASKING
-    return sorted((word for word in found if word in text), key=lambda word: (-len(word), word))
-
-
-def marked(text: str, terms: list[str]) -> str:
-    """Return the text as escaped HTML with ``<mark>`` around each of the ``terms``."""
-    if not terms:
-        return html.escape(text)
-    # Split at the terms before escaping, so that no term matches inside an HTML entity.
-    parts = re.split(f"({'|'.join(map(re.escape, terms))})", text, flags=re.IGNORECASE)
-    return "".join(f"<mark>{html.escape(part)}</mark>" if n % 2 else html.escape(part) for n, part in enumerate(parts))
 
 
 def config_of(question: Question) -> str:

@@ -23,14 +23,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from builders.add.crosslingual import open_translations
-from builders.annotate.endpoint import Endpoint
 from builders.annotate.review import write_rows
 from builders.core.command import whole_number
+from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.progress import progress
-from builders.sources.tables import find_tables, open_table
+from builders.sources.source_tables import find_tables, open_table
 from builders.store.layout import SPLITS
 
 COLUMNS = ("id", "zh", "machine_translation", "model")

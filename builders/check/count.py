@@ -5,9 +5,10 @@ from typing import Any
 
 from builders.check.paper import relabelled
 from builders.check.survey import Survey
+from builders.core.tables import round_stat
 from builders.store.judgments import read_judged
 from builders.store.layout import BEFORE, SETS
-from builders.store.table3 import POSITIVES_EDGES, LengthCounter, round_stat, table3_column
+from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
 _HERE = "WHERE config = ? AND split = ?"
 _LENGTHS = "SELECT chars, count(*) FROM texts WHERE config = ? GROUP BY chars"

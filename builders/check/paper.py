@@ -1,19 +1,13 @@
 """Compare a release's statistics with the figures that the paper prints."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from builders.core.files import read_toml
-from builders.core.tables import aligned
-from builders.store.answers import answers_text
+from builders.core.tables import aligned, round_stat
 from builders.store.judgments import Judged
-from builders.store.table3 import TABLE3_ROWS, round_stat
-
-
-def published() -> dict[str, Any]:
-    """Return the paper's figures (``published.toml``): ``table3``, ``english``, ``collections``, ``relabelled`` ..."""
-    return read_toml(Path(__file__).with_name("published.toml"))
+from builders.store.published import published
+from builders.store.stored_answers import answers_text
+from builders.store.table3 import TABLE3_ROWS
 
 
 def side_by_side(stats: dict[str, Any]) -> str:

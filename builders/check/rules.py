@@ -9,11 +9,11 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUERY, WARNING, Finding
-from builders.check.paper import published
 from builders.check.survey import Survey
 from builders.core.errors import InputError
 from builders.store.layout import ANSWERS, IDS, QRELS, QUESTION_TYPES, REMOVED, SETS, TOLD_APART, config_of
 from builders.store.manifest import STATS, read_stats
+from builders.store.published import published
 
 
 class Rule(NamedTuple):

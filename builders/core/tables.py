@@ -18,6 +18,11 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.2f}"
 
 
+def round_stat(value: float | None) -> float | None:
+    """Round to four decimals. Table 3 prints two."""
+    return None if value is None else round(float(value), 4)
+
+
 def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int = 1, gap: str = "") -> list[str]:
     """Return the rows as lines. The first ``left`` columns are left-aligned. Further columns are right-aligned.
 

@@ -3,8 +3,9 @@
 Files are read in blocks of whole lines, so that memory does not grow with the size of a file.
 
 Disagreements between files are counted in ``stats.json`` with examples. With ``--skip-bad-lines``, a line is skipped if
-it violates its file's format (:mod:`.formats`), or if it gives a second text to the id of a question. Skipped lines are
-counted and listed in the release. Errors of a file (empty, byte order mark, CR LF, damaged JSON) still stop the build.
+it violates its file's format (:mod:`.official_formats`), or if it gives a second text to the id of a question. Skipped
+lines are counted and listed in the release. Errors of a file (empty, byte order mark, CR LF, damaged JSON) still stop
+the build.
 """
 
 import contextlib
@@ -24,9 +25,9 @@ import pyarrow.compute as pc
 from builders.core.files import write_text
 from builders.core.folders import work_beside
 from builders.core.progress import progress
-from builders.official.archives import OfficialFile
-from builders.official.formats import LINE_CUT, BadLine, Texts, lines_of, parse_tsv
 from builders.official.numbered import Flags, IdMap, Keys, NumberedIds, NumberedTexts, Numbers, as_keys, hex_ids
+from builders.official.official_archives import OfficialFile
+from builders.official.official_formats import LINE_CUT, BadLine, Texts, lines_of, parse_tsv
 from builders.store.draft import Draft, check_release_output, draft_release
 from builders.store.layout import CORPUS
 from builders.store.table3 import LengthCounter
@@ -187,8 +188,8 @@ class Work:
     ) -> Iterator[tuple[Any, Lines]]:
         """Yield ``parse(block)`` and the numbers (from 1) of the parsed lines, for every block of a file.
 
-        ``parse`` is a function of :mod:`.formats`. ``span`` is the byte range to read: start and end. Blocks end after
-        a match of ``cut``. Raises :class:`InputError` for a bad line, unless bad lines are skipped.
+        ``parse`` is a function of :mod:`.official_formats`. ``span`` is the byte range to read: start and end. Blocks
+        end after a match of ``cut``. Raises :class:`InputError` for a bad line, unless bad lines are skipped.
         """
         low, high = span or (0, file.size)
         line = 1 + file.read(low).count(b"\n")

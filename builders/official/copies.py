@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from builders.check.paper import published as paper_figures
 from builders.core.errors import InputError, log
 from builders.core.files import reading
 from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub
@@ -26,11 +25,12 @@ from builders.core.progress import progress
 from builders.core.tables import text_table
 from builders.core.typed import json_lines, problem_of, typed
 from builders.official.blocks import Corpus, Work, open_work
-from builders.official.formats import texts_of
+from builders.official.official_formats import texts_of
 from builders.official.questions import Question, Split, ids_in, write_questions
-from builders.sources.files import split_of
+from builders.sources.source_files import split_of
 from builders.store.draft import describe_files
 from builders.store.layout import SPLITS, text_id
+from builders.store.published import published as paper_figures
 
 _DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # does not match metadata such as dataset_infos.json
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")

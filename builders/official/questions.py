@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from builders.core.files import write_text
 from builders.core.typed import json_of
-from builders.official.archives import OfficialFile
 from builders.official.blocks import HEAD, Work
-from builders.official.formats import BadLine, Id, parse_pairs, parse_questions, texts_of
 from builders.official.numbered import as_keys, hex_ids
+from builders.official.official_archives import OfficialFile
+from builders.official.official_formats import BadLine, Id, parse_pairs, parse_questions, texts_of
 from builders.store.layout import JOINED, QRELS, QUERIES
 from builders.store.table3 import LengthCounter, table3_column
 

@@ -1,8 +1,8 @@
 """The published pages of a release: an example row, a table of scores, and ``eval.yaml``.
 
 ``eval.yaml`` registers a dataset of the hub as a benchmark with a ranking of models. It has a task for each measure of
-each part (:func:`builders.store.layout.parts_of`). The hub shows the ranking only for datasets that the hub has
-approved; its page on evaluation results explains how to apply. The hub's list of frameworks
+each part (:func:`builders.store.benchmark_tasks.parts_of`). The hub shows the ranking only for datasets that the hub
+has approved; its page on evaluation results explains how to apply. The hub's list of frameworks
 (packages/tasks/src/eval.ts in huggingface.js) lacks this project. --framework therefore has no default.
 """
 
@@ -13,16 +13,17 @@ from typing import Any
 
 import msgspec
 
-from builders.check.paper import published
 from builders.core.errors import InputError
 from builders.core.files import read_whole
 from builders.core.hub import as_yaml
 from builders.core.tables import as_code, as_text
 from builders.core.typed import json_of
+from builders.store.benchmark_tasks import MEASURES, part_id, parts_of, task_id
 from builders.store.card import Configs, is_official, pretty_name, rows_of, shown_config
 from builders.store.judgments import labelled
-from builders.store.layout import JOINED, MEASURES, SETS, part_id, parts_of, schema_of, task_id
+from builders.store.layout import JOINED, SETS, schema_of
 from builders.store.manifest import Build
+from builders.store.published import published
 from builders.store.reader import Release
 
 _CUT = 60  # characters of a text in the example

@@ -6,14 +6,15 @@ from typing import Any
 
 from builders.check.count import Figures
 from builders.check.histograms import draw
-from builders.check.release import check, unlisted_files
+from builders.check.release_report import check, unlisted_files
 from builders.core.cache import describe
 from builders.core.errors import InputError
 from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
 from builders.core.hub import upload
 from builders.publish.pages import eval_yaml, example, scores_table
+from builders.store.benchmark_tasks import parts_of
 from builders.store.card import CHINESE, card, configs_of, is_reading
-from builders.store.layout import MANIFEST, NAME, parts_of
+from builders.store.layout import MANIFEST, NAME
 from builders.store.manifest import CARD, CARD_ZH, EVAL, STATS, is_published, read_stats, write_manifest
 from builders.store.reader import Release
 

@@ -19,14 +19,14 @@ from builders.core.jobs import Engine, local_engine
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.release.label import label_block
-from builders.release.options import Options
 from builders.release.select import Selection, select
 from builders.release.write import configs_of, files_of, write_file
-from builders.sources.files import Source, states_of
 from builders.sources.lines import read_blocks
-from builders.store.answers import warn_of_gaps
+from builders.sources.source_files import Source, states_of
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
+from builders.store.stored_answers import warn_of_gaps
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
+from builders.text.span_options import Options
 
 _SMALL = 32 << 20  # bytes; with less input, worker processes cost more time than they save
 

@@ -1,7 +1,7 @@
 """First step of ``release``: turn a block of raw rows into labelled questions and passages (Section 2.2.2).
 
-Each paragraph is labelled by its span-F1 with the answers of the question (Algorithm 1, see :mod:`.span_f1`). Then
-paragraphs are joined to passages (see :mod:`.passages`). A passage's id is the MD5 of its text.
+Each paragraph is labelled by its span-F1 with the answers of the question (Algorithm 1, :mod:`builders.text.span_f1`).
+Then paragraphs are joined to passages (see :mod:`.paragraphs`). A passage's id is the MD5 of its text.
 
 The result of a block is a folder of three Arrow files, named by the number of the block. The folder is renamed to this
 name when it is complete, so a killed build resumes from the finished folders. A row of these files is identified by its
@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from builders.core.folders import task_folder
 from builders.core.words import words
-from builders.release.answers import RAW, record_of
-from builders.release.options import Options
-from builders.release.passages import cut_passages
+from builders.release.answer_records import RAW, record_of
+from builders.release.paragraphs import cut_passages
 from builders.release.rows import Row, Words, parse_rows
-from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.sources.lines import Block
 from builders.store.layout import text_id
+from builders.text.span_f1 import Questions, char_ids, label_questions, word_ids
+from builders.text.span_options import Options
 
 Places = npt.NDArray[np.int64]
 

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from builders.core.errors import InputError
-from builders.sources.files import Source, find_files, split_of
 from builders.sources.lines import Block, line_number, lines
+from builders.sources.source_files import Source, find_files, split_of
 from builders.store.layout import SPLITS
 
 Words = list[list[str]] | None

@@ -14,8 +14,8 @@ import pyarrow as pa
 from builders.core.database import database
 from builders.core.errors import InputError
 from builders.release.label import SCHEMAS, Places, read_labelled, rows_at
-from builders.sources.files import Source
 from builders.sources.lines import line_number
+from builders.sources.source_files import Source
 from builders.store.layout import SPLITS
 from builders.store.table3 import LengthCounter
 

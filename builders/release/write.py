@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from builders.core.folders import task_folder
-from builders.release.answers import AT_ONCE, answers_table, merged
+from builders.release.answer_records import answers_table, merged
 from builders.release.label import Places, rows_at
-from builders.release.options import Options
 from builders.release.select import Selection, SplitSelection
 from builders.store import layout
 from builders.store.draft import ParquetFile
 from builders.store.layout import CORPUS, JOINED, PASSAGES, QRELS, QUERIES, schema_of
+from builders.text.answer_spans import AT_ONCE
+from builders.text.span_options import Options
 
 _FILE, _ENTRY = "rows.parquet", "entry.json"
 _QUERIES_AT_A_TIME = 8_192  # joined rows per batch

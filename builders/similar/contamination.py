@@ -18,11 +18,11 @@ from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.core.tables import aligned
 from builders.core.typed import read_json
-from builders.similar.likeness import HOW, Like, LikeTexts, Scores, read_tested, with_scores
 from builders.similar.pairs import Pair, names_of, read_pairs
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import QUERIES, text_id
+from builders.text.likeness import HOW, Like, LikeTexts, Scores, read_tested, with_scores
 
 _SMALL = 64 << 20  # with fewer bytes of pairs, worker processes cost more time than they save
 _ROWS = 1_024  # rows of a block

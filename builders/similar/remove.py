@@ -9,18 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.check.paper import published
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file
 from builders.core.progress import progress
-from builders.core.tables import aligned
-from builders.similar.likeness import HOW, LikeTexts, Scores, Tested, read_tested, with_scores
+from builders.core.tables import aligned, round_stat
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
 from builders.store.judgments import joined_row, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_APART
+from builders.store.published import published
 from builders.store.reader import Release
 from builders.store.rejudge import count_judged
-from builders.store.table3 import round_stat
+from builders.text.likeness import HOW, LikeTexts, Scores, Tested, read_tested, with_scores
 
 _BLOCK = 4_096
 # The configs whose train split loses rows, and the column with the question's id.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from builders.core.errors import InputError
 from builders.core.files import BOM
-from builders.sources.files import Source, open_bytes
+from builders.sources.source_files import Source, open_bytes
 
 BLOCK_BYTES = 4 << 20  # small, because several blocks are in memory at once
 LONGEST_LINE = 1 << 30

@@ -18,12 +18,12 @@ from builders.core.errors import log
 from builders.core.files import link, reading, sha256_of, write_text
 from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store import layout
-from builders.store.answers import answer_counts
 from builders.store.card import card
 from builders.store.judgments import overlaps_with_train
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import CARD, STATS, Build, is_published, read_stats, write_manifest, write_stats
 from builders.store.reader import Release
+from builders.store.stored_answers import answer_counts
 
 # Pages of 4 MiB make files of news text 1.7 % smaller than pages of 1 MiB (Parquet's default), in the same time.
 # Page checksums (CRC-32) detect bytes that change on the disk after the file's SHA-256 was verified.

@@ -10,7 +10,7 @@ no local paths, so the same input and options give the same bytes.
 import functools
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -263,29 +263,3 @@ BYTES_PER_GROUP = 64 << 20  # larger groups are halved, because a reader keeps a
 def rows_per_shard(schema: pa.Schema) -> int:
     """Return the number of rows of a split's shards. The last shard may have fewer rows."""
     return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if any(map(pa.types.is_list, schema.types)) else ROWS_PER_SHARD
-
-
-# Benchmark tasks on the hub. A release lists its tasks in ``eval.yaml``, a model in ``.eval_results/``.
-# The hub's leaderboard shows one value for each model and task. Each measure of each split is therefore its own task.
-# The format is described in github.com/huggingface/hub-docs, docs/hub/eval-results.md.
-
-# The paper's measures (Section 3.2) and the suffixes of their task names. Recall@k is a hit rate.
-MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "recall_at_50"}
-
-
-def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each (set, split) with queries and judgments, for dev and test. ``splits`` has (config, split) pairs."""
-    for name, found in SETS.items():
-        for split in ("dev", "test"):
-            if (found.queries, split) in splits and (found.qrels, split) in splits:
-                yield name, split
-
-
-def part_id(set_name: str, split: str) -> str:
-    """Return the prefix of a split's task names, for example ``dev`` or ``cmedqa_test``."""
-    return split if set_name == "main" else f"{set_name}_{split}"
-
-
-def task_id(set_name: str, split: str, measure: str) -> str:
-    """Return the task name for one of :data:`MEASURES`, for example ``dev_mrr_at_10``."""
-    return f"{part_id(set_name, split)}_{MEASURES[measure]}"

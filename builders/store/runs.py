@@ -97,6 +97,11 @@ def probability(logit: float) -> float:
     return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
 
 
+def best_first(hits: Iterable[Hit]) -> list[Hit]:
+    """Sort hits by falling score, then by corpus id."""
+    return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
+
+
 def columns_of(hits: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
     """Convert (query id, hits in order) pairs to columns."""
     every = [hit for _, ranking in hits for hit in ranking]
@@ -122,7 +127,7 @@ def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: st
     lines = 0
     with atomic_text(path) as file:
         for query, ranking in rankings:
-            hits = sorted(((corpus, float(score)) for corpus, score in ranking), key=lambda hit: (-hit[1], hit[0]))
+            hits = best_first((corpus, float(score)) for corpus, score in ranking)
             ids = [query, *(corpus for corpus, _ in hits)]
             if " ".join(ids).split() != ids or not all(math.isfinite(score) for _, score in hits):
                 raise InputError(

@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from builders.core.tables import aligned
+from builders.core.tables import aligned, round_stat
 
 # Lower limits of the bars in a card's histograms. The last bar has no upper limit.
 LENGTH_EDGES = (0, 32, 64, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096)
 POSITIVES_EDGES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50)
-
-
-def round_stat(value: float | None) -> float | None:
-    """Round to four decimals. Table 3 prints two."""
-    return None if value is None else round(float(value), 4)
 
 
 def table3_column(

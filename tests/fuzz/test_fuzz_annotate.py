@@ -10,10 +10,10 @@ from fuzzing import Reader, as_json, equal, fuzz_of, loads, same, writing
 from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate import rounds
-from builders.annotate.endpoint import text_in
 from builders.annotate.review import write_rows
 from builders.annotate.tasks import Task, read_export, read_lines, read_sheet, write_lines, write_sheet
 from builders.annotate.translate import COLUMNS, _earlier
+from builders.core.endpoint import text_in
 from builders.core.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -102,7 +102,7 @@ READERS = [
         {"machine.tsv": TEXT}, lambda folder: _earlier(folder / "machine.tsv", "m"),
     ),
     Reader(
-        "builders.annotate.endpoint:text_in", writing("answer.json", json.dumps(COMPLETION)), {"answer.json": JSON},
+        "builders.core.endpoint:text_in", writing("answer.json", json.dumps(COMPLETION)), {"answer.json": JSON},
         lambda folder: text_in(read_whole(folder / "answer.json"), str(folder / "answer.json")), _as_completion,
     ),
 ]  # fmt: skip

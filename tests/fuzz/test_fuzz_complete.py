@@ -15,8 +15,8 @@ _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_f
 _OURS = {
     "baselines.retrieve.models:_routes": "the settings of an open tokenizer",
     "baselines.retrieve.official_input:official_tokenizer": "the settings of an open tokenizer",
-    "baselines.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
-    "baselines.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
+    "baselines.core.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
+    "baselines.core.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
     "builders.release.label:read_labelled": "complete files of the running build",
     "builders.release.build:_label": "parse_row, which has a fuzzer, reads its blocks",
     "builders.release.write:write_file": "a complete file of the running build",
@@ -26,8 +26,8 @@ _OURS = {
     "baselines.train.recipe:like_of": "the project's own files",
     "baselines.retrieve.families:declared": "the project's own file",
     "builders.sources.archives:read_archives": "the project's own file",
-    "builders.check.paper:published": "the project's own file",
-    "baselines.retrieve.passages:folder": "its inner function has a fuzzer",
+    "builders.store.published:published": "the project's own file",
+    "baselines.core.passages:folder": "its inner function has a fuzzer",
 }
 
 

@@ -13,8 +13,8 @@ from official_parameters import unpack
 from safetensors.numpy import save_file
 from spoil import BYTES, JSON, TEXT
 
-from baselines.card import model_card
-from baselines.checkpoint import TRAINING, check_hashes, open_checkpoint, write_hashes
+from baselines.core.checkpoint import TRAINING, check_hashes, open_checkpoint, write_hashes
+from baselines.hub.model_card import model_card
 from baselines.hub.paddle import read_config, read_parameter, read_vocabulary
 from baselines.hub.pull import File, Manifest
 from baselines.train import resume
@@ -143,7 +143,7 @@ def _paddle(folder: Path) -> None:
     shutil.rmtree(folder / "all")
 
 
-_CHECKPOINT, _PADDLE, _RESUME = "baselines.checkpoint:", "baselines.hub.paddle:", "baselines.train.resume:"
+_CHECKPOINT, _PADDLE, _RESUME = "baselines.core.checkpoint:", "baselines.hub.paddle:", "baselines.train.resume:"
 _FILES, _LIST = {"*.json": JSON, "model.safetensors": BYTES}, {"manifest.json": JSON}
 _STATES = {"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON}
 _CONFIG, _PULL = "ernie_config.json", "baselines.hub.pull:__post_init__"

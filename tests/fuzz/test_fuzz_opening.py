@@ -13,19 +13,19 @@ from tiny_families import with_modules, write_encoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
+from baselines.core.passages import first_fault
+from baselines.core.settings import ModelSettings
 from baselines.retrieve import rerankers
 from baselines.retrieve.dense import Dense
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import Encoder, largest_norm
-from baselines.retrieve.index import MANIFEST, NAME, File, open_vectors, resumed
 from baselines.retrieve.models import kind_of_model, open_encoder
 from baselines.retrieve.multi_vector import MultiVector
-from baselines.retrieve.passages import first_fault
 from baselines.retrieve.rerankers import open_reranker
-from baselines.retrieve.settings import ModelSettings
 from baselines.retrieve.sparse import Sparse
-from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
+from baselines.retrieve.vector_index import MANIFEST, NAME, File, open_vectors, resumed
 from baselines.train.recipe import read_recipe
+from baselines.train.trained_models import cross_encoder, dual_encoder, masked_language_model
 from builders.core.files import sha256_of
 
 _TEXTS = ["北京的冬天很冷", "饺子怎么煮，问一问"]
@@ -79,7 +79,7 @@ def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any]
     return Reader(reaches, name=f"a model: {name}", make=write, spoils=_SPOILS, read=read, share=0.4)
 
 
-_OPEN, _TRAIN = "baselines.retrieve.models", "baselines.train.models"
+_OPEN, _TRAIN = "baselines.retrieve.models", "baselines.train.trained_models"
 READERS = [
     _reader("dual-encoder", lambda f: write_dual(f / "model"), _dense, f"{_OPEN}:open_encoder,kind_of_model,_config"),
     _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_OPEN}:open_encoder"),
@@ -91,7 +91,10 @@ READERS = [
     _reader("cross-encoder", lambda f: write_cross(f / "model"), _reranked, f"{_OPEN}:open_cross"),
     _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_OPEN}:open_cross"),
     _reader(
-        "start", lambda f: write_bert(f / "model"), _started, f"baselines.train.models:cross_encoder {_OPEN}:classes"
+        "start",
+        lambda f: write_bert(f / "model"),
+        _started,
+        f"baselines.train.trained_models:cross_encoder {_OPEN}:classes",
     ),
 ]
 
@@ -123,7 +126,7 @@ def _read_notes(folder: Path) -> Any:
     """Return the chunks that a killed `encode` has left complete."""
     notes = sorted(folder.glob("*.npy.json"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.retrieve.index.write_text", lambda *_: None)
+        patch.setattr("baselines.retrieve.vector_index.write_text", lambda *_: None)
         found = [resumed(note, list[File], lambda files: not first_fault(folder, files), lambda: []) for note in notes]
     return [{"sha256": files[0].sha256} if files else None for files in found]
 
@@ -141,7 +144,7 @@ def _read_window(folder: Path) -> Any:
     """Return the scores that a killed `rerank` has left. Nothing else is scored here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rerankers, "score_groups", lambda *_: [])
-        patch.setattr("baselines.retrieve.index.write_text", lambda *_: None)
+        patch.setattr("baselines.retrieve.vector_index.write_text", lambda *_: None)
         job: Any = None
         return rerankers._score_window((job, folder / "window-000000.json", [("q", ["a", "b"]), ("r", ["c"])]), "cpu")
 
@@ -153,8 +156,8 @@ def _scores(found: list[list[float]], *_: object) -> bool:
 _ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
 _NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
 READERS += [
-    Reader("baselines.retrieve.index:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
-    Reader("baselines.retrieve.index:resumed", _embeddings, _NOTES, _read_notes, _true_notes),
+    Reader("baselines.retrieve.vector_index:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
+    Reader("baselines.retrieve.vector_index:resumed", _embeddings, _NOTES, _read_notes, _true_notes),
     Reader("baselines.retrieve.rerankers:_score_window", _window, {"*.json": JSON}, _read_window, _scores),
 ]
 test_a_damaged_model_is_used_or_refused_by_one_error = fuzz_of(READERS)

@@ -14,17 +14,17 @@ from fuzzing import Reader, as_json, equal, fuzz_of, loads, writing
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, TEXT
 
-from baselines.checkpoint import RECIPE, left_out
+from baselines.core.checkpoint import RECIPE, left_out
+from baselines.core.passages import open_passages
 from baselines.measure.fuse import _is_apart, _read_weights
 from baselines.measure.qrels import read_qrels
 from baselines.reproduce.drawings import curve
 from baselines.reproduce.matrix import Step
 from baselines.reproduce.report import trainings
-from baselines.reproduce.settings import read_settings
+from baselines.reproduce.step_settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
-from baselines.retrieve.passages import open_passages
+from baselines.retrieve.question_pairs import pair_file, read_question_pairs
 from baselines.train.data import read_negatives
-from baselines.train.question_pairs import pair_file, read_question_pairs
 from baselines.train.recipe import RECIPES, read_recipe
 from builders.annotate.pool import Pooled, _depth, read_pool, write_pool
 from builders.core.files import read_toml
@@ -179,8 +179,8 @@ def _read_records(folder: Path) -> Any:
     return _depth(folder / "run"), _is_apart(folder / "run", few=False), left_out(folder)
 
 
-_RECORDS_READ = "builders.annotate.pool:_depth baselines.measure.fuse:_is_apart baselines.checkpoint:left_out"
-_PAIRS_READ = "baselines.train.question_pairs:_table,_json_lines,read_question_pairs"
+_RECORDS_READ = "builders.annotate.pool:_depth baselines.measure.fuse:_is_apart baselines.core.checkpoint:left_out"
+_PAIRS_READ = "baselines.retrieve.question_pairs:_table,_json_lines,read_question_pairs"
 _HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
 _NEGATIVES, _POOL = {"negatives.jsonl": JSON_LINES}, {"pool.jsonl": JSON_LINES}
 READERS = [
@@ -253,7 +253,7 @@ READERS += [
     ),
     Reader(f"{_RECIPE}_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
     Reader(
-        "baselines.reproduce.settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
+        "baselines.reproduce.step_settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
         lambda f: read_settings(f / "settings.toml"),
     ),
     Reader("baselines.reproduce.report:trainings", _make_training, {"x/training.json": JSON}, _read_trainings),

@@ -19,25 +19,25 @@ from releases import TEXTS, make_release, raw_row, tables, write_rows
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 
 from builders.add import ccovid, cmedqa, squad
-from builders.add.answers import add_answers
+from builders.add.add_answers import add_answers
 from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
 from builders.annotate.review import review_packages
 from builders.annotate.rounds import Rule
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
-from builders.official.archives import find_members
-from builders.official.build import build_official
+from builders.official.assembly import build_official
 from builders.official.copies import Judgment, Ranked, Text, kind_of, rows_of
-from builders.release.options import Options
+from builders.official.official_archives import find_members
 from builders.release.rows import find_sources, parse_rows
 from builders.similar.pairs import Names
 from builders.similar.pairs import read_pairs as pairs_of
-from builders.sources.files import find_files
 from builders.sources.lines import read_blocks
-from builders.sources.tables import find_tables
+from builders.sources.source_files import find_files
+from builders.sources.source_tables import find_tables
 from builders.store.layout import text_id
 from builders.store.reader import open_release
+from builders.text.span_options import Options
 
 QUESTIONS = {text_id(text): text for text in ("北京冬天冷吗", "饺子怎么煮", "高铁票, 提前几天买")}
 IDS = ["a", "b", "c"]
@@ -213,8 +213,12 @@ def _as_lines(found: list[tuple[int, list[str], list[str]]], _: Any, folder: Pat
     return len(found) == sum(bool(line.strip()) for line in lines)
 
 
-_ADD, _COPIES, _FILES = "builders.add.", "builders.official.copies:_rows,rows_of,kind_of", "builders.sources.files:"
-_TABLE = "builders.sources.tables:open_table"
+_ADD, _COPIES, _FILES = (
+    "builders.add.",
+    "builders.official.copies:_rows,rows_of,kind_of",
+    "builders.sources.source_files:",
+)
+_TABLE = "builders.sources.source_tables:open_table"
 _OFFICIAL = {"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT}
 _EMBEDDED = {"x.parquet": PARQUET + BYTES, "encoded/*.npy": BYTES, "encoded/*.json": JSON}
 READERS = [
@@ -226,7 +230,7 @@ READERS = [
         {"pairs.parquet": PARQUET + BYTES}, _read_pairs("pairs.parquet"),
     ),
     Reader(_COPIES, _copies, {"*.jsonl": JSON_LINES, "*.parquet": PARQUET}, _read_copies),
-    Reader(f"{_ADD}answers:add_answers", _answers, {"*.json": JSON_LINES}, _read_answers),
+    Reader(f"{_ADD}add_answers:add_answers", _answers, {"*.json": JSON_LINES}, _read_answers),
     Reader(
         "builders.sources.lines:read_blocks builders.release.rows:parse_row", _raw,
         {"*.json": JSON_LINES, "*.gz": BYTES}, _read_raw,
@@ -248,7 +252,7 @@ READERS = [
     ),
     Reader(f"{_ADD}vectors:_encoded,_parquet", _vectors, _EMBEDDED, _read_vectors),
     Reader(
-        "builders.official.archives:_members", _archives, {"*.tar": BYTES, "*.tar.gz": BYTES}, _read_archives,
+        "builders.official.official_archives:_members", _archives, {"*.tar": BYTES, "*.tar.gz": BYTES}, _read_archives,
         lambda found, *_: not any(problem_of(name) for name in found),
     ),
     Reader("builders.official.questions:read_question_list", _official, _OFFICIAL, _read_official),

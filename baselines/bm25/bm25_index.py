@@ -1,0 +1,122 @@
+"""BM25 for any engine: the texts to index, the interface of an index, and the search by many queries."""
+
+import abc
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import pyarrow as pa
+
+from baselines.bm25.tokens import WORDS, Analyzer
+from baselines.core.passages import Cache, Rows, expect_ids_once, sample_rows, taken
+from builders.core.errors import InputError, log
+from builders.core.jobs import in_order, in_threads, process_pool
+from builders.core.progress import progress
+from builders.store.layout import ROWS_PER_GROUP
+from builders.store.reader import Release
+from builders.store.runs import Columns, Hit
+
+_FORMAT = 4
+INDEXES = Cache("bm25")
+_QUERIES_PER_TASK = 32
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts to index: any config of a release with ``_id`` and ``text``.
+
+    ``max_chars`` is the number of characters to read from each text (None: the whole text). ``sample`` is the config of
+    a sample, to read only the passages of the sample (None: all passages).
+    """
+
+    release: Release
+    config: str = "corpus"
+    split: str = "corpus"
+    analyzer: Analyzer = WORDS
+    max_chars: int | None = None
+    sample: str | None = None
+
+    def key(self, engine: str) -> dict[str, Any]:
+        """Return everything that an index of the texts depends on, as JSON values."""
+        cut: dict[str, Any] = {} if self.max_chars is None else {"max_chars": self.max_chars}
+        if self.sample is not None:
+            cut["sample"] = self.release.fingerprint(self.sample, self.split)
+        corpus = self.release.fingerprint(self.config, self.split)
+        return {**cut, "format": _FORMAT, "corpus": corpus, "segmenter": self.analyzer.version, "engine": engine}
+
+    @cached_property
+    def rows(self) -> Rows | None:
+        """The rows of the sample, or None for all rows."""
+        return None if self.sample is None else sample_rows(self.release, self.config, self.sample)
+
+    def column(self, name: str, rows: int = ROWS_PER_GROUP) -> Iterator[pa.Array]:
+        """Yield a column of the texts in batches of ``rows``."""
+        for batch in taken(self.release.batches(self.config, self.split, [name], rows), self.rows):
+            yield batch.column(name)
+
+    def tokens(self, workers: int) -> Iterator[str]:
+        """Yield the tokens of every text, joined by spaces, in order. ``workers`` processes segment the texts."""
+        expect_ids_once(self.release, self.config, self.split)
+        total = self.release.rows(self.config, self.split) if self.rows is None else len(self.rows)
+        if total == 0:
+            raise InputError(f"has no passages in {self.config}/{self.split}", path=self.release.path)
+        texts = ([text[: self.max_chars] for text in some.to_pylist()] for some in self.column("text", rows=256))
+        with progress(total=total, unit="passage", label="index") as bar:
+            # Starting processes takes longer than segmenting a few passages.
+            for found in segment_batches(texts, workers if total >= 2_000 else 1, self.analyzer):
+                yield from found
+                bar.update(len(found))
+
+
+def _segment(analyzer: Analyzer, texts: list[str]) -> list[str]:
+    return [" ".join(analyzer(text)) for text in texts]
+
+
+def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyzer) -> Iterator[list[str]]:
+    """Yield the tokens of each batch's texts. The tokens of a text are joined by spaces.
+
+    At most ``workers`` processes are used. The result does not depend on ``workers``. Memory holds a few batches per
+    process. Raises :class:`InputError` if a process dies.
+    """
+    with process_pool(workers) as pool:
+        yield from in_order(pool, partial(_segment, analyzer), batches, 4 * workers)
+
+
+class Index(abc.ABC):
+    """An index opened for searching. Threads can share it."""
+
+    passages: int
+    analyzer: Analyzer = WORDS  # queries must use the analyzer of the passages
+
+    @abc.abstractmethod
+    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+        """Return each query's ``top_k`` best passages, by falling score, then by id. All scores exceed 0.
+
+        ``ids`` are the ids of the queries, and ``queries`` the tokens. Every passage with a token of the query is a
+        candidate. A token that occurs twice in the query counts twice, as in a match query of Elasticsearch.
+        """
+
+    def search(self, words: list[str], top_k: int) -> list[Hit]:
+        """Return the corpus ids and scores of the best passages of one query."""
+        return self.search_columns([""], [words], top_k).hits()[""]
+
+
+def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
+    """Yield the hits of (query id, text) pairs in order, in blocks. The number of threads does not change the hits.
+
+    A query has at most ``top_k`` hits, by falling score, then by corpus id. A query has no hit if the corpus has none
+    of the query's tokens. A warning counts the queries without any token.
+    """
+    empty = 0
+    batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
+
+    def search_batch(batch: Sequence[tuple[str, str]]) -> tuple[Columns, int]:
+        words = [index.analyzer(text) for _, text in batch]
+        return index.search_columns([query for query, _ in batch], words, top_k), sum(not have for have in words)
+
+    for part, without in in_threads(search_batch, batches, threads):
+        empty += without
+        yield part
+    if empty:
+        log.warning("%d of %d queries have no token (%s), so no hit", empty, len(queries), index.analyzer.version)

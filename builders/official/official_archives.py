@@ -1,0 +1,130 @@
+"""Find the official files: in directories, in tar and tar.gz archives, or as single files.
+
+Archives are unpacked into a work folder in one pass, under new names. Archives are untrusted, so links, devices, names
+that lead out of the archive, and members larger than any official file are refused.
+"""
+
+import contextlib
+import gzip
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from builders.core.errors import InputError
+from builders.core.files import reading
+from builders.core.progress import progress
+from builders.core.typed import problem_of
+from builders.official.official_formats import role_of
+
+MEMBER_BYTES = 32 << 30  # the largest official file is passage_collection.json with about 8 GiB
+_HEADER_BYTES = 1 << 20  # tarfile reads extended headers, for example long names, into memory
+_COPY = 4 << 20  # bytes copied at a time
+
+
+@dataclass
+class OfficialFile:
+    """An official file.
+
+    Attributes:
+        name: name in its archive or folder, with forward slashes.
+        shown: name in error messages.
+        archive: path of the archive or folder, as the user gave it.
+        path: path of the file on disk, unpacked if it is from an archive.
+        role: a role from :data:`.official_formats.ROLES`, for example ``map``.
+        rows: number of rows without skipped lines; None before the file is read.
+    """
+
+    name: str
+    shown: str
+    archive: Path
+    path: Path
+    role: str
+    rows: int | None = None
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def read(self, size: int, start: int = 0) -> bytes:
+        """Return at most ``size`` bytes from the byte ``start``; a negative ``start`` counts from the end."""
+        with open(self.path, "rb") as file:
+            file.seek(max(0, start + self.size) if start < 0 else start)
+            return file.read(size)
+
+    def error(self, message: str, line: int | None = None) -> InputError:
+        """Return an error that names the file and, if given, the line."""
+        return InputError(message, path=self.shown, line=line)
+
+
+class _Header(tarfile.TarInfo):
+    """A tar header that refuses large extended headers, because tarfile reads them into memory."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.size < 0:  # tarfile would go backwards in the archive
+            raise tarfile.ReadError(f"a member of {self.size:,} bytes")
+        if self.type not in tarfile.REGULAR_TYPES and self.size > _HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
+
+
+def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
+    """Return the official files of all archives, in the order of the archives. Files of an archive are sorted by name.
+
+    ``archives`` are directories, tar or tar.gz files (detected by their content), or single official files. Archives
+    are unpacked into ``work``. Raises :class:`InputError` for a missing path, a damaged archive, or a refused member.
+    """
+    return [file for archive in archives for file in sorted(_found(archive, work), key=lambda file: file.name)]
+
+
+def _found(archive: Path, work: Path) -> list[OfficialFile]:
+    if archive.is_dir():
+        return [
+            OfficialFile(path.relative_to(archive).as_posix(), str(path), archive, path, role)
+            for path in archive.rglob("*")
+            if (role := role_of(path.name)) and path.is_file()
+        ]
+    remedy = "expected a directory, a tar or a tar.gz"
+    with reading(archive, damaged="is damaged or not an archive", remedy=remedy), open(archive, "rb") as file:
+        zipped = file.peek(2)[:2] == b"\x1f\x8b"
+        if not zipped and (role := role_of(archive.name)):
+            return [OfficialFile(archive.name, str(archive), archive, archive, role)]
+        try:
+            with gzip.GzipFile(fileobj=file) if zipped else contextlib.nullcontext(file) as stream:
+                return list(_members(archive, stream, file, work))
+        except (tarfile.TarError, OverflowError) as error:
+            raise ValueError(error) from None
+
+
+def _members(archive: Path, stream: IO[bytes] | gzip.GzipFile, file: IO[bytes], work: Path) -> Iterator[OfficialFile]:
+    """Unpack the official files of a tar. ``stream`` is ``file`` or, for a tar.gz, its decompressed content."""
+    with (
+        progress(total=archive.stat().st_size, unit="B", label=archive.name) as bar,
+        tarfile.open(fileobj=stream, mode="r:", tarinfo=_Header, errors="replace") as tar,
+    ):
+        for info in tar:
+            tar.members = []  # type: ignore[attr-defined]  # prevents a list of all members in memory
+            name = str(PurePosixPath(info.name))  # removes a leading ./
+            problem = "" if name == "." else problem_of(name)  # "." is the packed folder itself
+            if not (info.isreg() or info.isdir()) or info.issparse():
+                problem = f"the member {info.name!r} is a link, a device or another special file"
+            elif not 0 <= info.size <= MEMBER_BYTES:
+                problem = f"the member {info.name!r} has {info.size:,} bytes; expected 0 to {MEMBER_BYTES:,}"
+            if problem:
+                raise InputError(f"refused: {problem}", path=archive)
+            if info.isreg() and (role := role_of(name)):
+                path = work / f"{sum(1 for _ in work.iterdir()):04d}"
+                member = tar.extractfile(info)
+                assert member is not None
+                with contextlib.closing(member), open(path, "wb") as out:
+                    while block := member.read(_COPY):
+                        out.write(block)
+                        bar.update(file.tell() - bar.n)
+                yield OfficialFile(name, f"{archive}!{name}", archive, path, role)
+        if stream is file:
+            file.seek(tar.offset)
+            if file.read(512) != bytes(512):
+                raise tarfile.ReadError("no end-of-archive block")
+        while stream.read(_COPY):  # reads to the end, where gzip verifies its checksum
+            bar.update(file.tell() - bar.n)

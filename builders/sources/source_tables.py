@@ -1,0 +1,122 @@
+"""Read third-party CSV and TSV files: UTF-8 or GB18030, with or without a byte order mark, plain, gzipped or zipped.
+
+CSV files follow RFC 4180. A quoted field may contain line ends and doubled quotes. In TSV files, quotes are ordinary
+characters and a row is a line, unless the caller passes ``spreadsheet``. Rows end only at ``\\n`` or
+``\\r\\n``, because the texts contain U+2028 and U+0085.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from builders.core.errors import InputError
+from builders.sources.encoding import GB_MARK, encoding_of
+from builders.sources.source_files import Source, find_files, open_bytes
+
+_TABLE = re.compile(r"\.(csv|tsv|txt|jsonl?)(\.gz)?$", re.IGNORECASE)
+LONGEST_LINE = 16 << 20  # characters
+
+
+def find_tables(paths: Iterable[Path]) -> list[Source]:
+    """Return all CSV, TSV, text and JSON files under ``paths``, in order. Folders and zip archives are sorted by name.
+
+    Raises :class:`InputError` for a path that is missing or has no such file.
+    """
+    expected = "no table (expected *.csv, *.tsv, *.txt or *.json, also in .gz and .zip)"
+    return [source for path in paths for source in find_files(path, _TABLE, expected)]
+
+
+def header_of(source: Source) -> list[str]:
+    """Return the column names in a file's first line, in lower case. Characters outside ASCII are dropped."""
+    with open_bytes(source) as stream:
+        line = stream.readline(1 << 12)
+    text = line.removeprefix(GB_MARK).decode("ascii", "ignore").strip().lower()
+    return [name.strip().strip('"') for name in text.split("\t" if "\t" in text else ",")]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose format has been detected, and the fields of its first row."""
+
+    source: Source
+    encoding: str
+    delimiter: str
+    spreadsheet: bool
+    first: list[str]
+
+    @property
+    def columns(self) -> list[str]:
+        """The first row as column names, in lower case and stripped."""
+        return [name.strip().lower() for name in self.first]
+
+    def rows(
+        self, columns: Sequence[str] | None = None, *, rest_in_last: bool = False
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yield (line, fields) of every row after the header. The fields are in the order of ``columns``.
+
+        Without ``columns``, the first row is no header, and all fields are yielded. With ``rest_in_last``, the last
+        column of a TSV file extends to the end of the line and may contain tabs. Raises :class:`InputError` for a
+        missing column, invalid quotes, and a wrong number of columns.
+        """
+        records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
+        if columns and (missing := [name for name in columns if name not in self.columns]):
+            raise InputError(f"expected a column {missing[0]}, found {self.columns}", path=self.source.shown, line=1)
+        positions = list(range(len(self.first))) if columns is None else [self.columns.index(name) for name in columns]
+        if columns is not None:
+            next(records)  # the header
+        width = len(self.first)
+        for line, fields in records:
+            if rest_in_last and len(fields) > width:
+                fields = [*fields[: width - 1], self.delimiter.join(fields[width - 1 :])]
+            if len(fields) != width:
+                raise InputError(
+                    f"expected {width} columns ({', '.join(self.columns)[:200]}), found {len(fields)}",
+                    path=self.source.shown,
+                    line=line,
+                )
+            yield line, [fields[position] for position in positions]
+
+
+def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = False) -> Table:
+    """Detect a table's encoding (:mod:`.encoding`) and delimiter: tab if the first line has a tab, else comma.
+
+    With ``spreadsheet``, TSV files may have quoted fields, as spreadsheets and :mod:`csv` write them.
+    """
+    encoding = encoding_of(lambda: open_bytes(source), source.shown, encoding)
+    for _, text in _lines(source, encoding):
+        if text.strip():
+            delimiter = "\t" if "\t" in text else ","
+            _, first = next(_records(source, encoding, delimiter, spreadsheet))
+            return Table(source, encoding, delimiter, spreadsheet, first)
+    raise InputError("is empty; expected a table", path=source.shown)
+
+
+def _lines(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
+    with open_bytes(source) as stream:
+        text = io.TextIOWrapper(stream, encoding, newline="\n")
+        for number, line in enumerate(iter(lambda: text.readline(LONGEST_LINE), ""), 1):
+            if len(line) == LONGEST_LINE:
+                problem = f"has over {LONGEST_LINE:,} characters; expected a table"
+                raise InputError(problem, path=source.shown, line=number)
+            yield number, line.removeprefix("\ufeff") if number == 1 else line
+
+
+def _records(source: Source, encoding: str, delimiter: str, spreadsheet: bool) -> Iterator[tuple[int, list[str]]]:
+    if delimiter == "\t" and not spreadsheet:
+        for number, line in _lines(source, encoding):
+            if line := line.removesuffix("\n").removesuffix("\r"):
+                yield number, line.split("\t")
+        return
+    # With strict, a missing closing quote is an error, and so is text after a closing quote.
+    reader = csv.reader((line for _, line in _lines(source, encoding)), delimiter=delimiter, strict=True)
+    start = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield start, fields
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"not a row of CSV: {error}", path=source.shown, line=start) from None

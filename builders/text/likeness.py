@@ -1,0 +1,230 @@
+"""Find pairs of similar texts by equality, normalised equality, n-grams, or a model's scores.
+
+Two texts can match in four ways, the strongest first:
+
+- ``exact``: the texts are equal.
+- ``normalised``: their letters and digits are equal (:func:`normalised`).
+- ``n-gram``: the Jaccard similarity of their character n-grams is at least a threshold, and the longer text adds no
+  meaning (:func:`adds_meaning`). MinHash finds candidates with a recall of at least 99.9 %. Similarities are exact.
+- ``model``: the score of a model is above a threshold (:func:`read_scores`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import unicodedata
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError
+from builders.store.reader import Release, open_release
+from builders.store.runs import read_run
+
+if TYPE_CHECKING:
+    from rensa import RMinHash
+
+HOW = ("exact", "normalised", "n-gram", "model")
+TESTED = ("dev", "test")
+NGRAM, SHARE = 2, 0.8  # characters of an n-gram, and the threshold of the Jaccard similarity
+THRESHOLD = 0.5  # threshold of the probability that two questions mean the same (Section 2.3)
+_VALUES, _SEED = 128, 42  # number of values of a MinHash, and its seed
+_BLOCK = 1_024  # texts whose n-grams are in memory together
+_SHORT = 64  # letters of the longest text that adds_meaning compares
+_FILLERS = set("的了吗呢啊吧呀嘛么那请问谢您你我好是什怎样有会")  # letters that add no meaning to a question
+_RECALL = 0.999  # least recall for pairs whose similarity is equal to the threshold
+
+
+class Like(NamedTuple):
+    """A match: the matching text's id, the strongest way of ``HOW``, and the similarity (1 for equal texts)."""
+
+    id: str
+    how: str
+    score: float
+
+
+Scores = dict[str, list[Like]]  # training question's id -> questions that are similar by a model's scores
+
+
+class _Folded(dict[int, str]):
+    """Cache of normalised characters, by code point."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", chr(code)).casefold()))
+        return self[code]
+
+
+_FOLDED = _Folded()
+
+
+def normalised(text: str) -> str:
+    """Return the letters and digits of a text in one width and case, normalised character by character."""
+    return text.translate(_FOLDED)
+
+
+def adds_meaning(one: str, other: str) -> bool:
+    """True if the longer of two short texts has all letters of the shorter text, in order, and a new letter.
+
+    Fillers are not new letters. 孕妇不能吃什么 and 孕妇不能吃什么肉 share most n-grams, but ask different questions.
+    """
+    short, long = sorted((one, other), key=len)
+    rest = iter(long)
+    return len(long) <= _SHORT and all(letter in rest for letter in short) and not set(long) <= set(short) | _FILLERS
+
+
+def ngrams(text: str, length: int) -> list[str]:
+    """Return the character n-grams of a normalised text, in order. A text of fewer characters is one n-gram."""
+    return [text[start : start + length] for start in range(max(1, len(text) - length + 1))]
+
+
+def bands(share: float) -> int:
+    """Return the least number of MinHash bands that finds pairs of similarity ``share`` with recall ``_RECALL``.
+
+    Two texts are candidates if all values of one band are equal. Fewer bands give fewer candidates to compare.
+    """
+    counts = (1 << power for power in range(_VALUES.bit_length()))
+    return next((n for n in counts if 1 - (1 - share ** (_VALUES // n)) ** n >= _RECALL), _VALUES)
+
+
+class LikeTexts:
+    """Index of ``texts`` (id -> text). :meth:`find` returns the indexed texts that match other texts.
+
+    ``by`` has the enabled ways of ``HOW``. ``length`` and ``share`` are the n-gram length and the Jaccard threshold.
+    """
+
+    def __init__(
+        self, texts: Mapping[str, str], by: Container[str] = HOW, length: int = NGRAM, share: float = SHARE
+    ) -> None:
+        self._length, self._share, self._by = length, share, by
+        self._exact: defaultdict[str, list[str]] = defaultdict(list)
+        self._normalised: defaultdict[str, list[str]] = defaultdict(list)
+        for each, text in texts.items():
+            self._exact[text].append(each)
+            self._normalised[normalised(text)].append(each)
+        self._normalised.pop("", None)  # texts of only punctuation must not match each other
+        self._distinct = list(self._normalised)
+        if "n-gram" in by:
+            from rensa import RMinHashLSH
+
+            self._lsh = RMinHashLSH(share, _VALUES, bands(share))
+            for start in range(0, len(self._distinct), _BLOCK):  # in blocks, because n-grams need much memory
+                self._lsh.insert_many(self._minhashes(self._distinct[start : start + _BLOCK]), start)
+
+    def find(self, texts: Sequence[str]) -> Iterator[list[Like]]:
+        """Yield, for each text, the matching indexed texts: each id once, the strongest way first."""
+        folded = [normalised(text) for text in texts]
+        near = self._lsh.query_all(self._minhashes(folded)) if "n-gram" in self._by else [()] * len(texts)
+        for text, letters, candidates in zip(texts, folded, near, strict=True):
+            found: dict[str, Like] = {}
+            if "exact" in self._by:
+                found |= {each: Like(each, "exact", 1.0) for each in self._exact.get(text, ())}
+            if "normalised" in self._by:
+                for each in self._normalised.get(letters, ()):
+                    found.setdefault(each, Like(each, "normalised", 1.0))
+            for like in self._near(letters, candidates) if candidates and letters else ():
+                found.setdefault(like.id, like)
+            yield list(found.values())
+
+    def _near(self, letters: str, candidates: Iterable[int]) -> Iterator[Like]:
+        mine, others = set(ngrams(letters, self._length)), {self._distinct[candidate] for candidate in candidates}
+        both = ((other, set(ngrams(other, self._length))) for other in others)
+        scored = sorted((-len(mine & theirs) / len(mine | theirs), other) for other, theirs in both)
+        for negated, other in scored:
+            if -negated >= self._share and not adds_meaning(letters, other):
+                yield from (Like(each, "n-gram", -negated) for each in self._normalised[other])
+
+    def _minhashes(self, texts: Iterable[str]) -> list[RMinHash]:
+        from rensa import RMinHash
+
+        found: list[RMinHash] = RMinHash.from_token_sets([ngrams(t, self._length) for t in texts], _VALUES, _SEED)
+        return found
+
+
+def add_ngrams(parser: argparse.ArgumentParser) -> None:
+    """Add ``--ngram`` and ``--jaccard``, for verbs that compare texts by n-grams."""
+    parser.add_argument(
+        "--ngram", type=whole_number(1), default=NGRAM, metavar="N", help=f"characters of an n-gram (default: {NGRAM})"
+    )
+    parser.add_argument(
+        "--jaccard",
+        type=number_between(0.3, 1),
+        default=SHARE,
+        metavar="X",
+        help=f"lowest Jaccard similarity of matching texts, from 0.3 to 1 (default: {SHARE})",
+    )
+
+
+def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
+    """True if a model's score is above the threshold. Section 2.3 removes questions above 0.5."""
+    return score > threshold
+
+
+def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
+    """Return training question's id -> similar development and test questions, the highest score first.
+
+    ``python -m baselines match`` writes the runs. The query-id is the id of a development or test question. The
+    corpus-id is the id of a training question (MD5 of its text). The score is the probability that the two questions
+    mean the same, or their cosine. If several runs score a pair, the highest score counts.
+
+    Raises :class:`InputError` for an unreadable run, or a score outside of 0 to 1, for example a logit.
+    """
+    best: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for path in paths:
+        for question, hits in read_run(path).hits.items():
+            for trained, score in hits:
+                if not 0 <= score <= 1:
+                    found = f"found {score} for {question} and {trained}"
+                    raise InputError(f"expected scores from 0 to 1, {found}; use `baselines match`", path=path)
+                if is_similar(score, threshold):
+                    best[trained][question] = max(score, best[trained].get(question, 0.0))
+    likes = {trained: [Like(each, "model", found[each]) for each in found] for trained, found in best.items()}
+    return {trained: sorted(found, key=lambda like: (-like.score, like.id)) for trained, found in likes.items()}
+
+
+def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
+    """Return the matches of a question: ``likes``, then the matches in ``scored`` that ``likes`` lacks."""
+    known = {like.id for like in likes}
+    return [*likes, *(like for like in scored if like.id not in known)]
+
+
+class Tested(NamedTuple):
+    """Development and test questions to compare with other questions, and the options of the comparison.
+
+    ``asked`` maps a split to its questions (id -> text). ``options`` are written to the manifest and the report.
+    """
+
+    release: Release
+    asked: dict[str, dict[str, str]]
+    options: dict[str, Any]
+    scores: Scores
+
+    def questions(self) -> dict[str, str]:
+        """Return the texts of all splits, by id."""
+        return {each: text for texts in self.asked.values() for each, text in texts.items()}
+
+
+def read_tested(args: argparse.Namespace) -> Tested:
+    """Read the questions and scores that the options of `similar` name.
+
+    Raises :class:`InputError` if the release lacks the splits, or for a score of a question that is not in the splits.
+    """
+    release = open_release(args.release)
+    splits = [split for split in TESTED if split in (args.split or TESTED)]
+    if not args.split and not (splits := [split for split in splits if ("queries", split) in release.splits()]):
+        raise InputError("has no config 'queries' with a split dev or test to compare with", path=release.path)
+    asked = {split: release.texts("queries", split) for split in splits}
+    by = [how for how in args.by if how != "model" or args.scores]
+    options: dict[str, Any] = {"splits": splits, "by": by}
+    if "n-gram" in by:
+        options |= {"ngram": args.ngram, "jaccard": args.jaccard}
+    scores: Scores = {}
+    if "model" in by:
+        options["threshold"] = args.threshold
+        scores = read_scores(args.scores, args.threshold)
+    tested = Tested(release, asked, options, scores)
+    if lost := {like.id for likes in scores.values() for like in likes} - tested.questions().keys():
+        where = ", ".join(map(str, args.scores))
+        raise InputError(f"has a score for {min(lost)}; expected only questions of {', '.join(splits)}", path=where)
+    return tested

@@ -135,10 +135,12 @@ def _by_name(
     model: Any, release: Release, split: str, top_k: int, run: Run | None, folder: Path, **options: Any
 ) -> Iterable[tuple[str, Iterable[Hit]]]:
     """Search with a named model by the verb `rerank`, `bm25` or `run`. Other options have the verb's defaults."""
-    from baselines.bm25 import search_bm25
+    from baselines.bm25.search_bm25 import search_bm25
     from baselines.retrieve import any_model, rerank
 
-    verb: Any = rerank if run else search_bm25 if model == "bm25" else any_model
+    if model == "bm25" and not run:
+        return search_bm25(release, set=release.set, split=split, top_k=top_k, **options).hits.items()
+    verb: Any = rerank if run else any_model
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
     known = {each.dest: each.default for each in parser._actions}

@@ -24,7 +24,7 @@ from common import machine, parser_of, write_json
 from baselines.bm25.bm25_index import Index, Texts, search_columns
 from baselines.bm25.engine_numba import open_index
 from baselines.bm25.tokens import ANALYZERS, K1, Analyzer, B
-from baselines.bm25.tune import tune
+from baselines.bm25.tune import TuningSettings, tune_parameters
 from baselines.measure.measures import mean, official, per_query
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.store.layout import SETS
@@ -84,9 +84,10 @@ def row_of(name: str, where: str, args: argparse.Namespace, work: Path) -> dict[
         shown = f"{analyzer.name}{', no stop words' * analyzer.drop_stop_words}"
         found: dict[str, Any] = {"default": {"k1": K1, "b": B, **measured(searched(index, queries), qrels)}}
         if "train" in splits:
-            options = {"tune": "train", "seed": args.seed, "threads": 1, "split": split, "set": set_name}
-            options |= {"out": work / f"{name}.run", "analyzer": analyzer.name, "stop_words": ""}
-            k1, b = tune(index, release, argparse.Namespace(**options))
+            settings = TuningSettings(
+                split="train", searched_split=split, set_name=set_name, seed=args.seed, threads=1, out=None
+            )
+            k1, b = tune_parameters(index, release, settings)
             found["tuned"] = {"k1": k1, "b": b, **measured(searched(index.reopened(k1, b), queries), qrels)}
         row["analyzers"][shown] = found
         print(f"{name} {shown}: {found} ({time.perf_counter() - begin:.0f} s)", file=sys.stderr, flush=True)

@@ -139,7 +139,7 @@ QUERY = md5(QUESTIONS["dev"][0])
     [
         (3, {}, TypeError, "int: expected a function, or an object with encode"),
         (encode, {"pooling": "cls"}, TypeError, "an own encoder has no option pooling"),
-        ("bm25", {"batch_size": 3}, TypeError, "bm25 has no option batch_size"),
+        ("bm25", {"batch_size": 3}, InputError, "search_bm25 has no option .batch_size"),
         ({QUERY: {"p": 1.0}}, {"k1": 3}, TypeError, "k1"),
         (encode, {"similarity": "cos"}, InputError, "expected cosine or dot"),
         (lambda texts: [[np.nan]] * len(texts), {}, InputError, "expected finite numbers, found NaN"),

@@ -19,7 +19,6 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("builders relase", ("'relase'", "did you mean release?")),
     ("baselines serch", ("'serch'", "did you mean search?")),
     ("baselines nothing", ("'nothing'", "`python -m baselines` lists all verbs")),
-    ("builders pool", ("pool is now: python -m builders annotate pool",)),
     ("builders add", ("add", "cmedqa", "ccovid", "crosslingual", "restrain", "resttest", "answers", "samples")),
     ("builders add msmarco --release R", ("msmarco", "cmedqa", "samples")),
     ("builders annotate poll", ("poll", "pool", "export", "translations")),

@@ -1,94 +1,146 @@
-"""Search with BM25: write a TREC run of a split's queries.
+"""The verb `bm25`: search with BM25."""
 
-The default tokens are jieba's words. k1 = 1.2 and b = 0.75 are the defaults of Elasticsearch, which the paper used
-(Section 3.1, Table 4). With --analyzer both, words and bigrams are tokens. With --tune SPLIT, k1 and b are selected by
-MRR@10 on SPLIT, and RUN.tuned.json lists every tried value. RUN.manifest.json records the settings of the run.
-
-The numba engine runs in this process. The elasticsearch engine needs a server. An index is reused for the same corpus,
-analyzer and engine. The numba engine caches indexes in the folder dureader_retrieval/bm25 in $XDG_CACHE_HOME or
-~/.cache. On a server, the name of an index begins with dureader-retrieval-.
-
-Example:
-
-  python -m baselines bm25 --release build/sample --split dev --out build/runs/bm25.dev.run.gz --top-k 50
-  python -m baselines bm25 --release DIR --out RUN --analyzer bigrams --stop-words drop --tune train
-  python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9
-"""
-
-import argparse
-import math
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from baselines.bm25.tokens import ANALYZERS, K1, Analyzer, B
-from baselines.core.passages import add_sample
-from baselines.core.settings import add_options
-from baselines.measure.qrels import add_queries, add_set, expect_main, read_queries
-from builders.core.command import number_between, whole_number
+from baselines.core.model_options import NewRun, TopK
 from builders.core.errors import InputError, log
-from builders.core.files import check_file
-from builders.core.limits import usable_cores
-from builders.store.layout import SETS
-from builders.store.reader import open_release
+from builders.core.options import AtLeastOne, NotNegative, Share, Shown
+from builders.core.verbs import verb
+from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, SampleConfig, Seed, SetName
+
+if TYPE_CHECKING:
+    from builders.store.runs import Run
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--release", "--split", "--out", "--top-k")
-    add = parser.add_argument
-    add_set(parser)
-    add_queries(parser)
-    add_sample(parser)
-    add("--engine", choices=["numba", "elasticsearch"], default="numba", help="search engine (default: numba)")
-    add("--address", metavar="URL", help="Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT")
-    add("--ca-certs", type=Path, metavar="FILE", help="certificate authority (PEM) for an https --address")
-    add("--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})")
-    add("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
-    add("--analyzer", choices=[*ANALYZERS], default="words", help="kind of tokens (default: words)")
-    add("--stop-words", choices=["keep", "drop"], default="keep", help="words like 的 and 怎么 (default: keep)")
-    add("--tune", metavar="SPLIT", help="select k1 and b on 1,000 questions of this split, for example train")
-    add("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the sample for --tune (default: 0)")
-    add("--max-chars", type=whole_number(1), metavar="N", help="read N characters of each passage (default: all)")
-    add("--threads", type=whole_number(1), default=usable_cores(), metavar="N", help="threads (default: all cores)")
-    add("--index", type=Path, metavar="DIR", help="folder of numba indexes (default: in the cache)")
+@verb()
+def search_bm25(
+    release: ReleasePath,
+    *,
+    split: AnySplit = "dev",
+    out: NewRun | None = None,
+    top_k: TopK = 50,
+    set: SetName = "main",
+    queries: QuestionConfig | None = None,
+    sample: SampleConfig | None = None,
+    engine: Literal["numba", "elasticsearch"] = "numba",
+    address: Annotated[str, Shown("URL")] | None = None,
+    ca_certs: Annotated[Path, Shown("FILE")] | None = None,
+    k1: NotNegative = 1.2,
+    b: Share = 0.75,
+    analyzer: Literal["words", "characters", "bigrams", "both"] = "words",
+    stop_words: Literal["keep", "drop"] = "keep",
+    tune: Annotated[str, Shown("SPLIT")] | None = None,
+    seed: Seed = 0,
+    max_chars: Annotated[AtLeastOne, Shown("N")] | None = None,
+    threads: Annotated[AtLeastOne, Shown("N")] | None = None,
+    index: Annotated[Path, Shown("DIR")] | None = None,
+) -> "Run":
+    """Search with BM25: write a TREC run of a split's queries.
 
+    The default tokens are jieba's words. k1 = 1.2 and b = 0.75 are the defaults of Elasticsearch, which the paper used
+    (Section 3.1, Table 4). With --analyzer both, words and bigrams are tokens. With --tune SPLIT, k1 and b are selected
+    by MRR@10 on SPLIT, and RUN.tuned.json lists every tried value. RUN.manifest.json records the settings of the run.
 
-def run(args: argparse.Namespace) -> None:
+    The numba engine runs in this process. The elasticsearch engine needs a server. An index is reused for the same
+    corpus, analyzer and engine. The numba engine caches indexes in the folder dureader_retrieval/bm25 in
+    $XDG_CACHE_HOME or ~/.cache. On a server, the name of an index begins with dureader-retrieval-.
+
+    Args:
+        out: run to write, gzipped if it ends in .gz. Without it, a call from Python writes nothing.
+        engine: search engine
+        address: Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT
+        ca_certs: certificate authority (PEM) for an https --address
+        k1: saturation of term counts
+        b: weight of passage lengths
+        analyzer: kind of tokens
+        stop_words: words like 的 and 怎么
+        tune: select k1 and b on 1,000 questions of this split, for example train
+        seed: seed of the sample for --tune
+        max_chars: read N characters of each passage (default: all)
+        threads: threads (default: all cores)
+        index: folder of numba indexes (default: in the cache)
+
+    Returns:
+        The run: hits by query, best first.
+
+    Raises:
+        InputError: the release lacks the split or its queries, options exclude each other, or the server fails.
+
+    Examples:
+        python -m baselines bm25 --release build/sample --split dev --out build/runs/bm25.dev.run.gz --top-k 50
+        python -m baselines bm25 --release DIR --out RUN --analyzer bigrams --stop-words drop --tune train
+        python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9
+    """
     from baselines.bm25.bm25_index import Index, Texts, search_columns
-    from baselines.core.run_manifest import asked_of, record, write_manifest
+    from baselines.bm25.tokens import Analyzer
+    from baselines.core.run_manifest import describe_search, record, write_manifest
+    from baselines.measure.qrels import expect_main, read_queries
+    from builders.core.files import check_file
+    from builders.core.limits import usable_cores
     from builders.core.progress import progress
-    from builders.store.runs import write_columns
+    from builders.store.layout import SETS
+    from builders.store.reader import open_release
+    from builders.store.runs import Hit, Run, write_columns
 
-    check_file(args.out)
-    release = open_release(args.release)
-    configs = SETS[args.set]
-    asked = expect_main(args, "--queries", args.queries) or configs.queries
-    queries = read_queries(release, args.split, asked)
-    if not queries:
-        raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
-    if args.tune == args.split:
-        raise InputError(f"--tune {args.tune}: tuning on the searched questions inflates scores; name another split")
-    if args.engine == "elasticsearch" and (args.tune or args.max_chars is not None or args.sample):
+    if out is not None:
+        check_file(out)
+    release = open_release(release)
+    configs = SETS[set]
+    query_config = expect_main(set, "--queries", queries) or configs.queries
+    query_rows = read_queries(release, split, query_config)
+    if not query_rows:
+        raise InputError(f"has no queries in its split {split!r}", path=release.path)
+    if tune == split:
+        raise InputError(f"--tune {tune}: tuning on the searched questions inflates scores; name another split")
+    if engine == "elasticsearch" and (tune or max_chars is not None or sample):
         raise InputError("--tune, --max-chars and --sample need --engine numba")
-    if (args.engine == "elasticsearch") != (args.address is not None):
+    if (engine == "elasticsearch") != (address is not None):
         raise InputError("--engine elasticsearch and --address URL need each other")
-    analyzer, k1, b = Analyzer(args.analyzer, args.stop_words == "drop"), args.k1, args.b
-    texts = Texts(release, configs.corpus, "corpus", analyzer, args.max_chars, args.sample)
-    if args.engine == "elasticsearch":
+
+    threads = threads or usable_cores()
+    text_analyzer = Analyzer(analyzer, drop_stop_words=stop_words == "drop")
+    texts = Texts(release, configs.corpus, "corpus", text_analyzer, max_chars, sample)
+    if address is not None:
         from baselines.bm25.engine_elasticsearch import open_remote
 
-        index: Index = open_remote(texts, args.address, args.threads, k1, b, args.ca_certs)
+        opened_index: Index = open_remote(texts, address, threads, k1, b, ca_certs)
     else:
         from baselines.bm25.engine_numba import open_index
 
-        index = open_index(texts, args.index, args.threads, k1, b)
-        if args.tune:
-            from baselines.bm25.tune import tune
+        numba_index = open_index(texts, index, threads, k1, b)
+        if tune:
+            from baselines.bm25.tune import TuningSettings, tune_parameters
 
-            k1, b = tune(index, release, args)
-            index = index.reopened(k1, b)
-    parts = progress(search_columns(index, queries, args.top_k, args.threads), unit="block", label="search")
-    lines = write_columns(args.out, parts, "bm25")
-    model = {"name": "bm25", "engine": args.engine, "k1": k1, "b": b, "analyzer": analyzer.version}
-    model["max_chars"] = args.max_chars
-    about = {**asked_of(args, release, "bm25", asked), "sample": args.sample}
-    write_manifest(args.out, record(model, about, (args.engine, "numpy")), "bm25", len(queries), lines)
-    log.info("%s: %d lines for %d queries", args.out, lines, len(queries))
+            settings = TuningSettings(
+                split=tune,
+                searched_split=split,
+                set_name=set,
+                seed=seed,
+                threads=threads,
+                out=out and out.with_name(f"{out.name}.tuned.json"),
+            )
+            k1, b = tune_parameters(numba_index, release, settings)
+            numba_index = numba_index.reopened(k1, b)
+        opened_index = numba_index
+
+    blocks = progress(search_columns(opened_index, query_rows, top_k, threads), unit="block", label="search")
+    if out is None:
+        hits: dict[str, list[Hit]] = {}
+        for block in blocks:
+            hits |= block.hits()
+        return Run(Path("bm25"), hits)
+    line_count = write_columns(out, blocks, "bm25")
+    model = {
+        "name": "bm25",
+        "engine": engine,
+        "k1": k1,
+        "b": b,
+        "analyzer": text_analyzer.version,
+        "max_chars": max_chars,
+    }
+    about = describe_search(release, kind="bm25", set_name=set, split=split, top_k=top_k, queries=query_config)
+    manifest = record(model, {**about, "sample": sample}, (engine, "numpy"))
+    write_manifest(out, manifest, "bm25", len(query_rows), line_count)
+    log.info("%s: %d lines for %d queries", out, line_count, len(query_rows))
+    return Run(out)

@@ -4,10 +4,11 @@ b and k1 are tuned in turn until both stay the same: the best of nine values of 
 values of k1 with b fixed. Tuning takes about 30 searches (a grid: 81). Ties go to the value nearest the current one.
 """
 
-import argparse
 import json
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from baselines.bm25.bm25_index import search_columns
@@ -25,38 +26,77 @@ K1_TRIED = (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4, 3.0)
 B_TRIED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
 
 
-def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple[float, float]:
-    """Return the best k1 and b, and write ``RUN.tuned.json``. ``args``: the options of `bm25`.
+@dataclass(frozen=True)
+class TuningSettings:
+    """The data that k1 and b are selected on.
+
+    Attributes:
+        split: the judged split to tune on.
+        searched_split: the split that the run searches. Questions that both splits have are reported.
+        set_name: the set of both splits.
+        seed: seed of the sample of questions.
+        threads: threads of a search.
+        out: JSON file of all tried values, or None.
+    """
+
+    split: str
+    searched_split: str
+    set_name: str
+    seed: int
+    threads: int
+    out: Path | None
+
+
+def tune_parameters(index: NumbaIndex, release: Release, settings: TuningSettings) -> tuple[float, float]:
+    """Return the best k1 and b, and write all tried values to ``settings.out``.
 
     Raises :class:`InputError` if the split has no judged question.
     """
-    config = SETS[args.set].queries
-    qrels = release_qrels(release, args.tune, args.set)
-    asked = [query for query in read_queries(release, args.tune, config) if query[0] in qrels.positives]
-    if shared := {text for _, text in asked} & {text for _, text in read_queries(release, args.split, config)}:
-        log.warning("--tune %s: %d of its questions also occur in %s", args.tune, len(shared), args.split)
-    drawn = random.Random(args.seed).sample(asked, min(len(asked), QUESTIONS))
-    if not drawn:
-        raise InputError(f"has no judged question in its split {args.tune!r}", path=release.path)
-    some = Qrels(qrels.name, {query: qrels.positives[query] for query, _ in drawn})
-    tried: dict[tuple[float, float], float] = {}
+    config = SETS[settings.set_name].queries
+    qrels = release_qrels(release, settings.split, settings.set_name)
+    queries = read_queries(release, settings.split, config)
+    judged_queries = [(query_id, text) for query_id, text in queries if query_id in qrels.positives]
+    searched_texts = {text for _, text in read_queries(release, settings.searched_split, config)}
+    shared_texts = searched_texts & {text for _, text in judged_queries}
+    if shared_texts:
+        log.warning(
+            "--tune %s: %d of its questions also occur in %s",
+            settings.split,
+            len(shared_texts),
+            settings.searched_split,
+        )
+    sample = random.Random(settings.seed).sample(judged_queries, min(len(judged_queries), QUESTIONS))
+    if not sample:
+        raise InputError(f"has no judged question in its split {settings.split!r}", path=release.path)
+    sample_qrels = Qrels(qrels.name, {query_id: qrels.positives[query_id] for query_id, _ in sample})
+    mrr_by_values: dict[tuple[float, float], float] = {}
 
-    def measured(k1: float, b: float) -> float:
-        if (k1, b) not in tried:
-            parts = search_columns(index.reopened(k1, b), drawn, MRR_DEPTH, args.threads)
-            rankings = {query: ids for part in parts for query, ids in part.rankings().items()}
-            tried[k1, b] = official(rankings, some)["MRR@10"]
-        return tried[k1, b]
+    def measure_mrr(k1: float, b: float) -> float:
+        if (k1, b) not in mrr_by_values:
+            rankings: dict[str, list[str]] = {}
+            for block in search_columns(index.reopened(k1, b), sample, MRR_DEPTH, settings.threads):
+                rankings |= block.rankings()
+            mrr_by_values[k1, b] = official(rankings, sample_qrels)["MRR@10"]
+        return mrr_by_values[k1, b]
 
-    k1, b = best = descend(measured)
-    log.info("tuned on %d questions of %s: k1 %g, b %g, MRR@10 %.4f", len(drawn), args.tune, k1, b, tried[best])
-    result: dict[str, Any] = {
-        **{"k1": k1, "b": b, "MRR@10": tried[best], "tuned_on": args.tune, "questions": len(drawn)},
-        **{"seed": args.seed, "analyzer": args.analyzer, "stop_words": args.stop_words},
-        "tried": [{"k1": k1, "b": b, "MRR@10": value} for (k1, b), value in tried.items()],
-    }
-    write_text(args.out.with_name(f"{args.out.name}.tuned.json"), json.dumps(result, indent=1) + "\n")
-    return best
+    k1, b = descend(measure_mrr)
+    best_mrr = mrr_by_values[k1, b]
+    log.info("tuned on %d questions of %s: k1 %g, b %g, MRR@10 %.4f", len(sample), settings.split, k1, b, best_mrr)
+    if settings.out is not None:
+        analyzer = index.analyzer
+        result: dict[str, Any] = {
+            "k1": k1,
+            "b": b,
+            "MRR@10": best_mrr,
+            "tuned_on": settings.split,
+            "questions": len(sample),
+            "seed": settings.seed,
+            "analyzer": analyzer.name,
+            "stop_words": "drop" if analyzer.drop_stop_words else "keep",
+            "tried": [{"k1": k1, "b": b, "MRR@10": value} for (k1, b), value in mrr_by_values.items()],
+        }
+        write_text(settings.out, json.dumps(result, indent=1) + "\n")
+    return k1, b
 
 
 def descend(measured: Callable[[float, float], float]) -> tuple[float, float]:

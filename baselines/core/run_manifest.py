@@ -1,6 +1,5 @@
 """Write the manifest of a run (RUN.manifest.json), which records the run's settings and the tag of its lines."""
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,8 @@ def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str]
     """Return everything that affects a run as JSON values, without paths and times.
 
     ``model`` describes the model, for example by :func:`baselines.retrieve.models.described`. ``asked`` has the values
-    of :func:`asked_of` and further values of the verb. ``packages`` are the libraries whose versions are recorded.
+    of :func:`describe_search` and further values of the verb. ``packages`` are the libraries whose versions are
+    recorded.
     """
     from importlib import metadata
 
@@ -28,21 +28,23 @@ def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str]
     return {"name": NAME, "format": FORMAT, "model": model, **asked, "versions": versions}
 
 
-def asked_of(args: argparse.Namespace, release: Release, kind: str, queries: str = "") -> dict[str, Any]:
+def describe_search(
+    release: Release, *, kind: str, set_name: str, split: str, top_k: int, queries: str = ""
+) -> dict[str, Any]:
     """Return the kind of model, the set, the split, the passages per query and the fingerprints of the release.
 
     ``queries`` is the config of the queries (default: the set's).
     """
-    configs = SETS[args.set]
+    configs = SETS[set_name]
     queries = queries or configs.queries
     return {
         "kind": kind,
-        "set": args.set,
-        "split": args.split,
-        "top_k": args.top_k,
+        "set": set_name,
+        "split": split,
+        "top_k": top_k,
         "release": {
             configs.corpus: release.fingerprint(configs.corpus, "corpus"),
-            queries: release.fingerprint(queries, args.split),
+            queries: release.fingerprint(queries, split),
         },
     }
 

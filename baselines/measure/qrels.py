@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from builders.core.errors import InputError, log
+from builders.core.errors import InputError, UsageError, log
 from builders.core.files import expect_id, first_character, id_of, integer, raw_lines, read_whole
 from builders.core.typed import json_lines, json_of
 from builders.store.layout import BEFORE, JOINED, REMOVED, SETS, TOLD_APART, Set, schema_of, set_of
@@ -78,22 +78,48 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def expect_main(args: argparse.Namespace, option: str, value: str | None) -> str:
+def expect_main(set_name: str, option: str, value: str | None) -> str:
     """Return the option's value or "". Raises :class:`InputError` if a value is given with a set other than main."""
-    if value and args.set != "main":
-        raise InputError(f"{option} {value} belongs to the set main; remove it or --set {args.set}")
+    if value and set_name != "main":
+        raise InputError(f"{option} {value} belongs to the set main; remove it or --set {set_name}")
     return value or ""
+
+
+def read_reference(
+    *,
+    release: Release | Path | None,
+    qrels: Path | None,
+    split: str,
+    set_name: str,
+    queries: str | None = None,
+    qrels_config: str | None = None,
+) -> Qrels:
+    """Read the judgments of a split of a release, or of a file. Exactly one of ``release`` and ``qrels`` is given.
+
+    ``queries`` and ``qrels_config`` name configs of the release. Raises :class:`InputError`.
+    """
+    if (release is None) == (qrels is None):
+        raise UsageError("expected either --release DIR or --qrels FILE")
+    query_config = expect_main(set_name, "--queries", queries)
+    judgments_config = expect_main(set_name, "--qrels-config", qrels_config)
+    if release is not None:
+        return release_qrels(open_release(release), split, set_name, query_config, judgments_config)
+    if query_config or judgments_config:
+        raise InputError("--queries and --qrels-config name configs of a release; expected --release DIR")
+    assert qrels is not None
+    return read_qrels(qrels)
 
 
 def reference_qrels(args: argparse.Namespace) -> Qrels:
     """Read the judgments that the options of :func:`add_reference` select."""
-    queries = expect_main(args, "--queries", args.queries)
-    config = expect_main(args, "--qrels-config", args.qrels_config)
-    if args.release:
-        return release_qrels(open_release(args.release), args.split, args.set, queries, config)
-    if queries or config:
-        raise InputError("--queries and --qrels-config name configs of a release; expected --release DIR")
-    return read_qrels(args.qrels)
+    return read_reference(
+        release=args.release,
+        qrels=args.qrels,
+        split=args.split,
+        set_name=args.set,
+        queries=args.queries,
+        qrels_config=args.qrels_config,
+    )
 
 
 def release_qrels(release: Release, split: str, name: str = "main", queries: str = "", qrels: str = "") -> Qrels:

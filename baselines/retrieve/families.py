@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
-from baselines.core.run_manifest import asked_of, record
+from baselines.core.run_manifest import describe_search, record
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import work_of
 from baselines.retrieve.hub_models import commit_of
@@ -160,7 +160,17 @@ def opened(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], 
             *(args.model, own["value"], model.family, model.pooling),
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    return record(described, {"used": used, **asked_of(args, release, model.kind)}), retriever, folder
+    return (
+        record(
+            described,
+            {
+                "used": used,
+                **describe_search(release, kind=model.kind, set_name=args.set, split=args.split, top_k=args.top_k),
+            },
+        ),
+        retriever,
+        folder,
+    )
 
 
 def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:

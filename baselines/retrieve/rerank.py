@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from baselines.core.passages import open_passages
-from baselines.core.run_manifest import asked_of, record, tag_of, write_manifest
+from baselines.core.run_manifest import describe_search, record, tag_of, write_manifest
 from baselines.core.settings import DEVICE, ModelSettings, add_model_settings, add_options
 from baselines.measure.qrels import add_set, read_queries
 from builders.core.command import whole_number
@@ -97,7 +97,11 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
                 raise InputError(f"--{name} {given}: a model of kind {kind} has no {name}", path=args.model)
         job = rerankers.pair_job(args, args.model, release, configs.corpus)
         work, tag = job.reranker.work, kind
-        asked = {**asked_of(args, release, kind), **first, "pairs_scored": sum(len(ids) for _, ids in groups)}
+        asked = {
+            **describe_search(release, kind=kind, set_name=args.set, split=args.split, top_k=args.top_k),
+            **first,
+            "pairs_scored": sum(len(ids) for _, ids in groups),
+        }
         found = record(job.reranker.about(), asked)
         options = [args.top_k, work.dtype, args.max_length, work.batch_tokens, rerankers.WINDOW]
     about = {  # saved scores are reused if all these values are equal

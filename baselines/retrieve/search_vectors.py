@@ -77,7 +77,8 @@ def run(args: argparse.Namespace) -> None:
     lines = write_run(args.out, zip((query for query, _ in asked), bar, strict=True), tag=_TAG)
     precisions = {"passages": vectors.precision, "queries": queries_in, "search": "fp32"}
     about = {"index": "exact", "sample": args.sample, "precision": precisions}
-    found = run_manifest.record(vectors.manifest["model"], run_manifest.asked_of(args, release, "dense") | about)
+    search = run_manifest.describe_search(release, kind="dense", set_name=args.set, split=args.split, top_k=args.top_k)
+    found = run_manifest.record(vectors.manifest["model"], search | about)
     run_manifest.write_manifest(args.out, found, _TAG, len(asked), lines)
     shown = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
     log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(asked), shown)

@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
     check_models(args.cross_encoder, args.bi_encoder)
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
-    qrels = release_qrels(release, args.split, args.set, expect_main(args, "--queries", args.queries))
+    qrels = release_qrels(release, args.split, args.set, expect_main(args.set, "--queries", args.queries))
     given = read_run(args.run)
     if args.set == "crosslingual":
         given = for_english(given, release, args.split)

@@ -163,8 +163,13 @@ def _top(config: str, columns: list[str] | None) -> list[str]:
     return list(dict.fromkeys(name.partition(".")[0] for name in columns or schema_of(config).names))
 
 
-def open_release(path: Path | str) -> Release:
-    """Open a release directory. Raise :class:`InputError` if ``path`` is not a release."""
+def open_release(path: Path | str | Release) -> Release:
+    """Open a release directory. An open release is returned as it is.
+
+    Raises :class:`InputError` if ``path`` is not a release.
+    """
+    if isinstance(path, Release):
+        return path
     path = Path(path)
     try:
         return Release(path, read_manifest(path / MANIFEST))

@@ -76,10 +76,23 @@ class Columns:
 
 
 class Run:
-    """The passages retrieved for each query. ``hits`` and ``rankings`` are computed on first use."""
+    """The passages retrieved for each query. ``hits`` and ``rankings`` are computed on first use.
 
-    def __init__(self, path: Path, hits: Mapping[str, Sequence[Hit]] | Columns) -> None:
-        self.path, self._columns = path, hits if isinstance(hits, Columns) else columns_of([*hits.items()])
+    Without ``hits``, the file at ``path`` is read on first use: a verb returns the run that it wrote in this form.
+    """
+
+    def __init__(self, path: Path, hits: Mapping[str, Sequence[Hit]] | Columns | None = None) -> None:
+        self.path = path
+        self._given = hits
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @functools.cached_property
+    def _columns(self) -> Columns:
+        if self._given is None:
+            return read_run(self.path)._columns
+        return self._given if isinstance(self._given, Columns) else columns_of([*self._given.items()])
 
     @functools.cached_property
     def hits(self) -> dict[str, list[Hit]]:
@@ -141,12 +154,16 @@ def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: st
     return lines
 
 
-def read_run(path: Path) -> Run:
-    """Read a TREC run or the official JSON of predictions. JSON begins with ``{``, perhaps after blanks.
+def read_run(path: Path | Run) -> Run:
+    """Read a TREC run or the official JSON of predictions. A :class:`Run` is returned as it is.
+
+    JSON begins with ``{``, perhaps after blanks.
 
     The hits of a TREC run are ordered by score, then by the rank column. Predictions have no scores and get 1/rank.
     Raises :class:`InputError` with file and line.
     """
+    if isinstance(path, Run):
+        return path
     if first_character(path) == "{":
         predictions = json_of(read_whole(path), dict[str, list[str]], path)
         for query, passages in predictions.items():

@@ -1,0 +1,144 @@
+"""The verb `mine`: sample hard negatives from a run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from baselines.core.model_options import Backend, BatchTokens, Device, Dtype, MaxLength, Revision, Tokenizers, TopK
+from builders.core.errors import InputError, UsageError
+from builders.core.options import AtLeastOne, Between, Share, Shown
+from builders.core.verbs import verb
+from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, RunPath, SetName
+
+if TYPE_CHECKING:
+    from baselines.train.hard_negatives import MinedNegatives
+
+ModelName = Annotated[str, Shown("M")]
+AnyNumber = Annotated[float, Between(), Shown("X")]
+
+
+@verb()
+def mine_negatives(
+    release: ReleasePath,
+    *,
+    run: RunPath,
+    out: Annotated[Path, Shown("F")],
+    set: SetName = "main",
+    split: AnySplit = "train",
+    queries: QuestionConfig | None = None,
+    top_k: TopK = 50,
+    negatives: Annotated[AtLeastOne, Shown("N")] = 4,
+    seed: Annotated[int, Shown("N")] = 0,
+    cross_encoder: ModelName | None = None,
+    bi_encoder: ModelName | None = None,
+    margin: AnyNumber | None = None,
+    relative_margin: Annotated[Share, Shown("X")] | None = None,
+    max_score: AnyNumber | None = None,
+    max_length: MaxLength | None = None,
+    batch_tokens: BatchTokens | None = None,
+    tokenizers: Tokenizers | None = None,
+    backend: Backend = "torch",
+    revision: Revision = "",
+    device: Device | None = None,
+    dtype: Dtype = "auto",
+) -> "MinedNegatives":
+    """Sample hard negatives for training from a run.
+
+    A hard negative is a passage that a retriever ranks high and that is not a known positive. By default, 4 negatives
+    for each positive passage are sampled from the top 50 (Sections 3.1 and A.2), so a query with 2 positives gets 8
+    negatives. Known positives are excluded by id and by text, ignoring case, character width and spaces. A query's
+    sample depends on the seed and the query's top passages, not on their order. --set crosslingual also accepts a run
+    of Chinese queries.
+
+    A candidate that scores like a positive may be an unjudged positive. These limits exclude such candidates:
+
+      --max-score X        candidates that score above X
+      --margin X           candidates that score above (best positive's score - X), like RocketQA's denoising
+      --relative-margin X  candidates that score above (1 - X) x (best positive's score), like NV-Retriever
+
+    Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by default the scores of the run.
+    Without a model, a positive that the run lacks gets the score of the query's last passage in the run.
+
+    Each line of the output is a JSON object: {"query-id": ..., "negative-ids": [...]}. Queries are in the judgments'
+    order. Ids are in random order, so the first n ids of a list are also a random sample. `python -m builders annotate
+    relabel` finds positives among the ids.
+
+    Args:
+        run: run of the split's queries
+        out: JSON lines to write, gzipped if F ends in .gz
+        top_k: sample from the K best passages
+        negatives: negatives for each positive
+        seed: seed of the sample
+        cross_encoder: score candidates with this model (default: the run)
+        bi_encoder: score candidates with this dual-encoder (default: the run)
+        margin: exclude scores above best positive score - X (default: no limit)
+        relative_margin: exclude scores above (1 - X) x best positive score (default: no limit)
+        max_score: exclude scores above X (default: no limit)
+
+    Returns:
+        The file of negatives, with counts of queries and candidates.
+
+    Raises:
+        InputError: the run has no query of the split, a model has no limit, or a file is damaged.
+
+    Examples:
+        python -m baselines mine --release build/sample --split train --run build/runs/bm25.train.run.gz \\
+          --out build/negatives/bm25.jsonl.gz
+    """
+    from baselines.core.passages import open_passages
+    from baselines.measure.qrels import expect_main, release_qrels
+    from baselines.train import hard_negatives
+    from builders.core.files import check_file
+    from builders.core.hub import check_models
+    from builders.store.layout import SETS
+    from builders.store.reader import open_release
+    from builders.store.runs import read_run
+
+    if cross_encoder and bi_encoder:
+        raise UsageError("expected either --cross-encoder or --bi-encoder, not both")
+    limits = hard_negatives.Limits(margin, relative_margin, max_score)
+    model = cross_encoder or bi_encoder
+    if model and not limits.is_limited:
+        raise InputError("--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score")
+    check_models(model)
+    check_file(out)
+    release = open_release(release)
+    configs = SETS[set]
+    query_config = expect_main(set, "--queries", queries)
+    qrels = release_qrels(release, split, set, query_config)
+    ranking = read_run(run)
+    if set == "crosslingual":
+        ranking = hard_negatives.for_english(ranking, release, split)
+    hard_negatives.expect_judged_queries(ranking, qrels)
+    passages = open_passages(release, configs.corpus)
+    hard_negatives.expect_top_passages(ranking, passages, top_k)
+
+    candidates = hard_negatives.draw_candidates(
+        ranking,
+        qrels,
+        passages,
+        top_k=top_k,
+        negatives_per_positive=negatives,
+        seed=seed,
+        draw_all=limits.is_limited,  # a candidate above the limits is replaced by the next candidate
+    )
+    if model is None:
+        selections = hard_negatives.select_by_run(candidates, ranking, limits)
+    else:
+        texts = hard_negatives.read_query_texts(release, split, query_config or configs.queries, qrels)
+        scorer = hard_negatives.open_scorer(
+            model,
+            release,
+            configs.corpus,
+            is_dual=bi_encoder is not None,
+            max_length=max_length,
+            batch_tokens=batch_tokens,
+            tokenizers=tokenizers,
+            backend=backend,
+            revision=revision,
+            device=device,
+            dtype=dtype,
+        )
+        selections = hard_negatives.select_by_model(candidates, texts, scorer, limits)
+    return hard_negatives.write_negatives(
+        out, selections, query_count=len(qrels.positives), is_limited=limits.is_limited
+    )

@@ -7,15 +7,18 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
+from builders.core.docstrings import VerbHelp, read_help
 from builders.core.errors import UsageError
+from builders.core.help import option_help
 from builders.core.options import Option, Use, from_text
 from builders.core.verbs import VerbSpec, load_function, shell_options, verb_spec
 
 
 def verb_app(name: str, spec: VerbSpec) -> App:
     """Return the parser of a verb. ``name`` is the verb's word in a program's parser."""
-    app = App(name=name, version_flags=[], help_flags=[])
-    app.default(_signature_holder(shell_options(spec)))
+    verb_help = read_help(spec.function)
+    app = App(name=name, help=verb_help.summary, version_flags=[], help_flags=[])
+    app.default(_signature_holder(shell_options(spec), verb_help))
     return app
 
 
@@ -51,9 +54,9 @@ def _convert(option: Option, words: Any) -> Any:
     return tuple(from_text(option, text, flag) for text in words)
 
 
-def _signature_holder(options: Sequence[Option]) -> Callable[..., Any]:
+def _signature_holder(options: Sequence[Option], verb_help: VerbHelp) -> Callable[..., Any]:
     """Return a function whose signature tells cyclopts the options. The function itself is never called."""
-    parameters = [_shell_parameter(option) for option in options]
+    parameters = [_shell_parameter(option, option_help(option, verb_help)) for option in options]
     parameters.sort(key=lambda parameter: parameter.kind)  # Python wants positional parameters first
 
     def signature_holder(*args: Any, **kwargs: Any) -> None:
@@ -63,11 +66,11 @@ def _signature_holder(options: Sequence[Option]) -> Callable[..., Any]:
     return signature_holder
 
 
-def _shell_parameter(option: Option) -> inspect.Parameter:
+def _shell_parameter(option: Option, help_line: str) -> inspect.Parameter:
     """Return the parameter that tells cyclopts about an option."""
     negative = f"--no-{option.flags[0].removeprefix('--')}" if Use.WITH_NO in option.markers else ""
     # parse_words checks for missing options, and names all of them at once.
-    settings: dict[str, Any] = {"name": option.flags, "required": False, "negative": negative}
+    settings: dict[str, Any] = {"name": option.flags, "required": False, "negative": negative, "help": help_line}
     if option.value_type is not bool:
         settings["converter"] = _texts_of_tokens
     # The annotation is for completion: choices, or paths.

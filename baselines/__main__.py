@@ -9,7 +9,7 @@ from builders.core.command import CONSOLE, main
 GROUPS = {
     "evaluate any model": {"run": "baselines.retrieve.any_model"},
     "search with BM25": {"bm25": "baselines.bm25.search_bm25:search_bm25"},
-    "train a model": {"mine": "baselines.train.mine:mine_negatives", "train": "baselines.train.train"},
+    "train a model": {"mine": "baselines.train.mine:mine_negatives", "train": "baselines.train.train:train_model"},
     "search with a model": {
         "encode": "baselines.retrieve.encode",
         "search": "baselines.retrieve.search_vectors",

@@ -1,0 +1,108 @@
+"""The verb `train`: train a model from a recipe."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from baselines.train.recipe_files import names
+from builders.core.options import Flags, Help, Shown, Use
+from builders.core.verbs import verb
+from builders.store.release_options import ReleasePath
+
+if TYPE_CHECKING:
+    from baselines.core.checkpoint import WrittenCheckpoint
+
+RecipeName = Annotated[str, Use.POSITIONAL, Shown("RECIPE"), Help(f"a .toml file, or one of {', '.join(names())}")]
+PairFiles = Annotated[Sequence[str], Shown("FILE")]
+# torchrun reads --start as an abbreviation of its own option --start-method, and does not pass the option on.
+StartingModel = Annotated[str, Flags(("--start", "--start-from")), Shown("MODEL")]
+
+
+@verb()
+def train_model(
+    recipe: RecipeName,
+    *,
+    release: ReleasePath | None = None,
+    out: Annotated[Path, Shown("CKPT")],
+    pairs: PairFiles = (),
+    dev_pairs: PairFiles = (),
+    negatives: Annotated[Sequence[Path], Use.REPEATED, Shown("F")] = (),
+    dev_run: Annotated[Path, Shown("RUN")] | None = None,
+    start: StartingModel | None = None,
+    set: Annotated[Sequence[str], Use.REPEATED, Shown("KEY=VALUE")] = (),
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    no_resume: bool = False,
+    cache: Annotated[Path, Shown("DIR")] | None = None,
+) -> "WrittenCheckpoint":
+    """Train a model from a recipe (Section 3.1, Appendix A.2).
+
+    The model is a dual-encoder, a cross-encoder, or a masked language model. RECIPE is a name
+    (baselines/recipes/NAME.toml) or a path. Hard negatives come from `mine`. The checkpoint directory loads with plain
+    SentenceTransformer(DIR) or CrossEncoder(DIR). It also contains recipe.json, training.json and loss.png.
+
+    If a recipe starts from another recipe's checkpoint, that checkpoint is expected beside --out. --start names another
+    starting checkpoint. Several processes with cross-batch negatives: torchrun --nproc-per-node N -m baselines train
+    ...
+
+    The states of a running training are saved in CKPT.training. After a kill, the same command resumes from the last
+    state. On the same CPU, a resumed training gives the same bits as an uninterrupted training. On a GPU, the bits may
+    differ.
+
+    --set data.set=restrain-14K-interpolation trains only on the sampled questions of this config, which `builders add`
+    makes. Negatives that `mine` sampled for all training questions can be used unchanged.
+
+    question-matching trains on labelled pairs of questions instead of a release (Section 2.3). A file of pairs is a
+    table (commas or tabs) or JSON lines, gzipped or not. Its columns are text1, text2 and label, or have the names of
+    LCQMC, BQ or AFQMC. If a table has no header, name its columns: FILE:id,text1,text2,label. The evaluation uses
+    --dev-pairs, or a held-out part of --pairs. AUC and accuracy (at the paper's threshold of 0.5) are printed and saved
+    in training.json.
+
+    Args:
+        release: release directory (required without --pairs)
+        out: checkpoint directory to write
+        pairs: labelled pairs of questions (instead of --release)
+        dev_pairs: pairs to evaluate on (default: a part of --pairs)
+        negatives: hard negatives of `mine` (repeatable)
+        dev_run: run of the dev queries, re-ranked in a cross-encoder's training
+        start: starting checkpoint: a directory or hub name (default: the recipe's; with torchrun, use --start-from)
+        set: override a recipe's value, for example train.batch=64 (repeatable)
+        device: device of the training (auto: cuda if available)
+        no_resume: ignore and replace earlier states and checkpoints
+        cache: cache directory for unpacked collections (default: the user's cache)
+
+    Returns:
+        The checkpoint. Its report has the number of steps and the last scores on the dev sample. There is no report if
+        the training had finished before, and in all processes of torchrun but the first.
+
+    Raises:
+        InputError: an option does not fit the recipe, a file is damaged, the states belong to another training, or
+            the weights became infinite.
+
+    Examples:
+        python -m baselines train mlm-scratch --release DIR --out build/models/mlm-scratch
+        python -m baselines train de-bm25-neg-scratch --release DIR --negatives bm25.train.negatives.jsonl.gz \\
+          --out build/models/de-bm25-neg-scratch --set train.epochs=3
+        python -m baselines train question-matching --pairs LCQMC/train.tsv BQ/train.tsv AFQMC/train.json \\
+          --dev-pairs LCQMC/dev.tsv --out build/models/question-matching
+    """
+    from baselines.core.checkpoint import WrittenCheckpoint
+    from baselines.train.recipe import read_recipe
+    from baselines.train.training import run_training, summarise
+    from baselines.train.training_job import TrainingJob, report_errors_once
+
+    with report_errors_once():
+        job = TrainingJob(
+            read_recipe(recipe, set),
+            release=release,
+            out=out,
+            pairs=pairs,
+            dev_pairs=dev_pairs,
+            negatives=negatives,
+            dev_run=dev_run,
+            start=start,
+            device=device,
+            resume=not no_resume,
+            cache=cache,
+        )
+        training = run_training(job)
+    return WrittenCheckpoint(out, summarise(out, training) if training else None)

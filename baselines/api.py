@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baselines.measure import evaluate as measured
+from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_judgments, read_queries, release_qrels
 from builders.core.cache import caches
 from builders.core.errors import InputError, missing_library
@@ -72,7 +72,7 @@ def evaluate(
     qrels = release_qrels(release, split, release.set)
     if not isinstance(model, Mapping) and not (isinstance(model, str | Path) and Path(model).is_file()):
         model, options = search(model, release, split, top_k=top_k, **options), {}
-    means, _ = measured.evaluate(_run_of(model, **options), qrels)
+    means, _ = measure_run(_run_of(model, **options), qrels)
     return {**means["official"], **means["ir_measures"]}
 
 

@@ -24,8 +24,7 @@ import numpy.typing as npt
 from common import machine, parser_of, write_json
 
 from baselines.measure.compare import MEASURES
-from baselines.measure.evaluate import evaluate
-from baselines.measure.measures import values_of
+from baselines.measure.measures import measure_run, values_of
 from baselines.measure.qrels import add_reference, reference_qrels
 from baselines.measure.significance import holm, randomisation, student
 from builders.core.tables import text_table
@@ -83,7 +82,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run to take values from")
     args = parser.parse_args()
     qrels = reference_qrels(args)
-    tables = [evaluate(read_run(path), qrels)[1] for path in args.runs]
+    tables = [measure_run(read_run(path), qrels)[1] for path in args.runs]
     figures: list[dict[str, Any]] = []
     for measure in MEASURES:
         values = [values_of(table, measure) for table in tables]

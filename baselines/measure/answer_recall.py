@@ -92,7 +92,7 @@ def rank_columns(ranks: Ranks, queries: Sequence[str]) -> dict[str, pa.Array]:
 def agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, Any] | None:
     """Compare the order of systems by MRR@10 of the qrels with the order by MRR@10 of the answers.
 
-    ``tables`` are those of :func:`baselines.measure.evaluate.evaluate`, and ``ranks`` those of :func:`first_answers`,
+    ``tables`` are those of :func:`~.measures.measure_run`, and ``ranks`` those of :func:`first_answers`,
     one for each run. Returns Kendall's ``tau``, its 95 % ``interval`` over queries, and the numbers of ``systems`` and
     ``queries``. Only queries with a positive passage and an answer count. Returns None for fewer than two runs or
     queries.

@@ -27,10 +27,9 @@ from typing import Any
 import pyarrow as pa
 
 from baselines.measure.compare_tables import shown
-from baselines.measure.evaluate import evaluate, with_columns
 from baselines.measure.groups import Groups, add_by, groups_of
 from baselines.measure.holes import holes
-from baselines.measure.measures import LIST_DEPTH, PAPER, Values, mean, measured, values_of
+from baselines.measure.measures import LIST_DEPTH, PAPER, Values, mean, measure_run, measured, values_of, with_columns
 from baselines.measure.qrels import Qrels, add_reference, read_queries, reference_qrels
 from baselines.measure.significance import TEST_RESAMPLES, TESTS, detectable, groups, holm, paired
 from builders.core.command import number_between, whole_number
@@ -97,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
 def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
     """Return a run's values by query. The columns of ``holes`` are added if ``measures`` names such a column."""
     retrieved = read_run(path)
-    result, table = evaluate(retrieved, qrels)
+    result, table = measure_run(retrieved, qrels)
     if {*measures} <= {*measured(table)}:
         return table
     return with_columns(table, holes(retrieved.rankings, qrels, result)[1])
@@ -106,7 +105,7 @@ def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
 def compare(
     args: argparse.Namespace, names: Sequence[str], tables: Sequence[pa.Table], measures: Sequence[str]
 ) -> dict[str, Any]:
-    """Compare systems by their tables from :func:`baselines.measure.evaluate.evaluate`, with the same queries.
+    """Compare systems by their tables from :func:`baselines.measure.measures.measure_run`, with the same queries.
 
     Holm's correction is over all pairs of systems under one measure. The difference of a pair is significant if the
     corrected p-value of ``--test`` is at most ``--alpha``. docs/compare.md describes the result. All figures are

@@ -32,7 +32,7 @@ examples:
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from baselines.measure.groups import add_by, groups_of, measure_groups
 from baselines.measure.groups import text as groups_text
 from baselines.measure.qrels import Qrels, add_reference, read_queries, reference_qrels
 from builders.core.command import add_format
-from builders.core.errors import InputError, log
+from builders.core.errors import InputError
 from builders.core.files import atomic_text, new_file
 from builders.core.tables import percent, print_result, text_table
 from builders.store.layout import SETS
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
     groups = groups_of(args, list(qrels.positives)) if args.by else {}
     results, tables, listed = [], [], list[dict[str, Any]]()
     for number, retrieved in enumerate(runs):
-        result, table = evaluate(retrieved, qrels)
+        result, table = measures.measure_run(retrieved, qrels)
         if args.by:
             result["by"] = measure_groups(table, groups)
         if args.answers:
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
                 table = table.append_column(name, values)
         if args.holes:
             result["holes"], by_query = holes.holes(retrieved.rankings, qrels, result)
-            table = with_columns(table, by_query)
+            table = measures.with_columns(table, by_query)
         if args.duplicates:
             from baselines.measure import duplicates
 
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
             )
             listed += duplicates.pairs(retrieved, qrels, copies)
             result["duplicates"], by_query = duplicates.duplicates(retrieved, qrels, copies, args.duplicates)
-            table = with_columns(table, by_query)
+            table = measures.with_columns(table, by_query)
         results.append(result)
         tables.append(table)
     if args.answers and (agreed := agreement(tables, ranks)):
@@ -131,39 +131,6 @@ def _first_answers(args: argparse.Namespace, runs: Sequence[Run]) -> list[Ranks]
     if args.queries:
         asked = {query: asked[query] for query, _ in read_queries(release, args.split, args.queries) if query in asked}
     return first_answers(runs, asked, release, SETS[args.set].corpus, rule)
-
-
-def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
-    """Measure one run. Returns (means, table of the values by query).
-
-    The means have ``run`` (path), ``queries`` (number of reference queries, the denominator of every mean),
-    ``official`` and ``ir_measures`` (see :mod:`baselines.measure.measures`). The table has one row per reference query,
-    in the reference's order. Raises :class:`InputError` if run and reference share no query.
-    """
-    rankings = run.rankings
-    missing = sum(query not in rankings for query in qrels.positives)
-    if missing == len(qrels.positives):
-        raise InputError(f"no matching query: the run has none of the {missing} queries of {qrels.name}", path=run.path)
-    if missing:
-        log.warning("%s: lacks %d of %d queries; they count as 0", run.path, missing, len(qrels.positives))
-    if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
-        log.warning("%s: %d queries list a passage more than once", run.path, repeats)
-    means, by_query = measures.measure(rankings, qrels)
-    columns = {
-        "run": pa.array([str(run.path)] * len(qrels.positives), pa.string()),
-        "query_id": pa.array(list(qrels.positives), pa.string()),
-        **{name: pa.array(values, pa.float64()) for name, values in by_query.items()},
-        "positives": pa.array([len(good) for good in qrels.positives.values()], pa.int64()),
-        "first_positive_rank": pa.array(measures.first_ranks(rankings, qrels), pa.int64()),
-    }
-    return {"run": str(run.path), "queries": len(qrels.positives), **means}, pa.table(columns)
-
-
-def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
-    """Return the table of :func:`evaluate` with further columns, one value per query."""
-    for name, values in by_query.items():
-        table = table.append_column(name, pa.array(values, pa.float64()))
-    return table
 
 
 def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:

@@ -63,7 +63,7 @@ def _first_number(name: str) -> int:
 def measure_groups(table: pa.Table, groups: Groups) -> list[dict[str, Any]]:
     """Return the number of queries of each group, and the mean and 95 % interval of the paper's measures, as fractions.
 
-    ``table`` has the values of a run by query (:func:`baselines.measure.evaluate.evaluate`).
+    ``table`` has the values of a run by query (:func:`baselines.measure.measures.measure_run`).
     """
     values = np.array([values_of(table, key) for key in PAPER.values()]).T
     rows = []

@@ -51,7 +51,7 @@ def condensed(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict
 def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any], ByQuery]:
     """Measure the holes of one run. Returns (means, values by query).
 
-    ``plain`` has the means of :func:`baselines.measure.evaluate.evaluate`. The returned means have ``Judged@10``,
+    ``plain`` has the means of :func:`baselines.measure.measures.measure_run`. The returned means have ``Judged@10``,
     ``Bpref``, ``condensed``, ``best`` and ``residual``. Each of the last three has ``official`` and ``ir_measures``.
     The values by query are ``Judged@10``, ``Bpref``, condensed measures under ir-measures' names, and ``best RR@10``,
     ``best AP`` and so on.

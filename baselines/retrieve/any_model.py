@@ -32,6 +32,7 @@ from typing import Any
 from baselines.core.run_manifest import tag_of, write_manifest
 from baselines.core.settings import DEVICE, add_model_settings, add_options
 from baselines.measure import evaluate
+from baselines.measure.measures import measure_run
 from baselines.measure.qrels import add_set, read_queries, release_qrels
 from baselines.retrieve.rerank import rescored
 from builders.core.command import add_format
@@ -113,7 +114,7 @@ def _print(
     judged = (SETS[args.set].qrels, args.split) in release.splits()
     if args.format == "json":
         qrels = release_qrels(release, args.split, args.set) if judged else None
-        *first, figures = [qrels and evaluate.evaluate(read_run(path), qrels)[0] for path in runs]
+        *first, figures = [qrels and measure_run(read_run(path), qrels)[0] for path in runs]
         found = {"manifest": manifest, "evaluation": figures, **({"first_stage": first[0]} if first else {})}
         print(json.dumps(found, ensure_ascii=False, indent=1))
         return

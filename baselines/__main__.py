@@ -25,9 +25,9 @@ GROUPS = {
         "reproduce": "baselines.reproduce.reproduce_tables",
     },
     "share a model": {
-        "convert": "baselines.hub.convert",
-        "push": "baselines.hub.push",
-        "pull": "baselines.hub.pull",
+        "convert": "baselines.hub.convert:convert_checkpoint",
+        "push": "baselines.hub.push:push_model",
+        "pull": "baselines.hub.pull:pull_model",
     },
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}

@@ -147,7 +147,8 @@ def _chosen(
         for each in found:
             yield from _within([(each.query, each)], functools.partial(_by_run, given), limits)
         return
-    from baselines.retrieve.devices import over_devices
+    from baselines.core.settings import ModelOptions
+    from baselines.retrieve.devices import over_devices, work_of
     from baselines.retrieve.rerankers import pair_job
 
     configs = SETS[args.set]
@@ -156,7 +157,13 @@ def _chosen(
     if unasked := next((query for query in qrels.positives if query not in texts), None):
         lacking = f"{queries}/{args.split} lacks"
         raise InputError(f"judges the query {unasked!r}, which {lacking}; build the release again", path=qrels.name)
-    job = pair_job(args, model, release, configs.corpus)
+    job = pair_job(
+        model=model,
+        options=ModelOptions(max_length=args.max_length, revision=args.revision),
+        work=work_of(args.device, args.dtype, args.batch_tokens, args.tokenizers, args.backend),
+        release=release,
+        corpus=configs.corpus,
+    )
     windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
     tasks = ((job, bool(args.bi_encoder), [(texts[each.query], each) for each in own], limits) for own in windows)
     for window in over_devices(_by_model, tasks, job.reranker.work.devices):

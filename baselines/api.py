@@ -171,7 +171,7 @@ def _by_object(
     from baselines.core.passages import open_passages
     from baselines.core.settings import ModelSettings
     from baselines.retrieve.dense import Own, called
-    from baselines.retrieve.devices import Work, batch_tokens, devices_of
+    from baselines.retrieve.devices import Work, default_batch_tokens, devices_of
     from baselines.retrieve.rerank import reordered
 
     encodes = run is None or (hasattr(model, "encode") and not hasattr(model, "predict"))
@@ -189,7 +189,10 @@ def _by_object(
         groups.append((queries[query], ids[:top_k]))
     if encodes:
         device = devices_of(None)[0] if hasattr(model, "similarity_fn_name") else "cpu"
-        work, name = Work((device,), "own", batch_tokens(device)), getattr(model, "__name__", type(model).__name__)
+        work, name = (
+            Work((device,), "own", default_batch_tokens(device)),
+            getattr(model, "__name__", type(model).__name__),
+        )
         encoder = Own(ModelSettings(name, **settings), work, model, batch_size)
         if run is None:
             return encoder.hits(release, corpus, index, list(queries.items()), top_k)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from baselines.core.run_manifest import tag_of, write_manifest
-from baselines.core.settings import DEVICE, add_model_settings, add_options
+from baselines.core.settings import DEVICE, ModelOptions, add_model_settings, add_options
 from baselines.measure import evaluate
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import add_set, read_queries, release_qrels
@@ -97,14 +97,25 @@ def search(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], 
     ``args`` has the options of `run`, but ``release``, ``out`` and ``format`` are not read. The passages are encoded
     before this function returns. The queries are encoded when the iterator is read.
     """
-    from baselines.retrieve.families import opened
+    from baselines.retrieve.devices import work_of
+    from baselines.retrieve.families import prepare_search
 
     configs = SETS[args.set]
     queries = read_queries(release, args.split, configs.queries)
     if not queries:
         raise InputError(f"the split {args.split!r} has no queries", path=release.path)
-    found, retriever, folder = opened(args, release)
-    return found, len(queries), retriever.hits(release, configs.corpus, folder, queries, args.top_k)
+    model_search = prepare_search(
+        model=args.model,
+        options=ModelOptions(**{name: vars(args)[name] for name in ModelOptions.__dataclass_fields__}),
+        work=work_of(args.device, args.dtype, args.batch_tokens, args.tokenizers, args.backend),
+        release=release,
+        set_name=args.set,
+        split=args.split,
+        top_k=args.top_k,
+        index=args.index,
+    )
+    hits = model_search.retriever.hits(release, configs.corpus, model_search.index_folder, queries, args.top_k)
+    return model_search.record, len(queries), hits
 
 
 def _print(

@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> None:
     from baselines.retrieve.models import kind_of_model
     from baselines.retrieve.vector_index import open_retriever
 
-    configs, work, release = SETS[args.set], work_of(args), open_release(args.release)
+    configs, release = SETS[args.set], open_release(args.release)
+    work = work_of(args.device, args.dtype, args.batch_tokens, args.tokenizers, args.backend)
     settings = ModelSettings(args.model, revision=args.revision, max_length=args.max_length)
     model = open_retriever(settings, work, "static" if kind_of_model(settings) == "static" else "dense")
     config, split = (configs.queries, args.split or "dev") if args.queries else (configs.corpus, "corpus")

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from baselines.bm25.bm25_index import Texts, search_columns
 from baselines.core.passages import open_passages
-from baselines.core.settings import DEVICE, PAIRS, ModelSettings, add_options
+from baselines.core.settings import DEVICE, PAIRS, ModelOptions, ModelSettings, add_options
 from baselines.measure.qrels import add_set, read_queries
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import InputError, log
@@ -186,17 +186,16 @@ def _opened(args: argparse.Namespace, model: str) -> Retriever | Reranker:
     from baselines.retrieve import devices, families, hub_models, models, rerankers, vector_index
 
     is_main = model == args.model
+    work = devices.work_of(args.device, args.dtype, args.batch_tokens, args.tokenizers, args.backend)
     given = {"max_length": args.max_length, "trust_remote_code": args.trust_remote_code}
     settings = ModelSettings(model, revision=hub_models.commit_of(model, args.revision if is_main else ""), **given)
     kind = models.kind_of_scorer(settings)
     if kind in ("cross", "llm"):
-        return rerankers.open_reranker(settings, devices.work_of(args), kind)
+        return rerankers.open_reranker(settings, work, kind)
     if kind not in ("dense", "static"):
         raise InputError(f"is a model of kind {kind}; expected a cross-encoder or one vector per text", path=model)
-    unset = dict.fromkeys(("family", "prompt_name", "query_prompt", "pooling", "normalize"))
-    asked = {"model": model, "kind": kind, "revision": settings.revision, "similarity": "cosine" if is_main else None}
-    resolved = families.resolve(argparse.Namespace(**{**vars(args), **unset, **asked}))
-    return vector_index.open_retriever(resolved.settings, devices.work_of(args), kind)
+    options = ModelOptions(kind=kind, revision=settings.revision, similarity="cosine" if is_main else None, **given)
+    return vector_index.open_retriever(families.resolve(model, options).settings, work, kind)
 
 
 def _match(args: argparse.Namespace) -> None:

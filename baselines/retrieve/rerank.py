@@ -36,7 +36,7 @@ from typing import Any
 
 from baselines.core.passages import open_passages
 from baselines.core.run_manifest import describe_search, record, tag_of, write_manifest
-from baselines.core.settings import DEVICE, ModelSettings, add_model_settings, add_options
+from baselines.core.settings import DEVICE, ModelOptions, ModelSettings, add_model_settings, add_options
 from baselines.measure.qrels import add_set, read_queries
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
@@ -75,7 +75,7 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
     """Re-rank ``args.run``, and write ``args.out`` and its manifest. Return the manifest and the cost as text."""
     if real_path(args.run) == real_path(args.out):
         raise InputError("is both the run to re-rank and --out; expected different files", path=args.out)
-    from baselines.retrieve import families, models, rerankers, vector_index
+    from baselines.retrieve import devices, families, models, rerankers, vector_index
 
     configs = SETS[args.set]
     texts, rankings = dict(read_queries(release, args.split, configs.queries)), read_run(args.run).rankings
@@ -85,18 +85,35 @@ def rescored(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any]
     groups = [(texts[query], ids[: args.top_k]) for query, ids in ranked.items()]
     open_passages(release, configs.corpus).expect((corpus for ids in ranked.values() for corpus in ids), args.run)
     settings = ModelSettings(args.model, revision=args.revision, trust_remote_code=args.trust_remote_code)
+    model_options = ModelOptions(**{name: vars(args)[name] for name in ModelOptions.__dataclass_fields__})
     kind = args.kind or models.kind_of_scorer(settings)
     first = {"reranked": {"file": args.run.name, "sha256": sha256_of(args.run)}}
     if kind in vector_index.RETRIEVERS:
-        found, retriever, kept = families.opened(args, release)
+        model_search = families.prepare_search(
+            model=args.model,
+            options=model_options,
+            work=devices.work_of(args.device, args.dtype, args.batch_tokens, args.tokenizers, args.backend),
+            release=release,
+            set_name=args.set,
+            split=args.split,
+            top_k=args.top_k,
+            index=getattr(args, "index", None),
+        )
+        found, retriever, kept = model_search.record, model_search.retriever, model_search.index_folder
         found |= {**first, "passages_encoded": len({corpus for _, ids in groups for corpus in ids})}
         tag, options = tag_of(found), []
     else:
         for name in ("family", "index"):
             if given := getattr(args, name, None):  # `rerank` has no --index
                 raise InputError(f"--{name} {given}: a model of kind {kind} has no {name}", path=args.model)
-        job = rerankers.pair_job(args, args.model, release, configs.corpus)
-        work, tag = job.reranker.work, kind
+        if kind == "listwise":
+            work = rerankers.endpoint_work(args.parallel)
+        else:
+            work = devices.work_of(args.device, args.dtype, args.batch_tokens, args.tokenizers, args.backend)
+        job = rerankers.pair_job(
+            model=args.model, options=model_options, work=work, release=release, corpus=configs.corpus
+        )
+        tag = kind
         asked = {
             **describe_search(release, kind=kind, set_name=args.set, split=args.split, top_k=args.top_k),
             **first,

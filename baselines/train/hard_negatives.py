@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import hashlib
 import itertools
@@ -132,35 +131,6 @@ class CandidateScorer:
         for logits in score_groups(self.job, device, groups):
             scores.append([probability(logit) for logit in logits])
         return scores
-
-
-def open_scorer(
-    model: str,
-    release: Release,
-    corpus: str,
-    *,
-    is_dual: bool,
-    max_length: int | None,
-    batch_tokens: int | None,
-    tokenizers: int | None,
-    backend: str,
-    revision: str,
-    device: str | None,
-    dtype: str,
-) -> CandidateScorer:
-    """Return the scorer of a model by its name or folder. ``corpus`` is the config of the passages."""
-    from baselines.retrieve.rerankers import pair_job
-
-    arguments = argparse.Namespace(
-        revision=revision,
-        max_length=max_length,
-        device=device,
-        dtype=dtype,
-        batch_tokens=batch_tokens,
-        tokenizers=tokenizers,
-        backend=backend,
-    )
-    return CandidateScorer(pair_job(arguments, model, release, corpus), is_dual)
 
 
 def for_english(ranking: Run, release: Release, split: str) -> Run:

@@ -124,20 +124,19 @@ def mine_negatives(
     if model is None:
         selections = hard_negatives.select_by_run(candidates, ranking, limits)
     else:
+        from baselines.core.settings import ModelOptions
+        from baselines.retrieve.devices import work_of
+        from baselines.retrieve.rerankers import pair_job
+
         texts = hard_negatives.read_query_texts(release, split, query_config or configs.queries, qrels)
-        scorer = hard_negatives.open_scorer(
-            model,
-            release,
-            configs.corpus,
-            is_dual=bi_encoder is not None,
-            max_length=max_length,
-            batch_tokens=batch_tokens,
-            tokenizers=tokenizers,
-            backend=backend,
-            revision=revision,
-            device=device,
-            dtype=dtype,
+        job = pair_job(
+            model=model,
+            release=release,
+            corpus=configs.corpus,
+            options=ModelOptions(max_length=max_length, revision=revision),
+            work=work_of(device, dtype, batch_tokens, tokenizers, backend),
         )
+        scorer = hard_negatives.CandidateScorer(job, is_dual=bi_encoder is not None)
         selections = hard_negatives.select_by_model(candidates, texts, scorer, limits)
     return hard_negatives.write_negatives(
         out, selections, query_count=len(qrels.positives), is_limited=limits.is_limited

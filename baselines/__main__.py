@@ -11,8 +11,8 @@ GROUPS = {
     "search with BM25": {"bm25": "baselines.bm25.search_bm25:search_bm25"},
     "train a model": {"mine": "baselines.train.mine", "train": "baselines.train.train"},
     "search with a model": {
-        "encode": "baselines.retrieve.encode",
-        "search": "baselines.retrieve.search_vectors",
+        "encode": "baselines.retrieve.encode:encode_texts",
+        "search": "baselines.retrieve.search_vectors:search_vectors",
         "rerank": "baselines.retrieve.rerank",
         "fuse": "baselines.measure.fuse",
         "match": "baselines.retrieve.match",

@@ -7,13 +7,13 @@ import sys
 from builders.core.command import CONSOLE, main
 
 GROUPS = {
-    "evaluate any model": {"run": "baselines.retrieve.any_model"},
+    "evaluate any model": {"run": "baselines.retrieve.any_model:run_model"},
     "search with BM25": {"bm25": "baselines.bm25.search_bm25:search_bm25"},
     "train a model": {"mine": "baselines.train.mine", "train": "baselines.train.train"},
     "search with a model": {
         "encode": "baselines.retrieve.encode:encode_texts",
         "search": "baselines.retrieve.search_vectors:search_vectors",
-        "rerank": "baselines.retrieve.rerank",
+        "rerank": "baselines.retrieve.rerank:rerank_run",
         "fuse": "baselines.measure.fuse",
         "match": "baselines.retrieve.match",
     },

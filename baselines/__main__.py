@@ -15,7 +15,7 @@ GROUPS = {
         "search": "baselines.retrieve.search_vectors:search_vectors",
         "rerank": "baselines.retrieve.rerank:rerank_run",
         "fuse": "baselines.measure.fuse",
-        "match": "baselines.retrieve.match",
+        "match": "baselines.retrieve.match:match_questions",
     },
     "evaluate and inspect": {
         "evaluate": "baselines.measure.evaluate",

@@ -146,14 +146,14 @@ def _search_by_name(
     from baselines.retrieve.any_model import run_model
     from baselines.retrieve.rerank import rerank_run
 
-    shared = {"set": release.set, "split": split, "top_k": top_k}
+    arguments: dict[str, Any] = {"set": release.set, "split": split, "top_k": top_k} | options
     searched: Run
     if first_run is not None:
-        searched = rerank_run(release, run=first_run, model=model, **shared, **options)
+        searched = rerank_run(release, run=first_run, model=model, **arguments)
     elif model == "bm25":
-        searched = search_bm25(release, **shared, **options)
+        searched = search_bm25(release, **arguments)
     else:
-        searched = run_model(model, release, **shared, **options)
+        searched = run_model(model, release, **arguments)
     return searched.hits
 
 

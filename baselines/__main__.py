@@ -18,8 +18,8 @@ GROUPS = {
         "match": "baselines.retrieve.match",
     },
     "evaluate and inspect": {
-        "evaluate": "baselines.measure.evaluate",
-        "compare": "baselines.measure.compare",
+        "evaluate": "baselines.measure.evaluate:evaluate_runs",
+        "compare": "baselines.measure.compare:compare_runs",
         "show": "baselines.look.show",
         "errors": "baselines.measure.error_analysis",
         "reproduce": "baselines.reproduce.reproduce_tables",

@@ -31,7 +31,7 @@ from typing import Any
 
 from baselines.core.run_manifest import tag_of, write_manifest
 from baselines.core.settings import DEVICE, add_model_settings, add_options
-from baselines.measure import evaluate
+from baselines.measure.evaluate import evaluate_runs
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import add_set, read_queries, release_qrels
 from baselines.retrieve.rerank import rescored
@@ -122,10 +122,7 @@ def _print(
     if not judged:
         log.warning("%s: the split %s has no judgments, so nothing is evaluated", args.release, args.split)
         return
-    parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
-    words = ["--release", str(args.release), "--set", args.set, "--split", args.split, *map(str, runs)]
-    evaluate.run(parser.parse_args(words))
+    print(evaluate_runs(runs, release=release, set=args.set, split=args.split))
 
 
 def header(found: dict[str, Any], more: Sequence[Line] = ()) -> str:

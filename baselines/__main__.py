@@ -14,7 +14,7 @@ GROUPS = {
         "encode": "baselines.retrieve.encode",
         "search": "baselines.retrieve.search_vectors",
         "rerank": "baselines.retrieve.rerank",
-        "fuse": "baselines.measure.fuse",
+        "fuse": "baselines.measure.fuse:fuse_runs",
         "match": "baselines.retrieve.match",
     },
     "evaluate and inspect": {

@@ -208,17 +208,15 @@ def compare(setup: Setup) -> dict[str, Any]:
     queries = json.loads((work / "queries.json").read_text(encoding="utf-8"))
     queries = queries[:: max(1, len(queries) // setup.query_count)][: setup.query_count]
     passages = passages_of(work)
-    asked = "import importlib.metadata as m; print(m.version('pyserini'))"
-    pyserini = (
-        subprocess.run([setup.pyserini_python, "-c", asked], capture_output=True, text=True).stdout.strip() or None
-    )
+    print_version = "import importlib.metadata as m; print(m.version('pyserini'))"
+    pyserini = subprocess.run([setup.pyserini_python, "-c", print_version], capture_output=True, text=True)
     if "lucene" in setup.engines:
         write_for_pyserini(work, setup.threads)
     rows: dict[str, dict[str, Any]] = {engine: {} for engine in setup.engines}
     installed = [name for name in ("numba", "numpy", "pyarrow", "bm25s") if importlib.util.find_spec(name)]
     result: dict[str, Any] = {
         **machine(*installed),
-        "pyserini": version.strip() or None,
+        "pyserini": pyserini.stdout.strip() or None,
         "passages": passages,
         "queries": len(queries),
         "threads": setup.threads,

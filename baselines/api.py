@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baselines.measure import evaluate as measured
+from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_judgments, read_queries, release_qrels
 from builders.core.cache import caches
 from builders.core.errors import InputError, UsageError, missing_library
@@ -78,7 +78,7 @@ def evaluate(
         model = search(model, release, split, top_k=top_k, **options)
     elif options:
         raise UsageError(f"a run has no option {', '.join(sorted(options))}")
-    means, _ = measured.evaluate(_open_run(model), qrels)
+    means, _ = measure_run(_open_run(model), qrels)
     return {**means["official"], **means["ir_measures"]}
 
 

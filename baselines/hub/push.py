@@ -26,8 +26,7 @@ from pathlib import Path
 from baselines.core.checkpoint import CARD, Checkpoint, open_checkpoint
 from baselines.hub.model_card import Measured, model_card
 from baselines.hub.pull import NAME, File, Manifest
-from baselines.measure.evaluate import evaluate
-from baselines.measure.measures import PAPER
+from baselines.measure.measures import PAPER, measure_run
 from baselines.measure.qrels import add_set, release_qrels
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, temporary_folder, write_text
@@ -95,7 +94,7 @@ def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> li
     """Return the scores of each run, with the facts about the release that the card states."""
     qrels, corpus = release_qrels(release, split, set_name), SETS[set_name].corpus
     passages, fingerprint = release.rows(corpus, "corpus"), release.fingerprint(corpus, "corpus")
-    means = [evaluate(read_run(path), qrels)[0] for path in runs]
+    means = [measure_run(read_run(path), qrels)[0] for path in runs]
     return [
         Measured(path.name, set_name, split, found["queries"], passages, fingerprint, found["official"])
         for path, found in zip(runs, means, strict=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 from baselines.core.run_manifest import tag_of, write_manifest
 from baselines.core.settings import ModelOptions
-from baselines.measure.qrels import read_queries, release_qrels
+from baselines.measure.evaluate import evaluate_runs
+from baselines.measure.qrels import read_queries
 from baselines.retrieve.devices import Work
 from baselines.retrieve.families import prepare_search
 from baselines.retrieve.models import shown_name
@@ -67,7 +68,12 @@ class ModelRun(Run):
         runs: list[Run] = [self] if self._first_stage is None else [self._first_stage, self]
         tables = [settings_table]
         if self._searched.is_judged:
-            evaluation = evaluate_split(runs, self._searched)
+            evaluation = evaluate_runs(
+                runs,
+                release=self._searched.release,
+                set=self._searched.set_name,
+                split=self._searched.split,
+            )
             text += f"\n\n{evaluation}"
             tables = [*evaluation.all_tables(), settings_table]
             value["evaluation"] = evaluation.value[-1]
@@ -159,20 +165,6 @@ def search_run(
         first_stage=first_stage,
         stages=stages,
     )
-
-
-def evaluate_split(runs: Sequence[Run], searched: SearchedSplit) -> Report:
-    """Evaluate runs by the judgments of a split. The report is that of `evaluate`."""
-    from baselines.measure import evaluate
-
-    qrels = release_qrels(searched.release, searched.split, searched.set_name)
-    results = [evaluate.evaluate(run, qrels)[0] for run in runs]
-    tables = []
-    for key, title in (("official", "official keys"), ("ir_measures", "ir-measures")):
-        names = list(results[0][key])
-        rows = [[result["run"], *(result[key][name] for name in names)] for result in results]
-        tables.append(Table(["run", *names], rows, title=title, percent_columns=set(names) - {"QueriesRanked"}))
-    return Report(results, evaluate._text(results, qrels), tables)
 
 
 def setting_lines(record: dict[str, Any], stages: Sequence[Line] = ()) -> list[Line]:

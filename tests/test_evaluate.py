@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, tables
 
 from baselines.core.passages import open_passages
-from baselines.measure.holes import holes
+from baselines.measure.holes import measure_holes
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_qrels
 from builders.core.errors import InputError
@@ -201,7 +201,7 @@ def measured(folder: Path, judged: Reference, lists: Lists) -> tuple[dict[str, A
     files = write(folder, judged, lists)
     qrels, retrieved = read_qrels(files[0]), read_run(files[1])
     plain = measure_run(retrieved, qrels)[0]
-    return plain, holes(retrieved.rankings, qrels, plain)[0]
+    return plain, measure_holes(retrieved.rankings, qrels, plain)[0]
 
 
 def any_world(seed: int) -> tuple[Reference, Lists]:

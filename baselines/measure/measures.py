@@ -144,8 +144,13 @@ def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa
 
 def cells(means: Mapping[str, Any]) -> list[str]:
     """Format the means of :func:`measure` in percent: the paper's measures, then ``IR_MEASURES``."""
+    return [percent(fraction) for fraction in fractions(means)]
+
+
+def fractions(means: Mapping[str, Any]) -> list[float]:
+    """Return the means of :func:`measure`: the paper's measures, then ``IR_MEASURES``."""
     every = means["official"] | means["ir_measures"]
-    return [percent(every[name]) for name in (*PAPER.values(), *IR_MEASURES)]
+    return [every[name] for name in (*PAPER.values(), *IR_MEASURES)]
 
 
 def mean(values: Sequence[float]) -> float:

@@ -247,8 +247,11 @@ def pair_job(
     return PairJob(release.path, corpus, split, open_reranker(settings, work, options.kind or ""))
 
 
-def endpoint_work(parallel: int) -> Work:
-    """Return the work of a model behind an endpoint, which needs no device of this machine."""
+def endpoint_work(parallel: int = 4) -> Work:
+    """Return the work of a model behind an endpoint, which needs no device of this machine.
+
+    ``parallel`` is the number of simultaneous requests.
+    """
     return Work(("cpu",), "fp32", parallel=parallel)
 
 

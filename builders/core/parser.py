@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 from builders.core.docstrings import VerbHelp, read_help
 from builders.core.errors import UsageError
 from builders.core.help import option_help
-from builders.core.options import Option, Use, from_text
+from builders.core.options import Option, ShellDefault, Use, from_text
 from builders.core.verbs import VerbSpec, load_function, shell_options, verb_spec
 
 
@@ -39,6 +39,8 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
     for option in options:
         if option.name in bound.arguments:
             arguments[option.name] = _convert(option, bound.arguments[option.name])
+        elif shell_default := option.marker(ShellDefault):
+            arguments[option.name] = from_text(option, shell_default.text, option.flags[0])
     return arguments
 
 

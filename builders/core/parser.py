@@ -79,20 +79,20 @@ def _shell_parameter(option: Option, help_line: str, typed: bool) -> inspect.Par
         settings["converter"] = _texts_of_tokens
     if not option.is_list:
         settings["allow_repeating"] = True  # the last value counts, so that a script can override an earlier value
-    annotation: Any = bool if option.value_type is bool else Any
-    if typed:
-        annotation = option.value_type if option.value_type in (bool, int, float) else option.shell_type
-    if typed and option.choices:
+    annotation: Any = option.value_type if option.value_type in (bool, int, float) else option.shell_type
+    if option.choices:
         annotation = Literal[option.choices]
+    if not typed:
+        annotation = bool | None if option.value_type is bool else Any
     if option.is_list and not option.positional:
-        annotation = list[annotation]
+        annotation = list[annotation] if typed else list[Any] | None
         # A repeated option takes one value at each use. Other lists take all values up to the next option.
         fewest = 0 if Use.MAY_BE_EMPTY in option.markers else 1
         settings["consume_multiple"] = False if Use.REPEATED in option.markers else (fewest, None)
     kind = _kind_of(option)
     default = inspect.Parameter.empty if kind is inspect.Parameter.VAR_POSITIONAL else None
     return inspect.Parameter(
-        option.name, kind, default=default, annotation=Annotated[annotation | None, Parameter(**settings)]
+        option.name, kind, default=default, annotation=Annotated[annotation, Parameter(**settings)]
     )
 
 

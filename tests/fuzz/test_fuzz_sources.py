@@ -22,8 +22,8 @@ from builders.add import ccovid, cmedqa, squad
 from builders.add.add_answers import add_answers
 from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
-from builders.annotate.review import review_packages
 from builders.annotate.rounds import Rule
+from builders.annotate.translations import review_packages
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
 from builders.official.assembly import build_official
@@ -247,7 +247,7 @@ READERS = [
         f"{_ADD}squad:_paragraphs,_lines", _squad, {"*.json": JSON, "*.txt": TEXT}, _read_squad, names_files=False,
     ),
     Reader(
-        f"{_ADD}crosslingual:read_pairs builders.annotate.review:review_packages", _translations, {"*.*": TEXT},
+        f"{_ADD}crosslingual:read_pairs builders.annotate.translations:review_packages", _translations, {"*.*": TEXT},
         _read_translations,
     ),
     Reader(f"{_ADD}vectors:_encoded,_parquet", _vectors, _EMBEDDED, _read_vectors),

@@ -6,8 +6,8 @@ from builders.core.command import main
 
 GROUPS = {
     "make a release": {
-        "release": "builders.release.build_release",
-        "official": "builders.official.build_official",
+        "release": "builders.release.build_release:build_release",
+        "official": "builders.official.build_official:build_official",
         "squad": "builders.add.squad",
         "add": "builders.add",
     },

@@ -26,7 +26,7 @@ from builders.annotate.review import review_packages
 from builders.annotate.rounds import Rule
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
-from builders.official.assembly import build_official
+from builders.official.assembly import build_from_archives
 from builders.official.copies import Judgment, Ranked, Text, kind_of, rows_of
 from builders.official.official_archives import find_members
 from builders.release.rows import find_sources, parse_rows
@@ -165,7 +165,7 @@ def _official(folder: Path) -> None:
 
 
 def _read_official(folder: Path) -> Any:
-    build_official([folder / "files"], folder / "out")
+    build_from_archives([folder / "files"], folder / "out")
     return None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from builders.add.crosslingual import Translation, build_crosslingual, open_translations, print_set
+from builders.add.crosslingual import Translation, build_crosslingual, crosslingual_report, open_translations
 from builders.annotate.rounds import (
     PACKAGE,
     PACKAGES,
@@ -399,7 +399,8 @@ def _import_translations(args: argparse.Namespace) -> int | None:
         "min_accuracy": rule.min_accuracy,
     }
     sources = [*find_tables(args.source), *sheets]
-    print_set(build_crosslingual(pairs, splits, base, args.out, options, sources, packages), args)
+    stats = build_crosslingual(pairs, splits, base, args.out, options, sources, packages)
+    print(crosslingual_report(stats, args.out).render(args.format))
     return None
 
 

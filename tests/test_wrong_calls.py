@@ -58,7 +58,7 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("baselines reproduce --table four", ("--table", "four")),
     ("builders release --raw R --out O --min-chars -1", ("--min-chars", "a whole number of at least", "-1")),
     ("builders similar --release R --out O --threshold 2", ("--threshold", "0 <= x <= 1", "found 2")),
-    ("builders add samples --release R --sizes 40 0 --out O", ("--sizes", "found 0")),
+    ("builders add samples --release R --sizes 40 0 --out O", ("--sizes", "a number of at least 1", "found '0'")),
     # choices and sets
     (
         "baselines bm25 --release R --out O --analyzer letters",

@@ -130,15 +130,16 @@ def match_questions(
         write_text(out, json.dumps(result, indent=1) + "\n")
         return threshold_calibration.calibration_report(result)
 
-    candidate_model = None
+    candidate_model: Retriever | None = None
     if encoder:
         if isinstance(scoring_model, Retriever):
             raise InputError("--encoder: --model is a dual-encoder and finds candidates itself; remove --encoder")
-        candidate_model = question_matching.open_question_model(
+        opened_encoder = question_matching.open_question_model(
             encoder, work=work, max_length=max_length, trust_remote_code=trust_remote_code
         )
-        if not isinstance(candidate_model, Retriever):
+        if not isinstance(opened_encoder, Retriever):
             raise InputError("scores pairs; expected a dual-encoder for --encoder", path=encoder)
+        candidate_model = opened_encoder
     return question_matching.find_matches(
         questions,
         scoring_model,

@@ -31,17 +31,17 @@ def tables_of(outcome: CheckedRelease) -> list[Table]:
 def _tests(outcome: CheckedRelease) -> Table:
     rows = []
     for test, result, faults, counted in outcome.results():
-        rows.append([test, result, faults, counted])
-    return Table(("test", "result", "count", "counted faults"), rows, title="tests", text_columns=2)
+        rows.append([test, result, counted, faults])
+    return Table(("test", "result", "counted faults", "count"), rows, title="tests", text_columns=3)
 
 
 def _findings(outcome: CheckedRelease) -> Table:
     rows = []
     for finding in outcome.findings:
         examples = ", ".join(finding.examples)
-        rows.append([finding.test, finding.level, finding.where, finding.count, finding.what, examples])
-    columns = ("test", "level", "where", "count", "finding", "examples")
-    return Table(columns, rows, title="findings", text_columns=3)
+        rows.append([finding.test, finding.level, finding.where, finding.what, examples, finding.count])
+    columns = ("test", "level", "where", "finding", "examples", "count")
+    return Table(columns, rows, title="findings", text_columns=5)
 
 
 def _table3(counted: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
@@ -59,16 +59,25 @@ def _table3(counted: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
 
 
 def _beside_paper(title: str, counted: Mapping[str, Any], paper: Mapping[str, Any], keys: tuple[str, ...]) -> Table:
+    """Return a row for each part, with the paper's figure right of the release's figure if the paper has one."""
     columns = ["part"]
     for key in keys:
-        columns += [key, f"{key} (paper)"]
+        columns.append(key)
+        if _in_paper(key, paper):
+            columns.append(f"{key} (paper)")
     rows = []
     for part, figures in counted.items():
         row: list[Any] = [part]
         for key in keys:
-            row += [figures.get(key), paper.get(part, {}).get(key)]
+            row.append(figures.get(key))
+            if _in_paper(key, paper):
+                row.append(paper.get(part, {}).get(key))
         rows.append(row)
     return Table(columns, rows, title=title)
+
+
+def _in_paper(key: str, paper: Mapping[str, Any]) -> bool:
+    return any(key in figures for figures in paper.values())
 
 
 def _rows_as_table(title: str, records: list[dict[str, Any]], text_columns: int) -> Table:

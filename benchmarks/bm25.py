@@ -22,7 +22,6 @@ Example:
   python benchmarks/bm25.py --passages 400000 --engines lucene numba bm25s --json bm25.json
 """
 
-import argparse
 import contextlib
 import importlib.util
 import json
@@ -33,6 +32,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,39 @@ class Failed(Exception):
     """An engine failed. The message is the reason shown in the engine's row."""
 
 
+@dataclass(frozen=True)
+class Setup:
+    """The settings of a comparison.
+
+    Attributes:
+        work: folder of tokens and indexes.
+        engines: names of the engines to compare.
+        threads: the larger number of threads of a search. Each engine also searches with one thread.
+        repeats: searches of each case, from which the median is taken.
+        query_count: number of queries.
+        memory_limit: gigabytes of memory that an engine may use.
+        pyserini_python: Python interpreter that has Pyserini.
+    """
+
+    work: Path
+    engines: Sequence[str]
+    threads: int
+    repeats: int
+    query_count: int
+    memory_limit: float
+    pyserini_python: str
+
+
 class Child:
     """A process group that runs one step of one engine."""
 
-    def __init__(self, args: argparse.Namespace, engine: str, step: str) -> None:
-        python = args.pyserini if engine == "lucene" else sys.executable
+    def __init__(self, setup: Setup, engine: str, step: str) -> None:
+        python = setup.pyserini_python if engine == "lucene" else sys.executable
         program = Path(__file__).with_name("bm25_engines.py")
-        self.log, self.most = args.work / f"{engine}.{step}.log", args.most_memory
+        self.log = setup.work / f"{engine}.{step}.log"
+        self.memory_limit = setup.memory_limit
         self.process = subprocess.Popen(
-            [python, str(program), engine, step, str(args.work), str(args.threads)],
+            [python, str(program), engine, step, str(setup.work), str(setup.threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=open(self.log, "w"),  # noqa: SIM115
@@ -83,9 +108,9 @@ class Child:
         peak = 0
         while self.process.poll() is None:
             peak = max(peak, memory(self.process.pid))
-            if peak > self.most * 1e9:
+            if peak > self.memory_limit * 1e9:
                 self.end()
-                raise Failed(f"stopped: needs more than {self.most:g} GB (--most-memory)")
+                raise Failed(f"stopped: needs more than {self.memory_limit:g} GB (--most-memory)")
             time.sleep(0.1)
         return {**self.answer(), "peak_mb": round(peak / 1e6)}
 
@@ -95,13 +120,13 @@ class Child:
         self.process.wait()
 
 
-def index(args: argparse.Namespace, engine: str) -> dict[str, Any]:
+def index(setup: Setup, engine: str) -> dict[str, Any]:
     """Return the figures of indexing with one engine, from --work if an earlier run has stored them."""
-    kept = args.work / f"index-{engine}.json"
+    kept = setup.work / f"index-{engine}.json"
     if kept.exists():
         return {**json.loads(kept.read_text(encoding="utf-8")), "kept": True}
     load = round(os.getloadavg()[0], 1)
-    child = Child(args, engine, "index")
+    child = Child(setup, engine, "index")
     try:
         figures = {**child.watched(), "load": load}
     finally:
@@ -110,17 +135,17 @@ def index(args: argparse.Namespace, engine: str) -> dict[str, Any]:
     return figures
 
 
-def search(args: argparse.Namespace, rows: dict[str, dict[str, Any]], queries: list[str]) -> None:
+def search(setup: Setup, rows: dict[str, dict[str, Any]], queries: list[str]) -> None:
     """Add the figures of the searches, and the overlap with Lucene's top 50, to the engines' rows."""
     children: dict[str, Child] = {}
     seconds: dict[str, dict[str, list[float]]] = {}
-    cases = [(k, threads) for k in (50, 1000) for threads in sorted({1, args.threads})]
+    cases = [(k, threads) for k in (50, 1000) for threads in sorted({1, setup.threads})]
 
     def ask(engine: str, some: list[str], k: int, threads: int, hits: Path | None = None) -> float:
         job = {"k": k, "threads": threads, "queries": some, "hits": hits and str(hits)}
         took = float(children[engine].answer(job)["seconds"])
-        if children[engine].peak() > args.most_memory * 1e3:
-            raise Failed(f"stopped: needs more than {args.most_memory:g} GB (--most-memory)")
+        if children[engine].peak() > setup.memory_limit * 1e3:
+            raise Failed(f"stopped: needs more than {setup.memory_limit:g} GB (--most-memory)")
         return took / len(some)
 
     @contextlib.contextmanager
@@ -133,14 +158,14 @@ def search(args: argparse.Namespace, rows: dict[str, dict[str, Any]], queries: l
 
     try:
         for engine in [engine for engine in rows if "failed" not in rows[engine]["index"]]:
-            children[engine] = Child(args, engine, "search")
+            children[engine] = Child(setup, engine, "search")
             with failing(engine):
                 rows[engine]["search"] = children[engine].answer()
-                ask(engine, queries, 50, args.threads, args.work / f"hits-{engine}.json")
+                ask(engine, queries, 50, setup.threads, setup.work / f"hits-{engine}.json")
                 seconds[engine] = {f"top {k}, {threads} threads": [] for k, threads in cases}
         for k, threads in cases:
             some = queries if threads > 1 else queries[::2]
-            for repeat in range(-1, args.repeats):  # repeat -1 is a warm-up with few queries
+            for repeat in range(-1, setup.repeats):  # repeat -1 is a warm-up with few queries
                 for engine in list(children):
                     with failing(engine):
                         took = ask(engine, some if repeat >= 0 else some[:20], k, threads)
@@ -149,7 +174,7 @@ def search(args: argparse.Namespace, rows: dict[str, dict[str, Any]], queries: l
         for engine, child in children.items():
             speeds = {case: round(1 / statistics.median(each), 1) for case, each in seconds[engine].items()}
             rows[engine]["search"] |= {"queries_per_second": speeds, "peak_mb": child.peak()}
-            found, lucene = (args.work / f"hits-{name}.json" for name in (engine, "lucene"))
+            found, lucene = (setup.work / f"hits-{name}.json" for name in (engine, "lucene"))
             if "lucene" in children:
                 both = (json.loads(path.read_text(encoding="utf-8")) for path in (found, lucene))
                 rows[engine]["overlap_with_lucene"] = round(overlap(*both), 5)
@@ -163,42 +188,49 @@ def overlap(one: list[list[str]], other: list[list[str]]) -> float:
     return sum(len(set(a) & set(b)) for a, b in zip(one, other, strict=True)) / max(1, sum(map(len, one)))
 
 
-def compare(args: argparse.Namespace) -> dict[str, Any]:
-    """Write the tokens, if --work has none. Index and search them with every engine, and return the figures."""
-    work = args.work
-    if not (work / "queries.json").exists():
-        if args.release:
-            of_release(work, args.release, args.split, args.queries, args.threads)
+def write_tokens(
+    setup: Setup, *, release: Path | None, split: str, passages: int, tokens: int, vocabulary: int
+) -> None:
+    """Write the tokens of a release, or of random passages, to ``setup.work``, unless an earlier run wrote them."""
+    if not (setup.work / "queries.json").exists():
+        if release:
+            of_release(setup.work, release, split, setup.query_count, setup.threads)
         else:
-            made_up(work, args.passages, args.tokens, args.vocabulary, args.queries, args.threads)
+            made_up(setup.work, passages, tokens, vocabulary, setup.query_count, setup.threads)
+    passage_count = passages_of(setup.work)
+    if not release and passage_count != passages:
+        sys.exit(f"{setup.work} has {passage_count} passages, not {passages}; choose another --work")
+
+
+def compare(setup: Setup) -> dict[str, Any]:
+    """Index and search the tokens in ``setup.work`` with every engine, and return the figures."""
+    work = setup.work
     queries = json.loads((work / "queries.json").read_text(encoding="utf-8"))
-    queries = queries[:: max(1, len(queries) // args.queries)][: args.queries]
+    queries = queries[:: max(1, len(queries) // setup.query_count)][: setup.query_count]
     passages = passages_of(work)
-    if not args.release and passages != args.passages:
-        sys.exit(f"{work} has {passages} passages, not {args.passages}; choose another --work")
-    asked = "import importlib.metadata as m; print(m.version('pyserini'))"
-    pyserini = subprocess.run([args.pyserini, "-c", asked], capture_output=True, text=True).stdout.strip() or None
-    if "lucene" in args.engines:
-        write_for_pyserini(work, args.threads)
-    rows: dict[str, dict[str, Any]] = {engine: {} for engine in args.engines}
+    print_version = "import importlib.metadata as m; print(m.version('pyserini'))"
+    pyserini = subprocess.run([setup.pyserini_python, "-c", print_version], capture_output=True, text=True)
+    if "lucene" in setup.engines:
+        write_for_pyserini(work, setup.threads)
+    rows: dict[str, dict[str, Any]] = {engine: {} for engine in setup.engines}
     installed = [name for name in ("numba", "numpy", "pyarrow", "bm25s") if importlib.util.find_spec(name)]
     result: dict[str, Any] = {
         **machine(*installed),
-        "pyserini": pyserini,
+        "pyserini": pyserini.stdout.strip() or None,
         "passages": passages,
         "queries": len(queries),
-        "threads": args.threads,
-        "repeats": args.repeats,
+        "threads": setup.threads,
+        "repeats": setup.repeats,
         "engines": rows,
     }
-    for engine in args.engines:
+    for engine in setup.engines:
         try:
-            rows[engine]["index"] = index(args, engine)
+            rows[engine]["index"] = index(setup, engine)
         except Failed as reason:
             rows[engine]["index"] = {"failed": str(reason)}
         print(f"{engine}: {rows[engine]['index']}", file=sys.stderr)
     result["load_at_search"] = round(os.getloadavg()[0], 1)
-    search(args, rows, queries)
+    search(setup, rows, queries)
     result["load_after"] = round(os.getloadavg()[0], 1)
     found = {engine: row for engine, row in rows.items() if "queries_per_second" in row.get("search", {})}
     if lucene := found.get("lucene"):
@@ -249,9 +281,25 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder to keep and reuse tokens and indexes (default: temporary)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        args.work = args.work or Path(name)
-        args.work.mkdir(parents=True, exist_ok=True)
-        result = compare(args)
+        setup = Setup(
+            work=args.work or Path(name),
+            engines=args.engines,
+            threads=args.threads,
+            repeats=args.repeats,
+            query_count=args.queries,
+            memory_limit=args.most_memory,
+            pyserini_python=args.pyserini,
+        )
+        setup.work.mkdir(parents=True, exist_ok=True)
+        write_tokens(
+            setup,
+            release=args.release,
+            split=args.split,
+            passages=args.passages,
+            tokens=args.tokens,
+            vocabulary=args.vocabulary,
+        )
+        result = compare(setup)
     report(result)
     write_json(args.json, result)
 

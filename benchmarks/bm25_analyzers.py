@@ -12,7 +12,6 @@ Example:
   python benchmarks/bm25_analyzers.py cmrc2018=build/cmrc drcd=build/drcd cepilepsyqa=build/c:cmedqa:test --json FILE
 """
 
-import argparse
 import sys
 import tempfile
 import time
@@ -62,7 +61,7 @@ def of_mteb(release: Release, corpus: str, queries: list[tuple[str, str]]) -> di
     }
 
 
-def row_of(name: str, where: str, args: argparse.Namespace, work: Path) -> dict[str, Any]:
+def row_of(name: str, where: str, work: Path, *, seed: int, with_mteb: bool) -> dict[str, Any]:
     """Evaluate every analyzer on the set ``where``, RELEASE[:SET[:SPLIT]]."""
     path, set_name, split = [*where.split(":"), "", ""][:3]
     set_name = set_name or "main"
@@ -85,13 +84,13 @@ def row_of(name: str, where: str, args: argparse.Namespace, work: Path) -> dict[
         found: dict[str, Any] = {"default": {"k1": K1, "b": B, **measured(searched(index, queries), qrels)}}
         if "train" in splits:
             settings = TuningSettings(
-                split="train", searched_split=split, set_name=set_name, seed=args.seed, threads=1, out=None
+                split="train", searched_split=split, set_name=set_name, seed=seed, threads=1, out=None
             )
             k1, b = tune_parameters(index, release, settings)
             found["tuned"] = {"k1": k1, "b": b, **measured(searched(index.reopened(k1, b), queries), qrels)}
         row["analyzers"][shown] = found
         print(f"{name} {shown}: {found} ({time.perf_counter() - begin:.0f} s)", file=sys.stderr, flush=True)
-    if args.mteb:
+    if with_mteb:
         row["mteb"] = measured(of_mteb(release, configs.corpus, queries), qrels)
         print(f"{name} mteb: {row['mteb']}", file=sys.stderr, flush=True)
     return row
@@ -124,7 +123,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for each in args.sets:
             title, _, where = each.partition("=")
-            rows.append(row_of(title, where, args, args.work or Path(name)))
+            rows.append(row_of(title, where, args.work or Path(name), seed=args.seed, with_mteb=args.mteb))
             write_json(args.json, {**machine("numba", "rjieba"), "seed": args.seed, "rows": rows})
     report(rows)
 

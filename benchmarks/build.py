@@ -11,11 +11,11 @@ Example:
   python benchmarks/build.py --raw dureader-2.0-demo --questions 5000 50000 --json build.json
 """
 
-import argparse
 import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +59,16 @@ def labelling(raw: Path, out: Path, unit: str, repeats: int) -> float:
     return statistics.median(shares[1:])
 
 
-def measure(raw: Path, out: Path, questions: int, megabytes: float, args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(
+    raw: Path, out: Path, *, questions: int, megabytes: float, unit: str, worker_counts: Sequence[int], repeats: int
+) -> list[dict[str, Any]]:
     """Build one input with every number of workers. Return and print the figures of each number."""
-    ways = {workers: lambda workers=workers: build(raw, out, args.unit, workers) for workers in args.workers}
-    seconds, _ = in_turns(ways, args.repeats)
+    ways = {workers: lambda workers=workers: build(raw, out, unit, workers) for workers in worker_counts}
+    seconds, _ = in_turns(ways, repeats)
     builds = []
-    for workers in args.workers:
-        costs, stats = build(raw, out, args.unit, workers, watch=True)
-        took, speed = seconds[workers], round(seconds[args.workers[0]] / seconds[workers], 2)
+    for workers in worker_counts:
+        costs, stats = build(raw, out, unit, workers, watch=True)
+        took, speed = seconds[workers], round(seconds[worker_counts[0]] / seconds[workers], 2)
         row = {
             "questions": questions,
             "megabytes": round(megabytes, 1),
@@ -74,7 +76,7 @@ def measure(raw: Path, out: Path, questions: int, megabytes: float, args: argpar
             "workers": workers,
             "seconds": round(took, 2),
             "megabytes_per_second": round(megabytes / took, 1),
-            f"times_{args.workers[0]}_workers": speed,
+            f"times_{worker_counts[0]}_workers": speed,
             "peak_mb": costs["peak_mb"],
         }
         builds.append(row)
@@ -104,7 +106,15 @@ def main() -> None:
             if not figures["builds"]:
                 figures["labelling_share"] = round(labelling(raw, out, args.unit, args.repeats), 3)
                 print(f"labelling takes {figures['labelling_share']:.1%} of the time of one worker")
-            figures["builds"] += measure(raw, out, questions, size / 1e6, args)
+            figures["builds"] += measure(
+                raw,
+                out,
+                questions=questions,
+                megabytes=size / 1e6,
+                unit=args.unit,
+                worker_counts=args.workers,
+                repeats=args.repeats,
+            )
             shutil.rmtree(raw)
             write_json(args.json, figures)
     largest = figures["builds"][-len(args.workers) :]

@@ -8,7 +8,6 @@ Example:
   python benchmarks/extrapolation.py --json extrapolation.json
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,22 +21,22 @@ from builders.store.draft import draft_release
 from builders.store.layout import QRELS, QUERIES, text_id
 
 
-def _make(folder: Path, args: argparse.Namespace) -> tuple[Path, Path]:
-    """Write a release and the vectors of its queries."""
+def _make(folder: Path, *, trains: int, tests: int, centre_count: int, dimensions: int) -> tuple[Path, Path]:
+    """Write a release and the vectors of its queries, which lie around random centres."""
     generator = np.random.default_rng(0)
-    centres = generator.standard_normal((args.centres, args.dimensions), np.float32)
-    total = args.trains + args.tests
+    centres = generator.standard_normal((centre_count, dimensions), np.float32)
+    total = trains + tests
     ids = [text_id(f"query {number}") for number in range(total)]
     path = folder / "vectors.parquet"
     schema = pa.schema([("id", pa.string()), ("vector", pa.list_(pa.float32()))])
     with pq.ParquetWriter(path, schema) as file:
         for start in range(0, total, 10_000):
             rows = min(10_000, total - start)
-            noise = generator.standard_normal((rows, args.dimensions), np.float32)
-            vectors = centres[generator.integers(args.centres, size=rows)] + noise
+            noise = generator.standard_normal((rows, dimensions), np.float32)
+            vectors = centres[generator.integers(centre_count, size=rows)] + noise
             file.write_table(pa.table([ids[start : start + rows], [*vectors]], schema=schema))
     with draft_release(folder / "release", {"verb": "benchmark", "options": {}, "sources": []}) as draft:
-        for split, part in (("train", ids[: args.trains]), ("dev", ids[args.trains :])):
+        for split, part in (("train", ids[:trains]), ("dev", ids[trains:])):
             draft.write("queries", split, [pa.table([part, part], schema=QUERIES)])
             passages = [text_id(query) for query in part]
             draft.write("qrels", split, [pa.table([part, passages, [1] * len(part)], schema=QRELS)])
@@ -56,7 +55,13 @@ def main() -> None:
     figures: dict[str, Any] = machine("faiss-cpu", "numpy", "pyarrow")
     figures |= {name: value for name, value in vars(args).items() if name != "json"}
     with tempfile.TemporaryDirectory() as folder:
-        release, vectors = _make(Path(folder), args)
+        release, vectors = _make(
+            Path(folder),
+            trains=args.trains,
+            tests=args.tests,
+            centre_count=args.centres,
+            dimensions=args.dimensions,
+        )
         options = ("--release", release, "--embeddings", vectors, "--out", f"{folder}/out")
         for name, *words in (["restrain", "--size", *args.sizes], ["resttest"]):
             costs, sets = measured("add", name, *words, *options)

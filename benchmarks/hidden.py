@@ -16,12 +16,11 @@ Example:
     --raw dev.json.gz --work build/hidden
 """
 
-import argparse
 import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +137,12 @@ def answered(paths: list[Path]) -> Iterator[tuple[str, str]]:
                         yield question["question"], around(paragraph["context"], text)
 
 
-def mining(args: argparse.Namespace, base: Release, work: Path) -> list[dict[str, Any]]:
+def mining(
+    base: Release, work: Path, *, scores: Path, raw: Sequence[Path], dual: str, question_count: int, max_length: int
+) -> list[dict[str, Any]]:
     """Run `mine` on dev questions with a second positive that has no judgment."""
-    judged, given = read_judged(base, "qrels", "dev"), read_run(args.scores[0]).rankings
-    answers = dict(answered(args.raw))
+    judged, given = read_judged(base, "qrels", "dev"), read_run(scores).rankings
+    answers = dict(answered(raw))
     texts = {row["_id"]: row["text"] for row in base.table("queries", "dev").to_pylist()}
     corpus = {row["_id"]: row["text"] for row in base.table("corpus", "corpus").to_pylist()}
     hidden: Pairs = set()
@@ -149,7 +150,7 @@ def mining(args: argparse.Namespace, base: Release, work: Path) -> list[dict[str
     passages: dict[str, str] = {}
     for query in drawn("", judged):
         text = answers.get(texts[query], "")
-        if len(hidden) == args.questions or len(text) < LEAST or text_id(text) in corpus:
+        if len(hidden) == question_count or len(text) < LEAST or text_id(text) in corpus:
             continue
         hidden.add((query, text_id(text)))
         known |= {(query, each) for each in judged[query]}
@@ -159,8 +160,8 @@ def mining(args: argparse.Namespace, base: Release, work: Path) -> list[dict[str
         raise SystemExit(f"--raw: no dev question has a new passage of {LEAST} characters around its answer")
     release, vectors, run, all_file = (work / name for name in ("release2", "vectors", "dense.run", "all.jsonl"))
     write(base, {query for query, _ in hidden}, known, release, passages)
-    model = ("--release", release, "--model", args.dual)
-    call("baselines", "encode", *model, "--max-length", args.max_length, "--out", vectors)
+    model = ("--release", release, "--model", dual)
+    call("baselines", "encode", *model, "--max-length", max_length, "--out", vectors)
     call("baselines", "search", *model, "--split", "train", "--passages", vectors, "--top-k", TOP, "--out", run)
     options = ("--release", release, "--run", run, "--negatives", TOP, "--out")
     call("baselines", "mine", *options, all_file)
@@ -189,7 +190,16 @@ def main() -> None:
     work = args.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     base = open_release(args.release)
-    rows = [*relabelling(base, args.scores, work), *mining(args, base, work)]
+    rows = relabelling(base, args.scores, work)
+    rows += mining(
+        base,
+        work,
+        scores=args.scores[0],
+        raw=args.raw,
+        dual=args.dual,
+        question_count=args.questions,
+        max_length=args.max_length,
+    )
     write_json(args.json, {"rows": rows})
     lines = []
     for *counts, precision, recall in (row.values() for row in rows):

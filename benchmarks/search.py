@@ -17,9 +17,8 @@ Example:
   python benchmarks/search.py --passages 1000000 --queries 1000 --json search.json
 """
 
-import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,29 +34,31 @@ from baselines.retrieve.encoder import Halves, widened
 from baselines.retrieve.vector_index import Index
 
 
-def searches(args: argparse.Namespace, vectors: Index, queries: Halves) -> dict[str, Callable[[], Any]]:
+def searches(
+    vectors: Index, queries: Halves, *, ways: Sequence[str], top_k: int, dimensions: int, device: str
+) -> dict[str, Callable[[], Any]]:
     """Return the searches of --ways. Each search returns the rows of the passages found, by query."""
-    wide, count = queries.astype(np.float32), 2 * args.top_k
-    index = faiss.IndexFlatIP(args.dim)
-    if any(way.startswith("flat") for way in args.ways):
+    wide, count = queries.astype(np.float32), 2 * top_k
+    index = faiss.IndexFlatIP(dimensions)
+    if any(way.startswith("flat") for way in ways):
         for _, block in vectors.blocks():
             index.add(widened(block))
 
     def ours(engine: Engine) -> list[Any]:
-        hits = dense.search(vectors, queries, [engine], args.top_k, count, lambda: np.arange(vectors.rows))
+        hits = dense.search(vectors, queries, [engine], top_k, count, lambda: np.arange(vectors.rows))
         return [rows for rows, _ in hits]
 
     def flat(batch: int) -> list[Any]:
-        parts = [index.search(wide[at : at + batch], args.top_k)[1] for at in range(0, len(wide), batch)]
+        parts = [index.search(wide[at : at + batch], top_k)[1] for at in range(0, len(wide), batch)]
         return [row for part in parts for row in part]
 
     known: dict[str, Callable[[], Any]] = {
         "ours-faiss": lambda: ours(FaissEngine(queries, count)),
-        "ours-torch": lambda: ours(TorchEngine(queries, count, args.device)),
+        "ours-torch": lambda: ours(TorchEngine(queries, count, device)),
         "flat": lambda: flat(len(wide)),
         "flat-100": lambda: flat(100),
     }
-    return {way: known[way] for way in args.ways}
+    return {way: known[way] for way in ways}
 
 
 def overlap(found: list[Any], reference: list[Any]) -> float:
@@ -88,7 +89,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.work) as folder:
         vectors = write_vectors(Path(folder), args.passages, args.dim, "cpu")
         queries = unit_vectors(0, args.queries, args.dim)
-        medians, found = in_turns(searches(args, vectors, queries), args.repeats)
+        medians, found = in_turns(
+            searches(vectors, queries, ways=args.ways, top_k=args.top_k, dimensions=args.dim, device=args.device),
+            args.repeats,
+        )
     numbers, array = args.passages * args.dim, torch.ones(1 << 28)
     bandwidth = 4 * len(array) / timed(array.sum, repeats=args.repeats, warm=1)[0]
     read = 2 * numbers / bandwidth

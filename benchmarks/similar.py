@@ -12,7 +12,6 @@ Example:
   python benchmarks/similar.py --rows 400000 --json similar.json
 """
 
-import argparse
 import json
 import random
 import tempfile
@@ -29,7 +28,7 @@ from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
 _CHARACTERS, _PER_QUESTION = 270, 5
 
 
-def _make(folder: Path, args: argparse.Namespace) -> None:
+def _make(folder: Path, *, train_count: int, test_count: int, pair_count: int) -> None:
     """Write a release and training pairs."""
     draw = random.Random(0)
     letters = [chr(0x4E00 + number) for number in range(3_500)]
@@ -39,10 +38,10 @@ def _make(folder: Path, args: argparse.Namespace) -> None:
     def text(characters: int) -> str:
         return "".join(draw.choices(words, cum_weights=weights, k=characters // 2))
 
-    tests = [text(draw.randint(8, 20)) for _ in range(args.tests)]
-    trains = [text(draw.randint(8, 20)) for _ in range(args.trains)]
+    tests = [text(draw.randint(8, 20)) for _ in range(test_count)]
+    trains = [text(draw.randint(8, 20)) for _ in range(train_count)]
     trains[::150] = [f"{draw.choice(tests)}吗" for _ in trains[::150]]
-    passages = [text(_CHARACTERS) for _ in range(args.tests * _PER_QUESTION)]
+    passages = [text(_CHARACTERS) for _ in range(test_count * _PER_QUESTION)]
     with draft_release(folder / "release", {"verb": "benchmark", "options": {}, "sources": []}) as draft:
         ids = [text_id(each) for each in passages]
         draft.write("corpus", "corpus", [pa.table([ids, [""] * len(ids), passages], schema=CORPUS)])
@@ -57,7 +56,7 @@ def _make(folder: Path, args: argparse.Namespace) -> None:
             ]
             draft.write("qrels", split, [pa.table(rows, schema=QRELS)])
     with open(folder / "pairs.jsonl", "w", encoding="utf-8") as file:
-        for number in range(args.rows):
+        for number in range(pair_count):
             passage = draw.choice(passages) if number % 1000 == 0 else text(_CHARACTERS)
             row = {"query": text(14), "pos": [f"{passage}。"], "neg": []}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -73,7 +72,7 @@ def main() -> None:
     figures: dict[str, Any] = machine("rensa", "pyarrow")
     figures |= {name: value for name, value in vars(args).items() if name != "json"}
     with tempfile.TemporaryDirectory() as folder:
-        _make(Path(folder), args)
+        _make(Path(folder), train_count=args.trains, test_count=args.tests, pair_count=args.rows)
         pairs = ("--against", f"{folder}/pairs.jsonl", "--workers", args.workers)
         for name, options in (("similar", ("--out", f"{folder}/out")), ("contamination", pairs)):
             costs, printed = measured("similar", "--release", f"{folder}/release", *options)

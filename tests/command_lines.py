@@ -1,10 +1,18 @@
-"""Describe every option of every verb as JSON values: from the verb's function, or from its old parser."""
+"""Describe every option of every verb as JSON values.
+
+python tests/command_lines.py   # write command_lines.json anew, where an option changes on purpose
+"""
 
 import importlib
 import inspect
+import json
 import math
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # where this file is the program
 
 from builders.core.options import Between, Option, Parsed, Use
 from builders.core.verbs import load_function, shell_options, verb_spec
@@ -44,9 +52,17 @@ def describe_option(option: Option) -> dict[str, Any]:
     }
 
 
-def new_style() -> dict[str, Described]:
+def describe_verbs() -> dict[str, Described]:
     found = {}
     for name, function in functions():
         options = [describe_option(option) for option in shell_options(verb_spec(function))]
         found[name] = sorted(options, key=lambda option: option["flags"])
     return found
+
+
+if __name__ == "__main__":
+    blocks = []
+    for name, options in describe_verbs().items():
+        lines = ",\n".join(f"  {json.dumps(option, ensure_ascii=False)}" for option in options)
+        blocks.append(f" {json.dumps(name)}: [\n{lines}\n ]")
+    Path(__file__).with_suffix(".json").write_text("{\n" + ",\n".join(blocks) + "\n}\n", encoding="utf-8")

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_lines import Described, new_style
+from command_lines import Described, describe_verbs
 
 GOLDEN: dict[str, Described] = json.loads(Path(__file__).with_name("command_lines.json").read_text("utf-8"))
-OPTIONS = new_style()
+OPTIONS = describe_verbs()
 
 
 def comparable(options: Described) -> dict[str, dict[str, Any]]:

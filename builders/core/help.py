@@ -52,10 +52,15 @@ def _usage(command: str, options: Sequence[Option], width: int) -> str:
     return textwrap.fill(f"usage: {' '.join(words)}", width, subsequent_indent=" " * 7, break_on_hyphens=False)
 
 
+def option_help(option: Option, verb_help: VerbHelp) -> str:
+    """Return the help of an option: the line of the verb's docstring, or the text that several verbs share."""
+    shared_help = option.marker(Help)
+    return verb_help.parameters.get(option.name) or (shared_help.text if shared_help else "")
+
+
 def _option_lines(option: Option, verb_help: VerbHelp, width: int) -> list[str]:
     head = f"  {_flags_and_value(option)}"
-    shared_help = option.marker(Help)
-    text = verb_help.parameters.get(option.name) or (shared_help.text if shared_help else "")
+    text = option_help(option, verb_help)
     if option.choices and option.metavar not in option.choices:
         text += f"{': ' if text else ''}{', '.join(option.choices)}"
     if option.required and not option.positional:

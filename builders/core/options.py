@@ -155,14 +155,15 @@ class Option:
         """The type for completion on the command line: a path, or a text."""
         return Path if self.value_type is Path else str
 
-    def expected(self) -> str:
-        """Describe the values that the option accepts, for an error."""
-        described = self._expected_value()
+    def plain_annotation(self) -> Any:
+        """Return the type without markers, for a signature that people read."""
+        annotation: Any = Literal[self.choices] if self.choices else self.value_type
         if self.is_list:
-            described = f"a list, each {described}"
-        return f"{described}, or None" if self.optional else described
+            annotation = collections.abc.Sequence[annotation]
+        return annotation | None if self.optional else annotation
 
-    def _expected_value(self) -> str:
+    def expected_value(self) -> str:
+        """Describe a value that the option accepts, or each value of a list, for an error."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if self.value_type in (int, float):
@@ -213,66 +214,67 @@ def did_you_mean(word: str, known: collections.abc.Iterable[str]) -> str:
 
 
 def check_value(option: Option, value: Any, label: str) -> Any:
-    """Return an argument in the form that the verb's body expects. ``label`` names the option in an error."""
+    """Return an argument in the form that the verb's body expects: paths as ``Path``, lists as tuples.
+
+    Raises :class:`UsageError`, in which ``label`` names the option.
+    """
     if value is None and option.optional:
         return None
     if not option.is_list:
-        return _check_one(option, value, label)
+        return check_one_value(option, value, label)
     if not isinstance(value, list | tuple):
-        raise _wrong(option, value, label)
-    return tuple(_check_one(option, each, label) for each in value)
+        raise UsageError(f"{label}: expected a list, each {option.expected_value()}, found {value!r}")
+    return tuple(check_one_value(option, each, label) for each in value)
 
 
-def _check_one(option: Option, value: Any, label: str) -> Any:
-    parsed, other = option.marker(Parsed), option.marker(OrObject)
+def check_one_value(option: Option, value: Any, label: str) -> Any:
+    """Check a value, or one value of a list, as :func:`check_value` does."""
+    parsed, object_class = option.marker(Parsed), option.marker(OrObject)
     if parsed and isinstance(value, parsed.accepts):
         try:
             return parsed.parse(value)
         except ValueError as error:
             raise UsageError(f"{label}: expected {error}, found {value!r}") from None
-    if other and not isinstance(value, str | os.PathLike) and isinstance(value, _class_at(other.place)):
+    is_path = isinstance(value, str | os.PathLike)
+    if object_class and not is_path and isinstance(value, _load_class(object_class.place)):
         return value
-    checked = _check_type(option.value_type, value)
-    limits = option.marker(Between)
-    if checked is None:
-        raise _wrong(option, value, label)
-    if option.choices and checked not in option.choices:
-        raise UsageError(f"{label}: expected {option.expected()}, found {value!r}{did_you_mean(value, option.choices)}")
-    if limits and not limits.low <= checked <= limits.high:
-        raise _wrong(option, value, label)
-    return checked
-
-
-def _check_type(kind: type, value: Any) -> Any:
-    """Return the value as ``kind``, or None if the value has another type."""
-    is_bool = isinstance(value, bool) or type(value).__name__ == "bool_"  # NumPy's bool is no number here
-    if kind is bool:
-        return bool(value) if is_bool else None
-    if kind is int:
-        return int(value) if isinstance(value, numbers.Integral) and not is_bool else None
-    if kind is float:
-        return float(value) if isinstance(value, numbers.Real) and not is_bool and math.isfinite(value) else None
-    if kind is Path:
-        return Path(value) if isinstance(value, str | os.PathLike) else None
-    return value if isinstance(value, kind) else None
-
-
-def _wrong(option: Option, value: Any, label: str) -> UsageError:
-    return UsageError(f"{label}: expected {option.expected()}, found {value!r}")
-
-
-def _class_at(place: str) -> type:
-    module, _, name = place.partition(":")
-    found: type = getattr(importlib.import_module(module), name)
-    return found
+    typed_value = _as_type(option.value_type, value)
+    limits = option.marker(Between) or Between()
+    is_accepted = typed_value is not None and (not option.choices or typed_value in option.choices)
+    if is_accepted and option.value_type in (int, float):
+        is_accepted = limits.low <= typed_value <= limits.high
+    if not is_accepted:
+        near = did_you_mean(value, option.choices) if isinstance(value, str) else ""
+        raise UsageError(f"{label}: expected {option.expected_value()}, found {value!r}{near}")
+    return typed_value
 
 
 def from_text(option: Option, text: str, label: str) -> Any:
-    """Return the value that a word of the command line stands for, checked as an argument of a call."""
-    if option.marker(Parsed):
-        return _check_one(option, text, label)
-    try:
-        value = option.value_type(text) if option.value_type in (int, float, Path) else text
-    except ValueError:
-        raise UsageError(f"{label}: expected {option.expected()}, found {text!r}") from None
-    return _check_one(option, value, label)
+    """Return the value that a word of the command line stands for, checked as :func:`check_value` does."""
+    value: Any = text
+    if option.value_type in (int, float, Path) and not option.marker(Parsed):
+        try:
+            value = option.value_type(text)
+        except ValueError:
+            raise UsageError(f"{label}: expected {option.expected_value()}, found {text!r}") from None
+    return check_one_value(option, value, label)
+
+
+def _as_type(value_type: type, value: Any) -> Any:
+    """Return the value as ``value_type``, or None if the value has another type."""
+    is_bool = isinstance(value, bool) or type(value).__name__ == "bool_"  # NumPy's bool is no number here
+    if value_type is bool:
+        return bool(value) if is_bool else None
+    if value_type is int:
+        return int(value) if isinstance(value, numbers.Integral) and not is_bool else None
+    if value_type is float:
+        return float(value) if isinstance(value, numbers.Real) and not is_bool and math.isfinite(value) else None
+    if value_type is Path:
+        return Path(value) if isinstance(value, str | os.PathLike) else None
+    return value if isinstance(value, value_type) else None
+
+
+def _load_class(place: str) -> type:
+    module, _, name = place.partition(":")
+    loaded: type = getattr(importlib.import_module(module), name)
+    return loaded

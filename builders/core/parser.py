@@ -3,19 +3,22 @@
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
+from builders.core.docstrings import VerbHelp, read_help
 from builders.core.errors import UsageError
+from builders.core.help import option_help
 from builders.core.options import Option, Use, from_text
 from builders.core.verbs import VerbSpec, load_function, shell_options, verb_spec
 
 
 def verb_app(name: str, spec: VerbSpec) -> App:
     """Return the parser of a verb. ``name`` is the verb's word in a program's parser."""
-    app = App(name=name, version_flags=[], help_flags=[])
-    app.default(_signature_holder(shell_options(spec)))
+    verb_help = read_help(spec.function)
+    app = App(name=name, help=verb_help.summary, version_flags=[], help_flags=[])
+    app.default(_signature_holder(shell_options(spec), verb_help))
     return app
 
 
@@ -28,26 +31,32 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
         _, bound, _ = verb_app("verb", spec).parse_args(list(words), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise UsageError(" ".join(str(error).split())) from None
+    options = shell_options(spec)
+    missing = [option.flags[0] for option in options if option.required and option.name not in bound.arguments]
+    if missing:
+        raise UsageError(f"missing {', '.join(missing)}")
     arguments: dict[str, Any] = {}
-    for option in shell_options(spec):
-        if option.name not in bound.arguments:
-            continue
-        texts = bound.arguments[option.name]
-        flag = option.flags[0]
-        if option.value_type is bool:
-            arguments[option.name] = texts
-        elif not option.is_list:
-            arguments[option.name] = from_text(option, texts[0], flag)
-        else:
-            if option.positional:  # each word was converted on its own
-                texts = [text for word in texts for text in word]
-            arguments[option.name] = tuple(from_text(option, text, flag) for text in texts)
+    for option in options:
+        if option.name in bound.arguments:
+            arguments[option.name] = _convert(option, bound.arguments[option.name])
     return arguments
 
 
-def _signature_holder(options: Sequence[Option]) -> Callable[..., Any]:
+def _convert(option: Option, words: Any) -> Any:
+    """Convert what cyclopts collected for an option: True or False for a switch, otherwise the words."""
+    flag = option.flags[0]
+    if option.value_type is bool:
+        return words
+    if not option.is_list:
+        return from_text(option, words[0], flag)
+    if option.positional:  # cyclopts passed each word to the converter on its own
+        words = [text for texts in words for text in texts]
+    return tuple(from_text(option, text, flag) for text in words)
+
+
+def _signature_holder(options: Sequence[Option], verb_help: VerbHelp) -> Callable[..., Any]:
     """Return a function whose signature tells cyclopts the options. The function itself is never called."""
-    parameters = [_shell_parameter(option) for option in options]
+    parameters = [_shell_parameter(option, option_help(option, verb_help)) for option in options]
     parameters.sort(key=lambda parameter: parameter.kind)  # Python wants positional parameters first
 
     def signature_holder(*args: Any, **kwargs: Any) -> None:
@@ -57,27 +66,26 @@ def _signature_holder(options: Sequence[Option]) -> Callable[..., Any]:
     return signature_holder
 
 
-def _shell_parameter(option: Option) -> inspect.Parameter:
+def _shell_parameter(option: Option, help_line: str) -> inspect.Parameter:
     """Return the parameter that tells cyclopts about an option."""
     negative = f"--no-{option.flags[0].removeprefix('--')}" if Use.WITH_NO in option.markers else ""
-    settings: dict[str, Any] = {"name": option.flags, "required": option.required, "negative": negative}
+    # parse_words checks for missing options, and names all of them at once.
+    settings: dict[str, Any] = {"name": option.flags, "required": False, "negative": negative, "help": help_line}
     if option.value_type is not bool:
         settings["converter"] = _texts_of_tokens
-    if option.choices:
-        settings["choices"] = option.choices
+    # The annotation is for completion: choices, or paths.
     annotation: Any = option.value_type if option.value_type in (bool, int, float) else option.shell_type
+    if option.choices:
+        annotation = Literal[option.choices]
     if option.is_list and not option.positional:
         annotation = list[annotation]
         # A repeated option takes one value at each use. Other lists take all values up to the next option.
         fewest = 0 if Use.MAY_BE_EMPTY in option.markers else 1
         settings["consume_multiple"] = False if Use.REPEATED in option.markers else (fewest, None)
+    kind = _kind_of(option)
+    default = inspect.Parameter.empty if kind is inspect.Parameter.VAR_POSITIONAL else None
     return inspect.Parameter(
-        option.name,
-        kind=_kind_of(option),
-        default=inspect.Parameter.empty
-        if option.required or (option.positional and option.is_list)
-        else option.default,
-        annotation=Annotated[annotation, Parameter(**settings)],
+        option.name, kind, default=default, annotation=Annotated[annotation, Parameter(**settings)]
     )
 
 

@@ -31,13 +31,16 @@ class VerbSpec:
     def words(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the words of the command line that stand for a call with these arguments.
 
-        Options with their default are omitted. Paths and numbers become text.
+        Options with their default are omitted. Paths and numbers become text. Raises ``KeyError`` if a required
+        argument is missing.
         """
         words: list[str] = []
         positionals: list[str] = []
         for option in self.options:
-            value = arguments.get(option.name, option.default)
-            if value is None or (value == option.default and not option.required):
+            if option.name not in arguments and option.default is not inspect.Parameter.empty:
+                continue
+            value = arguments[option.name]
+            if value is None or value == option.default:
                 continue
             texts = [str(each) for each in value] if option.is_list else [str(value)]
             if option.positional:
@@ -49,7 +52,7 @@ class VerbSpec:
                     words += [option.flags[0], text]
             else:
                 words += [option.flags[0], *texts]
-        return words + positionals
+        return positionals + words  # in front, because an option with several values would take them
 
 
 def verb(
@@ -82,6 +85,11 @@ def verb(
                 bound.arguments[name] = check_value(options[name], value, label=name)
             return function(*bound.args, **bound.kwargs)
 
+        # Notebooks show this signature. The markers of the annotations would fill the screen.
+        plain = [
+            each.replace(annotation=options[name].plain_annotation()) for name, each in signature.parameters.items()
+        ]
+        checked.__signature__ = signature.replace(parameters=plain)  # type: ignore[attr-defined]
         spec = VerbSpec(checked, tuple(options.values()), tuple(formats), default_format)
         checked.verb = spec  # type: ignore[attr-defined]
         return checked

@@ -11,6 +11,9 @@ class SplitScores:
     split: str
     file: Path
 
+    def __str__(self) -> str:
+        return f"{self.split}={self.file}"
+
 
 def read_split_scores(text: str) -> SplitScores:
     """Return the value of ``SPLIT=FILE``. Raise ValueError with the expected form for another text."""

@@ -14,11 +14,11 @@ GROUPS = {
     "improve and check it": {
         "similar": "builders.similar.find_similar",
         "annotate": "builders.annotate",
-        "check": "builders.check.check_release",
+        "check": "builders.check.check_release:check_release",
     },
     "export and publish it": {
-        "export": "builders.export.export_release",
-        "publish": "builders.publish.publish_release",
+        "export": "builders.export.export_release:export_release",
+        "publish": "builders.publish.publish_release:publish_release",
     },
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}

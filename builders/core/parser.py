@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from builders.core.docstrings import VerbHelp, read_help
 from builders.core.errors import UsageError
@@ -33,6 +33,8 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
     """
     try:
         _, bound, _ = verb_app("verb", spec).parse_args(list(words), exit_on_error=False, print_error=False)
+    except UnusedCliTokensError as error:
+        raise UsageError(f"unexpected argument {' '.join(error.unused_tokens or ())!r}") from None
     except CycloptsError as error:
         raise UsageError(" ".join(str(error).split())) from None
     options = shell_options(spec)

@@ -75,6 +75,8 @@ def _shell_parameter(option: Option, help_line: str) -> inspect.Parameter:
     settings: dict[str, Any] = {"name": option.flags, "required": False, "negative": negative, "help": help_line}
     if option.value_type is not bool:
         settings["converter"] = _texts_of_tokens
+    if not option.is_list:
+        settings["allow_repeating"] = True  # the last value counts, so that a script can override an earlier value
     # The annotation is for completion: choices, or paths.
     annotation: Any = option.value_type if option.value_type in (bool, int, float) else option.shell_type
     if option.choices:

@@ -28,17 +28,26 @@ class VerbSpec:
     formats: tuple[str, ...]
     default_format: str
 
-    def words(self, arguments: Mapping[str, Any]) -> list[str]:
+    def words(self, arguments: Mapping[str, Any], *, with_defaults: bool = False) -> list[str]:
         """Return the words of the command line that stand for a call with these arguments.
 
-        Options with their default are omitted. Paths and numbers become text.
+        Paths and numbers become text. Arguments without an option come first, because an option with several values
+        would take them.
+
+        Args:
+            arguments: the arguments of the call, by name.
+            with_defaults: also write the arguments that equal the default of their option, so that the command stays
+                the same if a default changes.
         """
         words: list[str] = []
         positionals: list[str] = []
         for option in self.options:
             value = arguments.get(option.name, option.default)
-            if value is None or (value == option.default and not option.required):
+            is_default = value == option.default and not option.required
+            if value is None or (is_default and not (with_defaults and option.name in arguments)):
                 continue
+            if option.value_type is bool and not value and Use.WITH_NO not in option.markers:
+                continue  # a switch that is off has no word
             texts = [str(each) for each in value] if option.is_list else [str(value)]
             if option.positional:
                 positionals += texts
@@ -49,7 +58,7 @@ class VerbSpec:
                     words += [option.flags[0], text]
             else:
                 words += [option.flags[0], *texts]
-        return words + positionals
+        return positionals + words
 
 
 def verb(

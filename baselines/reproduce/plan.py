@@ -71,8 +71,7 @@ class Steps:
             verb: the verb as on the command line.
             out: name of the output, which is also the step's name.
             after: steps that come before this step, although no argument names their outputs.
-            arguments: arguments of the verb's function. A step, or a list of steps, stands for the outputs. An argument
-                that is None is omitted, and so is the set main, which is every verb's default.
+            arguments: arguments of the verb's function. A step, or a list of steps, stands for the outputs.
 
         Raises:
             InputError: a setting does not fit the verb or the recipe.
@@ -80,23 +79,24 @@ class Steps:
         if out in self.recorded:
             return self.recorded[out]
         values: dict[str, Any] = {"release": str(self.release)}
-        before = list(after)
-        input_names = []
+        inputs: dict[str, list[Step]] = {}
         for name, value in arguments.items():
-            if value is None or (name, value) == ("set", "main"):
-                continue
-            inputs = inputs_of(value)
-            outputs = [str(step.output) for step in inputs]
-            values[name] = value if not inputs else outputs if isinstance(value, list) else outputs[0]
-            input_names += [name] * bool(inputs)
-            before += inputs
+            values[name] = value
+            if steps := inputs_of(value):
+                inputs[name] = steps
+                paths = [str(step.output) for step in steps]
+                values[name] = paths if isinstance(value, list) else paths[0]
+        if values.get("set") == "main":  # the default of every verb
+            del values["set"]
         if verb == "train":
-            changes = [*values.get("set", ()), *self.settings.of_recipe(values["recipe"])]
-            values |= {"set": changes} if changes else {}
-        values |= self.settings.of_verb(verb, input_names)
+            changed_values = [*values.get("set", ()), *self.settings.of_recipe(values["recipe"])]
+            if changed_values:
+                values["set"] = changed_values
+        values |= self.settings.of_verb(verb, inputs)
         output = self.out / out
-        needs = tuple(dict.fromkeys(step.name for step in before))
-        self.recorded[out] = Step(out, verb, {**values, "out": str(output)}, output, needs)
+        values["out"] = str(output)
+        before = [step.name for steps in (after, *inputs.values()) for step in steps]
+        self.recorded[out] = Step(out, verb, values, output, tuple(dict.fromkeys(before)))
         return self.recorded[out]
 
     def starting_recipe(self, recipe: str) -> str:

@@ -231,20 +231,12 @@ def test_the_sample_counted_by_hand(sample_release: Path) -> None:
     rows = 256
     tokens = rows * (32 + 2 * 384)
     disk = 4 * KNOWN_ERNIE.parameters * 7  # the checkpoint, and two states of three times its size
-    assert cost(sizes, "train", "de-bm25-neg", out="m") == (
-        *(rows, tokens, 6 * LAYERS * tokens, disk),
-    )
+    assert cost(sizes, "train", "de-bm25-neg", out="m") == (*(rows, tokens, 6 * LAYERS * tokens, disk),)
     tokens = 383 * 384
-    assert cost(sizes, "encode", "de-bm25-neg", model="m") == (
-        *(383, tokens, 2 * LAYERS * tokens, 383 * 768 * 2),
-    )
-    assert cost(sizes, "search", "de-bm25-neg", model="m", split="dev") == (
-        *(16, 16 * 32, 2 * LAYERS * 16 * 32, None),
-    )
+    assert cost(sizes, "encode", "de-bm25-neg", model="m") == (*(383, tokens, 2 * LAYERS * tokens, 383 * 768 * 2),)
+    assert cost(sizes, "search", "de-bm25-neg", model="m", split="dev") == (*(16, 16 * 32, 2 * LAYERS * 16 * 32, None),)
     tokens = 16 * 50 * 384
-    assert cost(sizes, "rerank", "ce-bm25-neg", model="m", split="dev") == (
-        *(800, tokens, 2 * LAYERS * tokens, None),
-    )
+    assert cost(sizes, "rerank", "ce-bm25-neg", model="m", split="dev") == (*(800, tokens, 2 * LAYERS * tokens, None),)
 
 
 def test_a_dry_run_is_a_script_whose_comments_are_the_costs(sample_release: Path, tmp_path: Path) -> None:

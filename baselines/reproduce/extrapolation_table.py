@@ -57,18 +57,19 @@ class StepsOnQuestions(Steps):
         self.repeated: set[str] = set()
 
     def __call__(self, verb: str, *, out: str, after: Sequence[Step] = (), **arguments: Any) -> Step:
+        is_learning = verb == "train" and read_recipe(arguments["recipe"]).model.kind != "mlm"
         inputs = [step for value in arguments.values() for step in inputs_of(value)]
-        if verb == "train" and read_recipe(arguments["recipe"]).model.kind != "mlm":
+        is_reading = any(step.name in self.repeated for step in inputs)
+        if is_learning:
             arguments["set"] = [f"data.set={self.config}", *arguments.get("set", ())]
             for start in after:
                 if start.name in self.repeated:
                     arguments["start"] = start
             out = f"{out}.{self.config}"  # beside the other checkpoints, where recipes look for starting checkpoints
-        elif any(step.name in self.repeated for step in inputs):
+        elif is_reading:
             out = f"{self.config}/{out.replace(f'.{self.config}', '')}"  # the folder's name has the config already
-        else:
-            return super().__call__(verb, out=out, after=after, **arguments)
-        self.repeated.add(out)
+        if is_learning or is_reading:
+            self.repeated.add(out)
         return super().__call__(verb, out=out, after=after, **arguments)
 
 

@@ -45,9 +45,8 @@ def show_plan(do: Steps, selection: Selection, *, is_sample: bool, processes: in
         steps.insert(0, sample_command(do.release))
     else:
         collection = release.path if release else "the paper's collection"
-        lines += [
-            f"# {line}" for line in [f"{collection}, by formula:", *plan_table(do.recorded, release).splitlines()]
-        ]
+        costs = f"{collection}, by formula:\n{plan_table(do.recorded, release)}"
+        lines += [f"# {line}" for line in costs.splitlines()]
     lines += [shell_line(step, processes) for step in steps]
     return Report([step.words() for step in steps], "\n".join(lines))
 
@@ -71,8 +70,13 @@ def run_tables(
         notes.append(f"the pool's best passages, for `builders annotate export`: {select_pool(do).output}")
 
     # Without judgments, the result of a row is a file of predictions for a submission.
-    labelled = {row: run for row, run in runs.items() if is_labelled(row, release, do.split)}
-    predictions = {row: _predictions(do, row, run) for row, run in runs.items() if row not in labelled}
+    labelled: dict[Row, Step] = {}
+    predictions: dict[Row, Step] = {}
+    for row, run in runs.items():
+        if is_labelled(row, release, do.split):
+            labelled[row] = run
+        else:
+            predictions[row] = _predictions(do, row, run)
     if predictions:
         log.warning("%s has no labels of the %s split: %s", release.path, do.split, _BLIND % len(predictions))
     steps = do.recorded | {step.name: step for step in predictions.values()}

@@ -64,7 +64,6 @@ def run_steps(
     Raises:
         InputError: a step failed. The outputs of earlier steps are complete.
     """
-    quiet = not log.isEnabledFor(logging.INFO)
     keys: dict[str, str] = {}
     for name, step in steps.items():  # before any step runs, so that a missing starting checkpoint fails at once
         keys[name] = _known_key(step, [keys[other] for other in step.needs], release)
@@ -77,7 +76,7 @@ def run_steps(
             stamp = Stamp(keys[name], step.words(), processes=processes if step.verb == "train" else 1)
             _begin(step, stamp)
             started = time.monotonic()
-            call(step, quiet, one_process, stamp.processes)
+            call(step, here=one_process, processes=stamp.processes)
             stamp.files = _listing(step.output)
             stamp.seconds = round(time.monotonic() - started, 1)
             write_json(_stamp(step.output), to_builtins(stamp))
@@ -96,9 +95,12 @@ def sample_command(release: Path) -> Step:
 def call(step: Step, quiet: bool = False, here: bool = False, processes: int = 1) -> None:
     """Run one step, in this process if ``here``. Raises :class:`InputError` with the command if the step fails.
 
+    The step logs only warnings and errors if ``quiet``, or if this process does.
+
     A training in one process gets only the first visible GPU. With several GPUs, transformers would wrap the model in
     torch's DataParallel, which breaks the cached loss. Torchrun starts several ``processes``.
     """
+    quiet = quiet or not log.isEnabledFor(logging.INFO)
     command = shell_line(step, processes)
     log.info("running: %s", command)
     started = time.monotonic()

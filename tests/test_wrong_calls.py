@@ -57,7 +57,7 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("baselines match --release R --model M --out O --precision 2", ("--precision", "0 <= x <= 1", "found 2")),
     ("baselines reproduce --table four", ("--table", "four")),
     ("builders release --raw R --out O --min-chars -1", ("--min-chars", "a whole number of at least", "-1")),
-    ("builders similar --release R --out O --threshold 2", ("--threshold", "0 <= x <= 1", "found 2")),
+    ("builders similar --release R --out O --threshold 2", ("--threshold", "from 0 to 1", "found 2")),
     ("builders add samples --release R --sizes 40 0 --out O", ("--sizes", "a number of at least 1", "found '0'")),
     # choices and sets
     (

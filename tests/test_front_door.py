@@ -174,7 +174,9 @@ def test_the_bare_installation_has_help_of_every_verb() -> None:
 
 
 def test_the_bare_installation_has_a_version() -> None:
-    done = run_without(LIBRARIES, 'import baselines.__main__; sys.argv[1:] = ["--version"]; baselines.__main__.console()')
+    done = run_without(
+        LIBRARIES, 'import baselines.__main__; sys.argv[1:] = ["--version"]; baselines.__main__.console()'
+    )
     assert (done.code, done.stdout) == (0, f"dureader_retrieval {VERSION}\n")
 
 

@@ -110,7 +110,10 @@ def test_the_wheel_has_both_programs_with_their_data_files_and_needs_two_librari
     assert {name for name in files_of(wheel) if ".dist-info/" not in name} == shipped
     (metadata,) = wheel.glob("*.dist-info/METADATA")
     head = HeaderParser().parsestr(metadata.read_text(encoding="utf-8"))
-    assert [need for need in head.get_all("Requires-Dist") if "extra ==" not in need] == ["cyclopts>=5.5", "datasets<6,>=5.2"]
+    assert [need for need in head.get_all("Requires-Dist") if "extra ==" not in need] == [
+        "cyclopts>=5.5",
+        "datasets<6,>=5.2",
+    ]
     assert head.get_all("Provides-Extra") == [*PROJECT["project"]["optional-dependencies"]]
     assert head["Version"] == VERSION
     assert head["Author"] == "The dureader_retrieval contributors"

@@ -23,12 +23,11 @@ import numpy as np
 import numpy.typing as npt
 from common import machine, parser_of, write_json
 
-from baselines.measure.compare import MEASURES
-from baselines.measure.evaluate import evaluate
-from baselines.measure.measures import values_of
-from baselines.measure.qrels import add_reference, reference_qrels
+from baselines.measure.measures import PAPER, measure_run, values_of
+from baselines.measure.qrels import read_reference
 from baselines.measure.significance import holm, randomisation, student
 from builders.core.tables import text_table
+from builders.store.names import SET_NAMES
 from builders.store.runs import read_run
 
 Values = npt.NDArray[np.float64]
@@ -74,7 +73,10 @@ def family_alarms(values: list[Values], draws: int, seed: int = 0) -> dict[str, 
 
 def main() -> None:
     parser = parser_of(__doc__, "--json")
-    add_reference(parser)
+    parser.add_argument("--release", type=Path, metavar="DIR", help="release with the reference judgments")
+    parser.add_argument("--qrels", type=Path, metavar="FILE", help="judgments in a file, in place of --release")
+    parser.add_argument("--split", default="dev", help="split of the release (default: dev)")
+    parser.add_argument("--set", choices=SET_NAMES, default="main", help="set of the release (default: main)")
     parser.add_argument("--draws", type=int, default=1_000, metavar="N", help="simulations per pair (default: 1000)")
     resamples = "draws of the randomisation test (default: 999)"
     parser.add_argument("--resamples", type=int, default=999, metavar="N", help=resamples)
@@ -82,10 +84,10 @@ def main() -> None:
     parser.add_argument("--size", type=int, action="append", dest="sizes", metavar="N", help=size)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run to take values from")
     args = parser.parse_args()
-    qrels = reference_qrels(args)
-    tables = [evaluate(read_run(path), qrels)[1] for path in args.runs]
+    qrels = read_reference(release=args.release, qrels=args.qrels, split=args.split, set_name=args.set)
+    tables = [measure_run(read_run(path), qrels)[1] for path in args.runs]
     figures: list[dict[str, Any]] = []
-    for measure in MEASURES:
+    for measure in PAPER.values():
         values = [values_of(table, measure) for table in tables]
         pairs = [(one, two) for one, two in combinations(values, 2) if np.ptp(one - two)]
         for queries in args.sizes or [len(values[0])]:

@@ -6,9 +6,9 @@ from builders.core.command import main
 
 GROUPS = {
     "make a release": {
-        "release": "builders.release.build_release",
-        "official": "builders.official.build_official",
-        "squad": "builders.add.squad",
+        "release": "builders.release.build_release:build_release",
+        "official": "builders.official.build_official:build_official",
+        "squad": "builders.add.squad:build_squad",
         "add": "builders.add",
     },
     "improve and check it": {

@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from releases import TEXTS, json_lines, md5
 
-from builders.annotate.relabel import settled_labels
-from builders.annotate.review import cohen, cohen_of, fleiss, fleiss_of
-from builders.annotate.review import judge as verdict_of
+from builders.annotate.kappa import cohen, cohen_of, fleiss, fleiss_of
+from builders.annotate.merge_judgments import settled_labels
+from builders.annotate.round_steps import check_round, draw_reviews, import_judgments
 from builders.annotate.rounds import Rule, open_round
 from builders.annotate.tasks import Task, read_sheet, write_sheet
+from builders.annotate.verdicts import judge_package
 from builders.core.errors import InputError
 from builders.core.files import alone
 from builders.core.highlight import common_terms, marked
@@ -203,6 +204,21 @@ def test_a_package_below_93_percent_is_sent_back_with_its_labels_and_accepted_wh
     assert verdicts == [(1, False), (2, True)] and {each["version"] for each in judgments(hundred)} == {1, 2}
 
 
+def test_steps_return_paths_and_tables_to_python(hundred: Path) -> None:
+    sheet = fill(hundred / SHEET, truth)
+    imported = import_judgments(hundred, [sheet], annotator=ANNA)
+    assert (imported.paths, imported.counts) == ((hundred,), {"judgments": SIZE, "new": SIZE})
+    sheets = draw_reviews(hundred, reviewers=[BEN]).paths
+    assert sheets == (hundred / "reviews" / BEN / "dev-001.csv",)
+    import_judgments(hundred, [fill(sheets[0], truth)], annotator=BEN)
+    packages, kappas = check_round(hundred).all_tables()
+    row = dict(zip(packages.columns, packages.rows[0], strict=True))
+    assert (row["reviews"], row["accuracy"], row["why"]) == (f"{BEN} 50/50", 1.0, "has 1 reviews, expected at least 2")
+    names = [(kappa, people, pairs) for kappa, people, _, pairs in kappas.rows]
+    assert names == [("Cohen", f"{ANNA}, {BEN}", 50), ("Fleiss", "2 people a pair", 50)]
+    assert draw_reviews(make_round(hundred / "other"), reviewers=[BEN]).report is None  # nothing is judged
+
+
 @pytest.mark.parametrize(("wrong", "expected"), [(7, "accepted"), (8, "sent back as version 2")])
 def test_the_bound_is_93_percent_and_disputes_are_decided(tmp_path: Path, wrong: int, expected: str) -> None:
     hundred = make_round(tmp_path, passages=SIZE, size=SIZE)  # both reviewers see all 100 pairs
@@ -266,7 +282,7 @@ def test_a_tie_between_annotators_is_nobodys_error(tmp_path: Path) -> None:
 
 @given(st.lists(st.lists(st.booleans(), max_size=12), max_size=4), st.integers(0, 12))
 def test_a_package_is_accepted_by_the_rule_in_other_words(reviews: list[list[bool]], size: int) -> None:
-    verdict = verdict_of(size, {str(number): found for number, found in enumerate(reviews)}, Rule(2, 10))
+    verdict = judge_package(size, {str(number): found for number, found in enumerate(reviews)}, Rule(2, 10))
     full = [found for found in reviews if found]
     enough = len(full) >= 2 and all(len(found) >= min(10, size) for found in full)
     good = enough and sum(100 * sum(found) / len(found) for found in full) / len(full) >= 93 - 1e-9

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, tables
 
 from baselines.core.passages import open_passages
-from baselines.measure.evaluate import evaluate
-from baselines.measure.holes import holes
+from baselines.measure.holes import measure_holes
+from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_qrels
 from builders.core.errors import InputError
 from builders.store.reader import open_release
@@ -63,7 +63,7 @@ def measure(folder: Path, reference: dict[str, set[str]], run: dict[str, list[st
     lines = [f"{query} 0 {passage} 1\n" for query, passages in reference.items() for passage in sorted(passages)]
     (folder / "qrels").write_text("".join(lines))
     (folder / "run.json").write_text(json.dumps(run))
-    return evaluate(read_run(folder / "run.json"), read_qrels(folder / "qrels"))[0]
+    return measure_run(read_run(folder / "run.json"), read_qrels(folder / "qrels"))[0]
 
 
 def far(position: int, length: int, good: str = "good") -> list[str]:
@@ -200,8 +200,8 @@ def write(folder: Path, judged: Reference, lists: Lists) -> tuple[Path, Path]:
 def measured(folder: Path, judged: Reference, lists: Lists) -> tuple[dict[str, Any], dict[str, Any]]:
     files = write(folder, judged, lists)
     qrels, retrieved = read_qrels(files[0]), read_run(files[1])
-    plain = evaluate(retrieved, qrels)[0]
-    return plain, holes(retrieved.rankings, qrels, plain)[0]
+    plain = measure_run(retrieved, qrels)[0]
+    return plain, measure_holes(retrieved.rankings, qrels, plain)[0]
 
 
 def any_world(seed: int) -> tuple[Reference, Lists]:

@@ -14,9 +14,12 @@ from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from whole_release import ENGLISH
 
-from builders.annotate.relabel import merged as merge
+from builders.annotate.merge_judgments import merge_judgments
+from builders.annotate.pool_steps import pool_passages, relabel_negatives
+from builders.annotate.round_steps import merge_round
 from builders.annotate.rounds import State, add_judgments
-from builders.core.errors import InputError
+from builders.core.errors import InputError, UsageError
+from builders.core.results import Report
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -127,6 +130,20 @@ def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> 
     assert pairs("more") == pairs("whole") - pairs("pool")
 
 
+def test_a_call_from_python_takes_runs_and_returns_tables(world: Path) -> None:
+    runs = [read_run(world / "bm25.dev.run.gz"), world / "dense.dev.run"]
+    out = world / "pool.jsonl"
+    with pytest.raises(UsageError, match="select needs --scores"):
+        pool_passages("select", world / "release", runs=runs, out=out)
+    scores = [read_run(world / "a"), world / "b"]
+    report = pool_passages("select", world / "release", runs=runs, depth=2, scores=scores, top=2, out=out)
+    by_title = {table.title: table for table in report.all_tables()}
+    assert list(by_title) == ["candidates", "selected", "runs", "depths", "ranks"]
+    assert by_title["depths"].to_csv() == "depth,pairs,positives,share\n1,3,1,0.5\n2,6,2,1.0\n"
+    assert "| 1 | 3 | 1 | 50.00 |" in by_title["depths"].to_markdown()
+    assert by_title["ranks"].to_pandas()["pairs"].tolist() == [2, 2]
+
+
 Q = [md5(question) for question in QUESTIONS["train"]]  # question n is answered by text n
 NINE = math.log(9)  # its sigmoid is 9/10
 
@@ -186,6 +203,20 @@ def test_the_list_says_who_moved_it_and_a_second_relabelling_goes_on_from_it(sco
     assert pairs(scored_release / "newer") == [(Q[0], P[5]), (Q[0], P[2])] and len(moved(scored_release / "new")) == 1
 
 
+def test_relabelling_from_python_returns_the_run_and_then_the_counts(scored_release: Path) -> None:
+    release, negatives = scored_release / "release", scored_release / "negatives.jsonl"
+    out = relabel_negatives("candidates", release, negatives=negatives, out=scored_release / "candidates.run")
+    assert out == scored_release / "candidates.run"
+    scores = [scored_release / "one.run", read_run(scored_release / "two.run")]
+    report = relabel_negatives(
+        "move", release, negatives=negatives, scores=scores, threshold=0.65, out=scored_release / "new"
+    )
+    assert isinstance(report, Report)
+    counts, by_model = report.all_tables()
+    assert counts.to_pandas()["moved"].tolist() == [2]
+    assert by_model.to_csv() == "re-ranker,scored as positive\none,2\ntwo,1\n"
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -214,7 +245,7 @@ def test_what_people_refuted_no_model_takes_back(scored_release: Path) -> None:
 def merged(release: Path, labels: Labels, split: str = "dev") -> tuple[Path, dict[str, Any]]:
     round_ = judged_round(release.parent / "round", release, {f"{split}-001": ("accepted", labels)}, split)
     out = release.parent / "merged"
-    return out, merge(round_, open_release(release), out)[split]
+    return out, merge_judgments(round_, open_release(release), out)[split]
 
 
 def rows_of(release: Path, config: str, split: str = "dev") -> list[dict[str, Any]]:
@@ -250,8 +281,18 @@ def test_a_merge_keeps_the_old_qrels_and_joined_rows_follow_in_both_languages(wh
     listed = json.loads((whole_copy / "manifest.json").read_text())
     listed["files"] = [entry for entry in listed["files"] if not entry["path"].startswith("qrels-before")]
     (whole_copy / "manifest.json").write_text(json.dumps(listed))
-    merge(whole_copy.parent / "round", open_release(whole_copy), out)
+    merge_judgments(whole_copy.parent / "round", open_release(whole_copy), out)
     assert qrels(out, "qrels-before") == before
+
+
+def test_a_merge_prints_a_row_for_each_split_and_for_the_paper(whole_copy: Path) -> None:
+    round_ = judged_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", LABELS)})
+    report = merge_round(round_, release=whole_copy, out=whole_copy.parent / "merged")
+    (table,) = report.all_tables()
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["paper"]["positives a query after"] == 4.91
+    assert rows["dev"]["queries with a false negative"] == report.value["release"]["dev"]["share_with_false_negatives"]
+    assert "| paper |  | 2.43 | 4.91 | 71.53 |" in report.to_markdown()
 
 
 def test_a_query_without_a_positive_stays_and_is_said(whole_copy: Path) -> None:
@@ -269,7 +310,7 @@ def test_packages_that_were_not_accepted_and_models_change_nothing(whole_copy: P
     packages["dev-002"] = ("sent back", {(TWO, P[2]): 1})
     round_ = judged_round(whole_copy.parent / "round", whole_copy, packages)
     add_judgments(round_, [judgment((ONE, P[0]), 0, "dev-001", "model")])
-    merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
+    merge_judgments(round_, open_release(whole_copy), whole_copy.parent / "merged")
     assert qrels(whole_copy.parent / "merged") == [(ONE, P[4], 1), (ONE, P[0], 1), (TWO, P[5], 1)]
 
 
@@ -277,5 +318,5 @@ def test_packages_that_were_not_accepted_and_models_change_nothing(whole_copy: P
 def test_a_round_that_does_not_fit_is_refused(whole_copy: Path, state: State, passage: str, message: str) -> None:
     round_ = judged_round(whole_copy.parent / "round", whole_copy, {"dev-001": (state, {(ONE, passage): 1})})
     with pytest.raises(InputError, match=message):
-        merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
+        merge_judgments(round_, open_release(whole_copy), whole_copy.parent / "merged")
     assert not (whole_copy.parent / "merged").exists()

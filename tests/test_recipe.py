@@ -16,6 +16,7 @@ from baselines.core.checkpoint import TRAINING
 from baselines.retrieve.hub_models import model_commit
 from baselines.train import resume
 from baselines.train.recipe import names, read_recipe
+from baselines.train.train import train_model
 from builders.core.errors import InputError
 from builders.store.runs import write_run
 
@@ -208,6 +209,14 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
     assert error_of(world.train("--out", world.out, code=1, seed=3)).endswith("; --no-resume starts anew")
 
 
+def test_from_python_the_result_is_the_checkpoint(world: World) -> None:
+    options: dict[str, Any] = {"release": world.release, "start": str(world.start), "negatives": [world.negatives]}
+    for has_report in (True, False):  # the second call finds the finished training
+        found = train_model("ce-bm25-neg-scratch", out=world.out, set=SMALL, device="cpu", **options)
+        assert Path(found) == world.out and found.open().training["steps"] == 2
+        assert (found.report is not None) == has_report
+
+
 @pytest.fixture
 def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     _hub(monkeypatch, "a1" * 20)
@@ -228,12 +237,12 @@ def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
             raise InputError("there is no hub")
         return commit
 
-    monkeypatch.setattr("baselines.train.train.model_commit", answer)
+    monkeypatch.setattr("baselines.train.training_job.model_commit", answer)
 
 
 def test_a_finished_training_depends_on_the_commit(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr("baselines.train.train.train", begun.append)
+    monkeypatch.setattr("baselines.train.training.train_checkpoint", begun.append)
     for commit, count in ((None, 0), ("a1" * 20, 0), ("b2" * 20, 1)):
         _hub(monkeypatch, commit)
         said = done_from_the_hub.train("--start", "org/name").stderr
@@ -254,7 +263,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> World:
         raise InterruptedError("stopped")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.train.train.write_checkpoint", stop)
+        patch.setattr("baselines.train.training.write_checkpoint", stop)
         world.train("--out", world.folder / "stopped", code=1, **STEPS)
     return world
 

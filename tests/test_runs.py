@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, tables
 
-from baselines.measure.fuse import fused, mixtures, normalised, tune
+from baselines.measure.fusion import fuse_scores, scale_scores, tune_weights, weight_mixtures
 from baselines.measure.measures import official
 from baselines.measure.qrels import Qrels, read_qrels, release_qrels
 from builders.core.errors import InputError
@@ -181,7 +181,7 @@ def test_weights_times_scores_between_0_and_1(tmp_path: Path, two_runs: list[Pat
 def test_a_passage_that_comes_twice_counts_once(tmp_path: Path) -> None:
     path = tmp_path / "twice.run"
     path.write_text("q Q0 a 1 3.0 t\nq Q0 b 2 2.0 t\nq Q0 a 3 1.0 t\n")
-    assert normalised(read_run(path)) == {"q": {"a": 1.0, "b": 0.0}}
+    assert scale_scores(read_run(path)) == {"q": {"a": 1.0, "b": 0.0}}
     fuse(path, path, "--out", tmp_path / "f.run")
     assert dict(read_run(tmp_path / "f.run").hits["q"]) == {"a": pytest.approx(2 / 61), "b": pytest.approx(2 / 62)}
 
@@ -204,19 +204,19 @@ def random_runs(seed: int, systems: int) -> tuple[list[Run], Qrels]:
 @given(seed=st.integers(0, 10**6), systems=st.sampled_from([2, 3]))
 def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
     given, qrels = random_runs(seed, systems)
-    parts = [normalised(run) for run in given]
+    parts = [scale_scores(run) for run in given]
 
     def measured(weights: list[float]) -> float:
         # Rounded as in tune: what is equal but for the last bits goes by id.
         rankings = {}
-        for query, hits in fused(parts, weights, 50):
+        for query, hits in fuse_scores(parts, weights, 50):
             hits.sort(key=lambda hit: (-round(hit[1], 12), hit[0]))
             rankings[query] = [corpus for corpus, _ in hits]
         return official(rankings, qrels)["MRR@10"]
 
-    weights, value = tune(parts, qrels, 0.25)
+    weights, value = tune_weights(parts, qrels, 0.25)
     assert value == pytest.approx(measured(weights))
-    assert value == pytest.approx(max(measured(row) for row in mixtures(systems, 0.25).tolist()))
+    assert value == pytest.approx(max(measured(row) for row in weight_mixtures(systems, 0.25).tolist()))
 
 
 @pytest.fixture

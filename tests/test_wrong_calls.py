@@ -53,15 +53,24 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("baselines bm25 --release R --out O --b 1.5", ("--b", "expected a number from 0 to 1, found 1.5")),
     ("baselines bm25 --release R --out O --b nan", ("--b", "expected a number from 0 to 1, found nan")),
     ("baselines bm25 --release R --out O --k1 inf", ("--k1", "expected a number of at least 0, found inf")),
-    ("baselines mine --release R --run N --out O --max-score inf", ("--max-score", "inf")),
+    ("baselines mine --release R --run N --out O --max-score inf", ("--max-score", "expected a number, found inf")),
     ("baselines mine --release R --run N --out O --margin big", ("--margin", "big")),
     ("baselines encode --release R --model M --out O --batch-tokens 1e3", ("--batch-tokens", "1e3")),
-    ("baselines rerank --release R --run N --model M --out O --truncate-dim 0", ("--truncate-dim", "0")),
-    ("baselines match --release R --model M --out O --precision 2", ("--precision", "2")),
+    (
+        "baselines rerank --release R --run N --model M --out O --truncate-dim 0",
+        ("--truncate-dim", "expected a whole number of at least 1, found 0"),
+    ),
+    (
+        "baselines match --release R --model M --out O --precision 2",
+        ("--precision", "expected a number from 0 to 1, found 2"),
+    ),
     ("baselines reproduce --table four", ("--table", "four")),
-    ("builders release --raw R --out O --min-chars -1", ("--min-chars", "-1")),
-    ("builders similar --release R --out O --threshold 2", ("--threshold", "2")),
-    ("builders add samples --release R --sizes 40 0 --out O", ("--sizes", "0")),
+    (
+        "builders release --raw R --out O --min-chars -1",
+        ("--min-chars", "expected a whole number of at least 1, found -1"),
+    ),
+    ("builders similar --release R --out O --threshold 2", ("--threshold", "expected a number from 0 to 1, found 2")),
+    ("builders add samples --release R --sizes 40 0 --out O", ("--sizes", "a number of at least 1", "found '0'")),
     # choices and sets
     (
         "baselines bm25 --release R --out O --analyzer letters",

@@ -15,6 +15,7 @@ from baselines.measure.measures import LIST_DEPTH, mean, reciprocal_rank
 from baselines.measure.significance import rank_agreement
 from builders.core.errors import InputError
 from builders.core.progress import progress
+from builders.core.results import Table
 from builders.core.tables import percent, text_table
 from builders.store.reader import Release
 from builders.store.runs import Run
@@ -92,7 +93,7 @@ def rank_columns(ranks: Ranks, queries: Sequence[str]) -> dict[str, pa.Array]:
 def agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, Any] | None:
     """Compare the order of systems by MRR@10 of the qrels with the order by MRR@10 of the answers.
 
-    ``tables`` are those of :func:`baselines.measure.evaluate.evaluate`, and ``ranks`` those of :func:`first_answers`,
+    ``tables`` are those of :func:`~.measures.measure_run`, and ``ranks`` those of :func:`first_answers`,
     one for each run. Returns Kendall's ``tau``, its 95 % ``interval`` over queries, and the numbers of ``systems`` and
     ``queries``. Only queries with a positive passage and an answer count. Returns None for fewer than two runs or
     queries.
@@ -107,20 +108,34 @@ def agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, A
     return {"tau": tau, "interval": list(interval), "systems": len(tables), "queries": len(rows)}
 
 
-def text(results: Sequence[Mapping[str, Any]]) -> str:
+def answers_text(results: Sequence[Mapping[str, Any]]) -> str:
     """Format the answer recall of all runs as a table."""
     first = results[0]["answers"]
-    names = [name for name in first if not name.endswith(" queries") and name != "agreement"]
-    rows = [[each["run"], *(percent(each["answers"][name]) for name in names)] for each in results]
+    names = _measure_names(results)
+    rows = [[result["run"], *(percent(result["answers"][name]) for name in names)] for result in results]
     lines = [
         f"answers, percent of {first['answer queries']:,} queries with an answer; entity@k: of"
         f" {first['entity queries']:,} queries with entities",
         text_table(["run", *names], rows),
     ]
-    if found := first.get("agreement"):
-        low, high = found["interval"]
+    if tau := first.get("agreement"):
+        low, high = tau["interval"]
         lines.append(
-            f"order of the {found['systems']} runs by MRR@10 of qrels and of answers, {found['queries']:,} queries:"
-            f" Kendall's tau {found['tau']:.2f} ({low:.2f} to {high:.2f})"
+            f"order of the {tau['systems']} runs by MRR@10 of qrels and of answers, {tau['queries']:,} queries:"
+            f" Kendall's tau {tau['tau']:.2f} ({low:.2f} to {high:.2f})"
         )
     return "\n".join(lines)
+
+
+def answers_table(results: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the answer recall of all runs, with the numbers of queries that have answers or entities."""
+    counts, names = [f"{kind} queries" for kind in KINDS], _measure_names(results)
+    rows = [[result["run"], *(result["answers"][name] for name in (*counts, *names))] for result in results]
+    return Table(
+        ["run", *counts, *names], rows, title="passages with an answer, percent of queries", percent_columns=names
+    )
+
+
+def _measure_names(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the measures, which are the same for all runs."""
+    return [name for name in results[0]["answers"] if not name.endswith(" queries") and name != "agreement"]

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from baselines.measure.measure_options import TESTS
 from baselines.measure.measures import PAPER
 from builders.core.errors import visible
+from builders.core.results import Report, Table
 from builders.core.tables import aligned, as_text, markdown_table, percent
 
 _PAPER = {key: name for name, key in PAPER.items()}
@@ -15,6 +18,11 @@ Pairs are better system - worse system, in percentage points. win, tie, loss: nu
 system is better, equal or worse. p: p-value of a test; Holm: the p-value after Holm's correction. detectable: smallest
 difference that the t-test detects with --power at the corrected level."""
 _PAIRS = ["pair", "difference", "interval", "win", "tie", "loss", "t: p", "Holm", "random.: p", "Holm", "detectable"]
+# Columns of the tables for CSV and pandas.
+_FIGURES = ["better", "worse", "difference", "low", "high", "wins", "ties", "losses"]
+for _test in TESTS:
+    _FIGURES += [f"{_test}: p", f"{_test}: Holm"]
+_CHANGE = ["query_id", "difference", "rank", "rank_of_worse", "text"]
 _SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -27,15 +35,74 @@ _LATEX = {
 }
 
 
-def shown(result: dict[str, Any], form: str) -> str:
-    """Format the comparison in percent and percentage points.
+@dataclass(frozen=True)
+class Comparison(Report):
+    """A comparison of runs. Its Markdown is a page with superscripts, and its LaTeX is a table for a paper."""
 
-    ``form`` is text, markdown or latex. LaTeX output has only the table of systems. Names and queries are escaped,
-    so that no program reads them as markup.
+    @classmethod
+    def of(cls, result: dict[str, Any]) -> "Comparison":
+        """Return the report of the result of :func:`baselines.measure.comparison.compare_systems`."""
+        return cls(
+            result,
+            text=lambda: comparison_text(result),
+            tables=lambda: comparison_tables(result),
+            extra_formats={"latex": lambda: _latex(result)},
+        )
+
+    def to_markdown(self) -> str:
+        """Return the comparison as a page of Markdown."""
+        return comparison_text(self.value, mark=True)
+
+
+def comparison_tables(result: dict[str, Any]) -> list[Table]:
+    """Return the tables of a comparison: systems, pairs, pairs in groups, and changed queries. Figures are fractions.
+
+    Pairs are named by the labels of the table of systems.
     """
-    if form == "latex":
-        return _latex(result)
-    mark = form == "markdown"
+    measures = result["measures"]
+    system_rows = []
+    for system in result["systems"]:
+        row = [system["label"], system["name"]]
+        for key, compared in measures.items():
+            row += [system["means"][key], compared["better_than"][system["label"]]]
+        system_rows.append(row)
+    system_columns = ["label", "system"]
+    pair_rows, group_rows = [], []
+    for key, compared in measures.items():
+        system_columns += [key, f"{key} better than"]
+        for pair in compared["pairs"]:
+            pair_rows.append([key, *_pair_figures(pair), pair["detectable"]["corrected"]])
+        for pair in compared.get("by", ()):
+            group_rows.append([pair["group"], pair["queries"], key, *_pair_figures(pair)])
+    tables = [
+        Table(system_columns, system_rows, title="systems", percent_columns=list(measures), text_columns=2),
+        Table(["measure", *_FIGURES, "detectable"], pair_rows, title="pairs", text_columns=3),
+    ]
+    if group_rows:
+        tables.append(Table(["group", "queries", "measure", *_FIGURES], group_rows, title="pairs in groups"))
+    change_rows = []
+    for pair in result["changed"]:
+        for query in pair["queries"]:
+            change_rows.append([pair["better"], pair["worse"], *(query[key] for key in _CHANGE)])
+    if change_rows:
+        tables.append(Table(["better", "worse", *_CHANGE], change_rows, title="changed queries", text_columns=3))
+    return tables
+
+
+def _pair_figures(pair: dict[str, Any]) -> list[Any]:
+    """Return the cells of the columns ``_FIGURES``."""
+    cells = [pair["better"], pair["worse"], pair["difference"], *pair["interval"]]
+    cells += [pair["wins"], pair["ties"], pair["losses"]]
+    for test in TESTS:
+        cells += [pair[test]["p"], pair[test]["corrected"]]
+    return cells
+
+
+def comparison_text(result: dict[str, Any], mark: bool = False) -> str:
+    """Format the comparison in percent and percentage points, as text or (``mark``) as Markdown.
+
+    Names and queries are escaped, so that no program reads them as markup.
+    """
     name = as_text if mark else visible
 
     def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:

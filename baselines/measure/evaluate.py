@@ -1,193 +1,146 @@
-"""Measure runs by the official measures and by usual measures.
+"""The verb `evaluate`: measure runs."""
 
-A run is a TREC run (gzipped or not) or the official JSON of predictions. The reference is a split of a release, or a
-file: TREC qrels, BEIR's TSV, or an official dev.json. The first table has the four keys of the official script.
-recall@k is a hit rate: the share of queries with a positive in the top k. The second table has the usual measures under
-ir-measures' names. R@k is the share of all positives in the top k. Figures are percent in text and fractions in JSON.
-
---queries measures only the questions that are similar to a removed training question, or only the other questions
-(Section 2.3, Table 6). --qrels-config qrels-before uses the judgments before people corrected them (Figure 2). For a
-config of `add resttest` (resttest-bucketN), --split interpolation or extrapolation selects the test questions.
-
---holes reports the effect of passages that nobody judged: Judged@10, bpref, the measures without these passages, and
-the highest values that the measures could reach if these passages were judged. --duplicates counts near-duplicates
-(texts that share --jaccard of their n-grams) as one passage. A copy of a positive is a positive. A later copy is
-removed or is a miss.
-
---by measures groups of queries: by the type of the question, by fact or opinion, by the service where the question was
-asked, or by length. --answers reports how often a passage of the top k contains an answer of people, whether or not the
-passage was judged. A passage contains an answer if a span reaches --threshold of span-F1, or if the text contains an
-entity of the answer. For several runs, Kendall's tau compares the order of the runs by answers with their order by
-judgments. --answers needs the config answers, but no judgments.
-
-examples:
-
-  python -m baselines evaluate --release build/sample --split dev build/runs/bm25.dev.run.gz --per-query bm25.parquet
-  python -m baselines evaluate --release DIR --split dev --queries duplicated RUN
-  python -m baselines evaluate --release DIR --split dev --qrels-config qrels-before RUN
-  python -m baselines evaluate --release DIR --split dev --holes RUN RUN
-  python -m baselines evaluate --release DIR --split dev --duplicates removed RUN
-  python -m baselines evaluate --release DIR --split dev --by question_type --answers RUN RUN
-"""
-
-import argparse
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from baselines.measure import holes, measures
-from baselines.measure.answer_recall import Ranks, agreement, answer_recall, first_answers, rank_columns
-from baselines.measure.answer_recall import text as answers_text
-from baselines.measure.groups import add_by, groups_of, measure_groups
-from baselines.measure.groups import text as groups_text
-from baselines.measure.qrels import Qrels, add_reference, read_queries, reference_qrels
-from builders.core.command import add_format
-from builders.core.errors import InputError, log
-from builders.core.files import atomic_text, new_file
-from builders.core.tables import percent, print_result, text_table
-from builders.store.layout import SETS
-from builders.store.reader import open_release
-from builders.store.runs import Run, read_run
-from builders.store.stored_answers import read_answers
-from builders.text.likeness import add_ngrams
-from builders.text.span_options import Options, add_rule
+from baselines.measure.measure_options import QrelsConfig, QrelsFile, QuestionProperty, RunPaths
+from builders.core.errors import InputError
+from builders.core.options import Shown
+from builders.core.results import Report
+from builders.core.verbs import TABLE_FORMATS, verb
+from builders.core.words import SEGMENTERS
+from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, SetName
+from builders.text.ngram_options import NGRAM, SHARE, LowestJaccard, NgramLength
+from builders.text.span_options import THRESHOLD, Options, Segmenter, SpanThreshold, Unit
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_reference(parser)
-    parser.add_argument("--holes", action="store_true", help="also report the effect of unjudged passages")
-    parser.add_argument(
-        "--duplicates",
-        choices=["removed", "kept"],
-        help="also count near-duplicates as one passage: later copies are removed from the list, or kept as misses",
-    )
-    add_ngrams(parser)
-    parser.add_argument("--list", type=Path, metavar="FILE", help="write every pair of --duplicates, as JSON lines")
-    add_by(parser, "also measure the queries")
-    parser.add_argument("--answers", action="store_true", help="also report the passages that contain people's answers")
-    add_rule(parser)
-    parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write the values of every query")
-    add_format(parser)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
+@verb(formats=TABLE_FORMATS)
+def evaluate_runs(
+    runs: RunPaths,
+    *,
+    release: ReleasePath | None = None,
+    qrels: QrelsFile | None = None,
+    split: AnySplit = "dev",
+    set: SetName = "main",
+    queries: QuestionConfig | None = None,
+    qrels_config: QrelsConfig | None = None,
+    holes: bool = False,
+    duplicates: Literal["removed", "kept"] | None = None,
+    ngram: NgramLength = NGRAM,
+    jaccard: LowestJaccard = SHARE,
+    list: Annotated[Path, Shown("FILE")] | None = None,
+    by: QuestionProperty | None = None,
+    answers: bool = False,
+    unit: Unit = "word",
+    segmenter: Segmenter = SEGMENTERS[0],
+    threshold: SpanThreshold = THRESHOLD,
+    per_query: Annotated[Path, Shown("FILE.parquet")] | None = None,
+) -> Report:
+    """Measure runs by the official measures and by usual measures.
 
+    A run is a TREC run (gzipped or not) or the official JSON of predictions. The reference is a split of a release, or
+    a file: TREC qrels, BEIR's TSV, or an official dev.json. The first table has the four keys of the official script.
+    recall@k is a hit rate: the share of queries with a positive in the top k. The second table has the usual measures
+    under ir-measures' names. R@k is the share of all positives in the top k. Figures are percent in text and Markdown,
+    and fractions in JSON and CSV.
 
-def run(args: argparse.Namespace) -> None:
-    if args.list and not args.duplicates:
-        raise InputError("--list writes the near-duplicates of --duplicates; add --duplicates")
-    if args.duplicates and not args.release:
-        raise InputError("--duplicates compares the texts of a release; expected --release DIR")
-    runs = [read_run(path) for path in args.runs]
-    ranks = _first_answers(args, runs) if args.answers else []
-    if args.answers and (SETS[args.set].qrels, args.split) not in open_release(args.release).splits():
-        found = [{"run": str(run.path), "answers": answer_recall(own)} for run, own in zip(runs, ranks, strict=True)]
-        print_result(found, answers_text(found), args.format)
-        return
-    qrels = reference_qrels(args)
-    groups = groups_of(args, list(qrels.positives)) if args.by else {}
-    results, tables, listed = [], [], list[dict[str, Any]]()
-    for number, retrieved in enumerate(runs):
-        result, table = evaluate(retrieved, qrels)
-        if args.by:
-            result["by"] = measure_groups(table, groups)
-        if args.answers:
-            result["answers"] = answer_recall(ranks[number])
-            for name, values in rank_columns(ranks[number], list(qrels.positives)).items():
-                table = table.append_column(name, values)
-        if args.holes:
-            result["holes"], by_query = holes.holes(retrieved.rankings, qrels, result)
-            table = with_columns(table, by_query)
-        if args.duplicates:
-            from baselines.measure import duplicates
+    --queries measures only the questions that are similar to a removed training question, or only the other questions
+    (Section 2.3, Table 6). --qrels-config qrels-before uses the judgments before people corrected them (Figure 2). For
+    a config of `add resttest` (resttest-bucketN), --split interpolation or extrapolation selects the test questions.
 
-            copies = duplicates.find(
-                retrieved, qrels, open_release(args.release), SETS[args.set].corpus, args.ngram, args.jaccard
-            )
-            listed += duplicates.pairs(retrieved, qrels, copies)
-            result["duplicates"], by_query = duplicates.duplicates(retrieved, qrels, copies, args.duplicates)
-            table = with_columns(table, by_query)
-        results.append(result)
-        tables.append(table)
-    if args.answers and (agreed := agreement(tables, ranks)):
-        for result in results:
-            result["answers"]["agreement"] = agreed
-    if args.per_query:
-        with new_file(args.per_query) as beside:
-            pq.write_table(pa.concat_tables(tables), beside, compression="zstd")
-    if args.list:
-        with atomic_text(args.list) as file:
-            file.writelines(json.dumps(pair, ensure_ascii=False) + "\n" for pair in listed)
-    print(json.dumps(results, ensure_ascii=False, indent=1) if args.format == "json" else _text(results, qrels))
+    --holes reports the effect of passages that nobody judged: Judged@10, bpref, the measures without these passages,
+    and the highest values that the measures could reach if these passages were judged. --duplicates counts
+    near-duplicates (texts that share --jaccard of their n-grams) as one passage. A copy of a positive is a positive. A
+    later copy is removed or is a miss.
 
+    --by measures groups of queries: by the type of the question, by fact or opinion, by the service where the question
+    was asked, or by length. --answers reports how often a passage of the top k contains an answer of people, whether or
+    not the passage was judged. A passage contains an answer if a span reaches --threshold of span-F1, or if the text
+    contains an entity of the answer. For several runs, Kendall's tau compares the order of the runs by answers with
+    their order by judgments. --answers needs the config answers, but no judgments.
 
-def _first_answers(args: argparse.Namespace, runs: Sequence[Run]) -> list[Ranks]:
-    if not args.release:
-        raise InputError("--answers reads the answers and texts of a release; expected --release DIR")
-    release, rule = open_release(args.release), Options(args.unit, args.threshold, segmenter=args.segmenter)
-    asked = read_answers(release, args.set, args.split)
-    if args.queries:
-        asked = {query: asked[query] for query, _ in read_queries(release, args.split, args.queries) if query in asked}
-    return first_answers(runs, asked, release, SETS[args.set].corpus, rule)
+    Args:
+        release: release with the reference judgments
+        split: split of the release
+        holes: also report the effect of unjudged passages
+        duplicates: also count near-duplicates as one passage: later copies are removed from the list, or kept as
+            misses
+        list: write every pair of --duplicates, as JSON lines
+        by: also measure the queries of each group, by this property of queries (default: no groups)
+        answers: also report the passages that contain people's answers
+        per_query: write the values of every query
 
+    Returns:
+        The figures of each run. The value is a list with the JSON object of each run.
 
-def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
-    """Measure one run. Returns (means, table of the values by query).
+    Raises:
+        InputError: a file or the release is wrong, run and reference share no query, or an option needs a release.
 
-    The means have ``run`` (path), ``queries`` (number of reference queries, the denominator of every mean),
-    ``official`` and ``ir_measures`` (see :mod:`baselines.measure.measures`). The table has one row per reference query,
-    in the reference's order. Raises :class:`InputError` if run and reference share no query.
+    Examples:
+        python -m baselines evaluate --release build/sample --split dev build/runs/bm25.dev.run.gz --per-query q.parquet
+        python -m baselines evaluate --release DIR --split dev --queries duplicated RUN
+        python -m baselines evaluate --release DIR --split dev --qrels-config qrels-before RUN
+        python -m baselines evaluate --release DIR --split dev --holes RUN RUN
+        python -m baselines evaluate --release DIR --split dev --duplicates removed RUN
+        python -m baselines evaluate --release DIR --split dev --by question_type --answers RUN RUN
     """
-    rankings = run.rankings
-    missing = sum(query not in rankings for query in qrels.positives)
-    if missing == len(qrels.positives):
-        raise InputError(f"no matching query: the run has none of the {missing} queries of {qrels.name}", path=run.path)
-    if missing:
-        log.warning("%s: lacks %d of %d queries; they count as 0", run.path, missing, len(qrels.positives))
-    if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
-        log.warning("%s: %d queries list a passage more than once", run.path, repeats)
-    means, by_query = measures.measure(rankings, qrels)
-    columns = {
-        "run": pa.array([str(run.path)] * len(qrels.positives), pa.string()),
-        "query_id": pa.array(list(qrels.positives), pa.string()),
-        **{name: pa.array(values, pa.float64()) for name, values in by_query.items()},
-        "positives": pa.array([len(good) for good in qrels.positives.values()], pa.int64()),
-        "first_positive_rank": pa.array(measures.first_ranks(rankings, qrels), pa.int64()),
-    }
-    return {"run": str(run.path), "queries": len(qrels.positives), **means}, pa.table(columns)
+    from baselines.measure.answer_recall import answers_table, answers_text
+    from baselines.measure.evaluate_tables import evaluation_tables, evaluation_text
+    from baselines.measure.evaluation import CopyRule, answer_results, measure_runs, rank_answers
+    from baselines.measure.groups import groups_of
+    from baselines.measure.qrels import expect_one_reference, read_reference
+    from builders.store.layout import SETS
+    from builders.store.reader import open_release
+    from builders.store.runs import read_run
 
+    expect_one_reference(release, qrels)
+    if list and not duplicates:
+        raise InputError("--list writes the near-duplicates of --duplicates; add --duplicates")
+    opened = None if release is None else open_release(release)
+    if duplicates and opened is None:
+        raise InputError("--duplicates compares the texts of a release; expected --release DIR")
+    opened_runs = [read_run(run) for run in runs]
 
-def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
-    """Return the table of :func:`evaluate` with further columns, one value per query."""
-    for name, values in by_query.items():
-        table = table.append_column(name, pa.array(values, pa.float64()))
-    return table
+    answer_ranks = []
+    if answers:
+        if opened is None:
+            raise InputError("--answers reads the answers and texts of a release; expected --release DIR")
+        rule = Options(unit, threshold, segmenter=segmenter)
+        answer_ranks = rank_answers(opened_runs, opened, split=split, set_name=set, query_config=queries, rule=rule)
+        if (SETS[set].qrels, split) not in opened.splits():  # answers need no judgments
+            results = answer_results(opened_runs, answer_ranks)
+            return Report(results, text=lambda: answers_text(results), tables=lambda: [answers_table(results)])
 
-
-def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
-    official, others = [], []
-    for result in results:
-        values = result["official"]
-        shown = [str(values[key]) if key == "QueriesRanked" else percent(values[key]) for key in measures.OFFICIAL]
-        official.append([result["run"], *shown])
-        others.append([result["run"], *(percent(result["ir_measures"][name]) for name in measures.IR_MEASURES)])
-    parts = [
-        f"reference: {qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages",
-        "official keys, percent (recall@k here is a hit rate: Success@k)\n"
-        + text_table(["run", *measures.OFFICIAL], official),
-        "ir-measures, percent (R@k is the share of the positives found)\n"
-        + text_table(["run", *measures.IR_MEASURES], others),
-    ]
-    if "by" in results[0]:
-        parts.append(groups_text(results))
-    if "answers" in results[0]:
-        parts.append(answers_text(results))
-    if "holes" in results[0]:
-        parts.append(holes.text(results, qrels))
-    if "duplicates" in results[0]:
-        from baselines.measure import duplicates
-
-        parts.append(duplicates.text(results, qrels))
-    return "\n\n".join(parts)
+    reference = read_reference(
+        release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
+    )
+    groups = None
+    if by:
+        groups = groups_of(
+            by=by,
+            queries=[*reference.positives],
+            release=opened,
+            split=split,
+            set_name=set,
+            query_config=queries,
+        )
+    copy_rule = None
+    if duplicates and opened:
+        copy_rule = CopyRule(duplicates, ngram, jaccard, release=opened, corpus=SETS[set].corpus)
+    evaluation = measure_runs(
+        opened_runs,
+        reference,
+        groups=groups,
+        answer_ranks=answer_ranks,
+        with_holes=holes,
+        copy_rule=copy_rule,
+    )
+    if per_query:
+        evaluation.write_values(per_query)
+    if list:
+        evaluation.write_copies(list)
+    return Report(
+        evaluation.results,
+        text=lambda: evaluation_text(evaluation.results, reference),
+        tables=lambda: evaluation_tables(evaluation.results, reference),
+    )

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from baselines.measure import measures
 from baselines.measure.measures import IR_MEASURES, PAPER, Rankings, first_ranks, mean, reciprocal_rank
 from baselines.measure.qrels import Qrels
+from builders.core.results import Table
 from builders.core.tables import percent, text_table
 
 SHOWN = ("Judged@10", "Bpref")
@@ -48,10 +49,10 @@ def condensed(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict
     }
 
 
-def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any], ByQuery]:
+def measure_holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any], ByQuery]:
     """Measure the holes of one run. Returns (means, values by query).
 
-    ``plain`` has the means of :func:`baselines.measure.evaluate.evaluate`. The returned means have ``Judged@10``,
+    ``plain`` has the means of :func:`baselines.measure.measures.measure_run`. The returned means have ``Judged@10``,
     ``Bpref``, ``condensed``, ``best`` and ``residual``. Each of the last three has ``official`` and ``ir_measures``.
     The values by query are ``Judged@10``, ``Bpref``, condensed measures under ir-measures' names, and ``best RR@10``,
     ``best AP`` and so on.
@@ -146,7 +147,7 @@ def _best_ndcg(gains: npt.NDArray[np.float64], open_: npt.NDArray[np.bool_], ide
     return best
 
 
-def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
+def holes_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     """Format the tables of holes. ``results`` has the form of the JSON that ``evaluate --holes`` prints."""
     negatives = sum(map(len, qrels.negatives.values()))
     first = [[each["run"], *(percent(each["holes"][name]) for name in SHOWN)] for each in results]
@@ -165,3 +166,25 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     if not negatives:
         lines += ["", _NO_NEGATIVES]
     return "\n".join(lines)
+
+
+def holes_tables(results: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Return the tables of :func:`holes_text`: the shares of judged passages, and the measures of each kind of list."""
+    judged_rows, measure_rows = [], []
+    for result in results:
+        by_kind = result["holes"]
+        judged_rows.append([result["run"], *(by_kind[name] for name in SHOWN)])
+        measure_rows.append([result["run"], "plain", *measures.fractions(result)])
+        for kind in ("condensed", "best", "residual"):
+            measure_rows.append([result["run"], kind, *measures.fractions(by_kind[kind])])
+    names = [*PAPER.values(), *IR_MEASURES]
+    return [
+        Table(["run", *SHOWN], judged_rows, title="holes, percent", percent_columns=SHOWN),
+        Table(
+            ["run", "lists", *names],
+            measure_rows,
+            title="measures with and without unjudged passages, percent",
+            percent_columns=names,
+            text_columns=2,
+        ),
+    ]

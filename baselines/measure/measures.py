@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from baselines.measure.qrels import Qrels
-from builders.core.errors import InputError
+from builders.core.errors import InputError, log
 from builders.core.tables import percent
+from builders.store.runs import Run
 
 # The paper's names (Section 3.2) and the official script's keys.
 PAPER = {"MRR@10": "MRR@10", "Recall@1": "recall@1", "Recall@50": "recall@50"}
@@ -107,10 +108,49 @@ def measure(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float
     return means, {"RR@10": list(map(reciprocal_rank, first_ranks(rankings, qrels))), **by_query}
 
 
+def measure_run(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
+    """Measure one run. Returns (means, table of the values by query).
+
+    The means have ``run`` (path), ``queries`` (number of reference queries, the denominator of every mean),
+    ``official`` and ``ir_measures``. The table has one row per reference query, in the reference's order. Raises
+    :class:`InputError` if run and reference share no query.
+    """
+    rankings = run.rankings
+    missing = sum(query not in rankings for query in qrels.positives)
+    if missing == len(qrels.positives):
+        raise InputError(f"no matching query: the run has none of the {missing} queries of {qrels.name}", path=run.path)
+    if missing:
+        log.warning("%s: lacks %d of %d queries; they count as 0", run.path, missing, len(qrels.positives))
+    if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
+        log.warning("%s: %d queries list a passage more than once", run.path, repeats)
+    means, by_query = measure(rankings, qrels)
+    columns = {
+        "run": pa.array([str(run.path)] * len(qrels.positives), pa.string()),
+        "query_id": pa.array(list(qrels.positives), pa.string()),
+    }
+    for name, values in by_query.items():
+        columns[name] = pa.array(values, pa.float64())
+    columns["positives"] = pa.array([len(good) for good in qrels.positives.values()], pa.int64())
+    columns["first_positive_rank"] = pa.array(first_ranks(rankings, qrels), pa.int64())
+    return {"run": str(run.path), "queries": len(qrels.positives), **means}, pa.table(columns)
+
+
+def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
+    """Return the table of :func:`measure_run` with further columns, one value per query."""
+    for name, values in by_query.items():
+        table = table.append_column(name, pa.array(values, pa.float64()))
+    return table
+
+
 def cells(means: Mapping[str, Any]) -> list[str]:
     """Format the means of :func:`measure` in percent: the paper's measures, then ``IR_MEASURES``."""
+    return [percent(fraction) for fraction in fractions(means)]
+
+
+def fractions(means: Mapping[str, Any]) -> list[float]:
+    """Return the means of :func:`measure`: the paper's measures, then ``IR_MEASURES``."""
     every = means["official"] | means["ir_measures"]
-    return [percent(every[name]) for name in (*PAPER.values(), *IR_MEASURES)]
+    return [every[name] for name in (*PAPER.values(), *IR_MEASURES)]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -119,7 +159,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def values_of(by_query: pa.Table, measure: str) -> Values:
-    """Return one value per query, as fractions, from a table of :func:`baselines.measure.evaluate.evaluate`.
+    """Return one value per query, as fractions, from a table of :func:`measure_run`.
 
     ``measure`` is an official key (MRR@10, recall@1, recall@50) or a column of the table. The mean of an official key's
     values is the official value. Raises :class:`InputError` for another name.

@@ -12,10 +12,10 @@ import msgspec
 from builders.core.errors import InputError, UsageError, log
 from builders.core.files import expect_id, first_character, id_of, integer, raw_lines, read_whole
 from builders.core.typed import json_lines, json_of
-from builders.store.layout import BEFORE, JOINED, REMOVED, SETS, TOLD_APART, Set, schema_of, set_of
+from builders.store.layout import JOINED, SETS, Set, schema_of, set_of
+from builders.store.names import QUESTION_CONFIGS
 from builders.store.reader import Release, open_release
 
-QUERIES = (*TOLD_APART, REMOVED)  # configs that have a part of the questions of the set main
 _HIGHEST = 1_000_000  # ir-measures allocates memory for every grade up to the highest
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
 
@@ -48,41 +48,17 @@ class Qrels:
         }
 
 
-def add_reference(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select judgments: a release with split, set, queries and qrels, or a file."""
-    reference = parser.add_mutually_exclusive_group(required=True)
-    reference.add_argument("--release", type=Path, metavar="DIR", help="release with the reference judgments")
-    reference.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, BEIR's TSV or an official dev.json")
-    parser.add_argument("--split", default="dev", help="split of the release (default: dev)")
-    add_set(parser)
-    add_queries(parser)
-    parser.add_argument(
-        "--qrels-config",
-        metavar="CONFIG",
-        help=f"config with the judgments: {BEFORE} or resttest-bucketN (default: the set's qrels)",
-    )
-
-
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add ``--set``, for every verb that reads queries, passages or judgments of a release."""
-    parser.add_argument("--set", choices=list(SETS), default="main", help="set of the release (default: main)")
-
-
-def add_queries(parser: argparse.ArgumentParser) -> None:
-    """Add ``--queries``, for verbs that can be limited to a part of the questions of main (Section 2.3)."""
-    parser.add_argument(
-        "--queries",
-        choices=QUERIES,
-        metavar="CONFIG",
-        help=f"use only the questions of this config: {', '.join(QUERIES)} (default: all questions of the set)",
-    )
-
-
 def expect_main(set_name: str, option: str, value: str | None) -> str:
     """Return the option's value or "". Raises :class:`InputError` if a value is given with a set other than main."""
     if value and set_name != "main":
         raise InputError(f"{option} {value} belongs to the set main; remove it or --set {set_name}")
     return value or ""
+
+
+def expect_one_reference(release: Release | Path | None, qrels: Path | None) -> None:
+    """Raise :class:`UsageError` unless exactly one of a release and a file has the judgments."""
+    if (release is None) == (qrels is None):
+        raise UsageError("expected either --release DIR or --qrels FILE")
 
 
 def read_reference(
@@ -98,8 +74,7 @@ def read_reference(
 
     ``queries`` and ``qrels_config`` name configs of the release. Raises :class:`InputError`.
     """
-    if (release is None) == (qrels is None):
-        raise UsageError("expected either --release DIR or --qrels FILE")
+    expect_one_reference(release, qrels)
     query_config = expect_main(set_name, "--queries", queries)
     judgments_config = expect_main(set_name, "--qrels-config", qrels_config)
     if release is not None:
@@ -108,18 +83,6 @@ def read_reference(
         raise InputError("--queries and --qrels-config name configs of a release; expected --release DIR")
     assert qrels is not None
     return read_qrels(qrels)
-
-
-def reference_qrels(args: argparse.Namespace) -> Qrels:
-    """Read the judgments that the options of :func:`add_reference` select."""
-    return read_reference(
-        release=args.release,
-        qrels=args.qrels,
-        split=args.split,
-        set_name=args.set,
-        queries=args.queries,
-        qrels_config=args.qrels_config,
-    )
 
 
 def release_qrels(release: Release, split: str, name: str = "main", queries: str = "", qrels: str = "") -> Qrels:
@@ -150,8 +113,8 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
 
     Args:
         configs: the configs of the set.
-        queries: one of ``QUERIES`` to use instead of the set's queries. The removed training questions (Section
-            2.3) are in no qrels, so their judgments are the positive passages of their joined rows.
+        queries: one of ``QUESTION_CONFIGS`` to use instead of the set's queries. The removed training questions
+            (Section 2.3) are in no qrels, so their judgments are the positive passages of their joined rows.
         qrels: a config to use instead of the set's qrels.
 
     Raises:
@@ -279,3 +242,21 @@ def _official(path: Path) -> Iterator[_Question]:
         yield from json_of(content, dict[str, list[_Question]], path, remedy=expected)["data"]
         return
     yield from (row for _, row in json_lines(path, _Question, expected))
+
+
+# Until all verbs are functions: options of the verbs that argparse still parses.
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Add ``--set``, for every verb that reads queries, passages or judgments of a release."""
+    parser.add_argument("--set", choices=list(SETS), default="main", help="set of the release (default: main)")
+
+
+def add_queries(parser: argparse.ArgumentParser) -> None:
+    """Add ``--queries``, for verbs that can be limited to a part of the questions of main (Section 2.3)."""
+    parser.add_argument(
+        "--queries",
+        choices=QUESTION_CONFIGS,
+        metavar="CONFIG",
+        help=f"use only the questions of this config: {', '.join(QUESTION_CONFIGS)} (default: all of the set)",
+    )

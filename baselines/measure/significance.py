@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from baselines.measure.measure_options import TEST_RESAMPLES
 from baselines.measure.measures import Values
 
 LEVEL = 0.95
 RESAMPLES = 2_000  # for an interval
-TEST_RESAMPLES = 9_999  # 10,000 with the observed sample
-TESTS = ("t", "randomisation")  # the first is the default
 _QUANTILES = (np.arange(2_000) + 0.5) / 2_000
 
 Interval = tuple[float, float]
@@ -87,7 +86,8 @@ def paired(
     Returns:
         ``difference`` of the means, and its ``interval`` by Student's t (not corrected). ``deviation``: standard
         deviation of the differences by query. ``wins``, ``ties``, ``losses``: numbers of queries on which the first
-        system is better, equal or worse. Each of ``TESTS`` has ``p``, the two-sided p-value (not corrected).
+        system is better, equal or worse. Each test of ``measure_options.TESTS`` has
+        ``p``, the two-sided p-value (not corrected).
     """
     differences = first - second
     p_value = randomisation(differences, resamples=resamples, seed=seed)

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta, Struct, to_builtins
 
-from baselines.measure.evaluate import evaluate
-from baselines.measure.measures import PAPER, values_of
+from baselines.measure.measures import PAPER, measure_run, values_of
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import of_means
 from builders.core.errors import InputError, visible
@@ -113,7 +112,7 @@ def read_leaderboard(path: Path = LEADERBOARD) -> Published:
 
 
 def own_of(name: str, release: Release, split: str, measured: tuple[dict[str, Any], Any]) -> Own:
-    """Return the leaderboard's entry of a run, ``measured`` by :func:`baselines.measure.evaluate.evaluate`."""
+    """Return the leaderboard's entry of a run, ``measured`` by :func:`baselines.measure.measures.measure_run`."""
     result, by_query = measured
     passages = release.rows("corpus", "corpus")
     figures = {shown: 100 * result["official"][key] for shown, key in PAPER.items()}
@@ -177,7 +176,7 @@ def print_leaderboard(args: argparse.Namespace) -> None:
     if args.leaderboard:
         release = open_release(args.release)
         qrels = release_qrels(release, args.split)
-        own = [own_of(str(path), release, args.split, evaluate(read_run(path), qrels)) for path in args.leaderboard]
+        own = [own_of(str(path), release, args.split, measure_run(read_run(path), qrels)) for path in args.leaderboard]
     tables = [
         table for table in board(published, own) if not args.searched or table["searched"] in (args.searched, OTHER)
     ]

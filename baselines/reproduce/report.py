@@ -7,8 +7,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from baselines.core.checkpoint import TRAINING
-from baselines.measure.evaluate import evaluate
-from baselines.measure.measures import PAPER
+from baselines.measure.measures import PAPER, measure_run
 from baselines.measure.qrels import Qrels, release_qrels
 from baselines.measure.significance import Interval
 from baselines.reproduce.leaderboard import Own, own_of
@@ -53,7 +52,7 @@ def measure(
         reference = row.reference(split)
         if reference not in known:
             known[reference] = release_qrels(release, reference.split, row.set, row.queries, row.qrels)
-        measured = evaluate(read_run(plan[row.step].output), known[reference])
+        measured = measure_run(read_run(plan[row.step].output), known[reference])
         ours = own_of(row.title, release, reference.split, measured)
         found.append(Measured(row, reference.split, known[reference], ours["figures"], ours["intervals"]))
         if row.set == "main" and not (row.queries or row.qrels):

@@ -85,6 +85,16 @@ class Flags:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class ShellDefault:
+    """The text that the command line gives to the verb if the words lack the option.
+
+    A call from Python has the parameter's default instead. The option's help names both.
+    """
+
+    text: str
+
+
 class Use(enum.Enum):
     """How the command line uses a parameter."""
 

@@ -22,7 +22,8 @@ from builders.similar.pairs import Pair, names_of, read_pairs
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import QUERIES, text_id
-from builders.text.likeness import HOW, Like, LikeTexts, Scores, read_tested, with_scores
+from builders.text.likeness import Like, LikeTexts, Scores, read_tested, with_scores
+from builders.text.ngram_options import HOW
 
 _SMALL = 64 << 20  # with fewer bytes of pairs, worker processes cost more time than they save
 _ROWS = 1_024  # rows of a block

@@ -34,7 +34,8 @@ from pathlib import Path
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import log
 from builders.core.tables import print_result
-from builders.text.likeness import HOW, TESTED, add_ngrams
+from builders.text.likeness import TESTED, add_ngrams
+from builders.text.ngram_options import HOW
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,8 @@ from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_
 from builders.store.published import published
 from builders.store.reader import Release
 from builders.store.rejudge import count_judged
-from builders.text.likeness import HOW, LikeTexts, Scores, Tested, read_tested, with_scores
+from builders.text.likeness import LikeTexts, Scores, Tested, read_tested, with_scores
+from builders.text.ngram_options import HOW
 
 _BLOCK = 4_096
 # The configs whose train split loses rows, and the column with the question's id.

@@ -4,6 +4,7 @@
 """
 
 SPLITS = ("train", "dev", "test")
+TESTED_SPLITS = ("dev", "test")  # whose questions must not be in the training data (Section 2.3)
 SET_NAMES = ("main", "cmedqa", "ccovid", "crosslingual")
 # Configs with a part of the questions of the set main (Section 2.3, Table 6).
 QUESTION_CONFIGS = ("duplicated", "others", "train-similar")

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError
+from builders.store.names import TESTED_SPLITS
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
+from builders.text.ngram_options import HOW, NGRAM, SHARE
 
 if TYPE_CHECKING:
     from rensa import RMinHash
 
-HOW = ("exact", "normalised", "n-gram", "model")
-TESTED = ("dev", "test")
-NGRAM, SHARE = 2, 0.8  # characters of an n-gram, and the threshold of the Jaccard similarity
+TESTED = TESTED_SPLITS
 THRESHOLD = 0.5  # threshold of the probability that two questions mean the same (Section 2.3)
 _VALUES, _SEED = 128, 42  # number of values of a MinHash, and its seed
 _BLOCK = 1_024  # texts whose n-grams are in memory together

@@ -1,14 +1,17 @@
-"""The options of ``release``. This module imports no slow library, so that ``--help`` appears at once."""
+"""Options of span-F1, which labels passages. This module imports no slow library, so that ``--help`` is quick."""
 
 import argparse
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Annotated, Literal
 
+from builders.core.options import Help, OneOf, Parsed, Shown
 from builders.core.words import SEGMENTERS, segmenter_version
 
 MIN_CHARS = 256  # characters of a full passage (Section 2.2.2)
 THRESHOLD = Fraction(1, 2)  # threshold of span-F1 (Section 2.2.2, Algorithm 1)
+_LARGEST_DENOMINATOR = 10**6
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,30 @@ class Options:
         return {**self.rule_as_json(), "match": self.match, "min_chars": self.min_chars}
 
 
-def raw_path(text: str) -> Path:
-    """Return a path of raw rows. An argparse type. Outside a checkout, ``builders/sample`` is the package's sample."""
+def raw_path(text: str | Path) -> Path:
+    """Return a path of raw rows. Outside a checkout, ``builders/sample`` is the package's sample."""
     path = Path(text)
-    return Path(__file__).parents[1] / "sample" if text == "builders/sample" and not path.exists() else path
+    return Path(__file__).parents[1] / "sample" if path == Path("builders/sample") and not path.exists() else path
+
+
+def _threshold(value: str | float | Fraction) -> Fraction:
+    """Return a threshold of span-F1 as an exact fraction. 0.1 is 1/10, although no float is exactly 1/10."""
+    try:
+        threshold = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError("a number such as 0.5 or 1/2") from None
+    # Denominators up to 10**6 keep every product of the integer comparison within 64 bits.
+    if not 0 < threshold <= 1 or threshold.denominator > _LARGEST_DENOMINATOR:
+        raise ValueError("a number above 0 and at most 1, with a denominator of at most 1,000,000")
+    return threshold
+
+
+RawPath = Annotated[Path, Parsed(raw_path, accepts=(str, Path)), Shown("PATH")]
+Unit = Annotated[Literal["word", "char"], Help("tokens that span-F1 compares")]
+Segmenter = Annotated[str, OneOf(SEGMENTERS), Help("segmenter for texts without word lists; rjieba is a faster jieba")]
+SpanThreshold = Annotated[
+    Fraction, Parsed(_threshold, accepts=(str, int, float, Fraction)), Shown("X"), Help("threshold of span-F1")
+]
 
 
 def add_rule(parser: argparse.ArgumentParser) -> None:
@@ -48,16 +71,3 @@ def add_rule(parser: argparse.ArgumentParser) -> None:
         help="segmenter for texts without word lists; rjieba is a faster jieba (default: rjieba)",
     )
     add("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")
-
-
-def _threshold(text: str) -> Fraction:
-    try:
-        value = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"expected a number such as 0.5 or 1/2, found {text}") from None
-    # Denominators up to 10**6 keep every product of the integer comparison within 64 bits.
-    if not 0 < value <= 1 or value.denominator > 10**6:
-        raise argparse.ArgumentTypeError(
-            f"expected a number above 0 and at most 1, with a denominator of at most 1,000,000, found {text}"
-        )
-    return value

@@ -1,6 +1,5 @@
 """Damaged runs, predictions, judgments, weights, negatives, recipes, settings, scores, and records of steps."""
 
-import argparse
 import gzip
 import json
 import math
@@ -16,7 +15,7 @@ from spoil import BYTES, JSON, JSON_LINES, TEXT
 
 from baselines.core.checkpoint import RECIPE, left_out
 from baselines.core.passages import open_passages
-from baselines.measure.fuse import _is_apart, _read_weights
+from baselines.measure.fusion_weights import _is_apart, read_weights
 from baselines.measure.qrels import read_qrels
 from baselines.reproduce.drawings import curve
 from baselines.reproduce.matrix import Step
@@ -163,8 +162,7 @@ def _beir(folder: Path) -> None:
 
 
 def _read_weights_of_two(folder: Path) -> Any:
-    given = argparse.Namespace(weights=folder / "weights.json", runs=["a", "b"], method="weighted")
-    return {"weights": _read_weights(given)}
+    return {"weights": read_weights(folder / "weights.json", "weighted", 2)}
 
 
 def _records(folder: Path) -> None:
@@ -179,7 +177,9 @@ def _read_records(folder: Path) -> Any:
     return _depth(folder / "run"), _is_apart(folder / "run", few=False), left_out(folder)
 
 
-_RECORDS_READ = "builders.annotate.pool:_depth baselines.measure.fuse:_is_apart baselines.core.checkpoint:left_out"
+_RECORDS_READ = (
+    "builders.annotate.pool:_depth baselines.measure.fusion_weights:_is_apart baselines.core.checkpoint:left_out"
+)
 _PAIRS_READ = "baselines.retrieve.question_pairs:_table,_json_lines,read_question_pairs"
 _HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
 _NEGATIVES, _POOL = {"negatives.jsonl": JSON_LINES}, {"pool.jsonl": JSON_LINES}
@@ -198,7 +198,8 @@ READERS = [
     _qrels("an official dev.json", "_official", _official, JSON_LINES),
     _qrels("an official dev.json of one object", "_official", lambda folder: _official(folder, True), JSON),
     Reader(
-        "baselines.measure.fuse:_read_weights", writing("weights.json", json.dumps(_WEIGHTS)), {"weights.json": JSON},
+        "baselines.measure.fusion_weights:read_weights",
+        writing("weights.json", json.dumps(_WEIGHTS)), {"weights.json": JSON},
         _read_weights_of_two, as_json("weights.json"),
     ),
     Reader(_RECORDS_READ, _records, {"*.json": JSON}, _read_records),

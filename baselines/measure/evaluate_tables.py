@@ -1,0 +1,66 @@
+"""Format the figures of `evaluate` as text and as tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from baselines.measure import measures
+from baselines.measure.answer_recall import answers_table, answers_text
+from baselines.measure.duplicates import duplicates_tables, duplicates_text
+from baselines.measure.groups import groups_table, groups_text
+from baselines.measure.holes import holes_tables, holes_text
+from baselines.measure.qrels import Qrels
+from builders.core.results import Table
+from builders.core.tables import percent, text_table
+
+_COUNT = "QueriesRanked"  # the official key that is no share
+
+
+def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
+    """Format the results of :func:`baselines.measure.evaluation.measure_runs` in percent."""
+    official_rows, other_rows = [], []
+    for result in results:
+        official = result["official"]
+        cells = [str(official[key]) if key == _COUNT else percent(official[key]) for key in measures.OFFICIAL]
+        official_rows.append([result["run"], *cells])
+        other_rows.append([result["run"], *(percent(result["ir_measures"][name]) for name in measures.IR_MEASURES)])
+    parts = [
+        f"reference: {qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages",
+        "official keys, percent (recall@k here is a hit rate: Success@k)\n"
+        + text_table(["run", *measures.OFFICIAL], official_rows),
+        "ir-measures, percent (R@k is the share of the positives found)\n"
+        + text_table(["run", *measures.IR_MEASURES], other_rows),
+    ]
+    if "by" in results[0]:
+        parts.append(groups_text(results))
+    if "answers" in results[0]:
+        parts.append(answers_text(results))
+    if "holes" in results[0]:
+        parts.append(holes_text(results, qrels))
+    if "duplicates" in results[0]:
+        parts.append(duplicates_text(results, qrels))
+    return "\n\n".join(parts)
+
+
+def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> list[Table]:
+    """Return the results as tables. The main table has all measures, with a row for each run."""
+    rows = []
+    for result in results:
+        official = [result["official"][key] for key in measures.OFFICIAL]
+        rows.append([result["run"], *official, *(result["ir_measures"][name] for name in measures.IR_MEASURES)])
+    reference = f"{qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages"
+    main_table = Table(
+        ["run", *measures.OFFICIAL, *measures.IR_MEASURES],
+        rows,
+        title=f"{reference}; percent; recall@k is a hit rate, R@k the share of the positives found",
+        percent_columns=(*measures.PAPER.values(), *measures.IR_MEASURES),
+    )
+    tables = [main_table]
+    if "by" in results[0]:
+        tables.append(groups_table(results))
+    if "answers" in results[0]:
+        tables.append(answers_table(results))
+    if "holes" in results[0]:
+        tables += holes_tables(results)
+    if "duplicates" in results[0]:
+        tables += duplicates_tables(results)
+    return tables

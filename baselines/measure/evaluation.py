@@ -1,0 +1,140 @@
+"""Measure runs with the further figures of `evaluate`: groups, answers, holes and near-duplicates."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from baselines.measure.answer_recall import Ranks, agreement, answer_recall, first_answers, rank_columns
+from baselines.measure.duplicates import duplicate_pairs, find_duplicates, measure_duplicates
+from baselines.measure.groups import Groups, measure_groups
+from baselines.measure.holes import measure_holes
+from baselines.measure.measures import measure_run, with_columns
+from baselines.measure.qrels import Qrels, read_queries
+from builders.core.files import atomic_text, new_file
+from builders.store.layout import SETS
+from builders.store.reader import Release
+from builders.store.runs import Run
+from builders.store.stored_answers import read_answers
+from builders.text.span_options import Options
+
+
+@dataclass(frozen=True)
+class CopyRule:
+    """The rule for near-duplicates.
+
+    Attributes:
+        way: removed or kept, as in :func:`baselines.measure.duplicates.fair`.
+        ngram: number of characters of an n-gram.
+        jaccard: smallest Jaccard similarity of near-duplicates.
+        release: the release with the texts of the passages.
+        corpus: the config with the texts of the passages.
+    """
+
+    way: str
+    ngram: int
+    jaccard: float
+    release: Release
+    corpus: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The figures of several runs.
+
+    Attributes:
+        results: for each run, the JSON value that `evaluate` prints.
+        tables: for each run, the table of the values by query.
+        copies: the near-duplicates of all runs (:func:`baselines.measure.duplicates.duplicate_pairs`).
+    """
+
+    results: list[dict[str, Any]] = field(default_factory=list)
+    tables: list[pa.Table] = field(default_factory=list)
+    copies: list[dict[str, Any]] = field(default_factory=list)
+
+    def write_values(self, path: Path) -> None:
+        """Write the values of every query of all runs as Parquet."""
+        with new_file(path) as beside:
+            pq.write_table(pa.concat_tables(self.tables), beside, compression="zstd")
+
+    def write_copies(self, path: Path) -> None:
+        """Write the near-duplicates as JSON lines."""
+        with atomic_text(path) as file:
+            for pair in self.copies:
+                file.write(json.dumps(pair, ensure_ascii=False) + "\n")
+
+
+def measure_runs(
+    runs: Sequence[Run],
+    qrels: Qrels,
+    *,
+    groups: Groups | None = None,
+    answer_ranks: Sequence[Ranks] = (),
+    with_holes: bool = False,
+    copy_rule: CopyRule | None = None,
+) -> Evaluation:
+    """Measure runs on the queries of one reference.
+
+    Args:
+        groups: groups of the reference's queries, to measure each group, too.
+        answer_ranks: for each run, the ranks of :func:`rank_answers`. Empty: answers are not measured.
+        with_holes: True to measure the effect of unjudged passages.
+        copy_rule: the rule for near-duplicates (default: near-duplicates are not searched).
+    """
+    evaluation = Evaluation()
+    for number, run in enumerate(runs):
+        result, table = measure_run(run, qrels)
+        if groups is not None:
+            result["by"] = measure_groups(table, groups)
+        if answer_ranks:
+            result["answers"] = answer_recall(answer_ranks[number])
+            for name, ranks in rank_columns(answer_ranks[number], list(qrels.positives)).items():
+                table = table.append_column(name, ranks)
+        if with_holes:
+            result["holes"], by_query = measure_holes(run.rankings, qrels, result)
+            table = with_columns(table, by_query)
+        if copy_rule:
+            copies = find_duplicates(
+                run, qrels, copy_rule.release, copy_rule.corpus, length=copy_rule.ngram, share=copy_rule.jaccard
+            )
+            evaluation.copies.extend(duplicate_pairs(run, qrels, copies))
+            result["duplicates"], by_query = measure_duplicates(run, qrels, copies, copy_rule.way)
+            table = with_columns(table, by_query)
+        evaluation.results.append(result)
+        evaluation.tables.append(table)
+    if answer_ranks and (tau := agreement(evaluation.tables, answer_ranks)):
+        for result in evaluation.results:
+            result["answers"]["agreement"] = tau
+    return evaluation
+
+
+def rank_answers(
+    runs: Sequence[Run],
+    release: Release,
+    *,
+    split: str,
+    set_name: str,
+    query_config: str | None,
+    rule: Options,
+) -> list[Ranks]:
+    """Return, for each run, the rank of the first passage with an answer for every query of a split.
+
+    ``query_config`` limits the queries to a config. ``rule`` has the unit, threshold and segmenter of span-F1.
+    """
+    answers: Mapping[str, Mapping[str, Any]] = read_answers(release, set_name, split)
+    if query_config:
+        query_ids = [query for query, _ in read_queries(release, split, query_config)]
+        answers = {query: answers[query] for query in query_ids if query in answers}
+    return first_answers(runs, answers, release, SETS[set_name].corpus, rule)
+
+
+def answer_results(runs: Sequence[Run], answer_ranks: Sequence[Ranks]) -> list[dict[str, Any]]:
+    """Return the JSON value that `evaluate` prints for a split without judgments."""
+    results: list[dict[str, Any]] = []
+    for run, ranks in zip(runs, answer_ranks, strict=True):
+        results.append({"run": str(run.path), "answers": answer_recall(ranks)})
+    return results

@@ -1,0 +1,138 @@
+"""The weights of runs for fusion: tuned on judgments, or read from a file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from baselines.measure.fusion import scores_of, tune_weights
+from baselines.measure.qrels import Qrels
+from builders.core.errors import InputError, log
+from builders.core.files import read_whole, write_text
+from builders.core.typed import json_of, name_within, read_json
+from builders.store.layout import is_for_tuning
+from builders.store.runs import Run
+
+FEWEST = 50  # least number of tuning questions
+_STAGES = 9  # most re-rankings of a run. The limit ends a loop of manifests that name each other.
+
+
+class _FirstStage(msgspec.Struct):
+    file: str
+
+    def __post_init__(self) -> None:
+        name_within(self.file)
+
+
+class _Record(msgspec.Struct):
+    """The fields read from a run's manifest. ``reranked``: the run that was re-ranked."""
+
+    kind: str = ""
+    model: dict[str, Any] = {}
+    reranked: _FirstStage | None = None
+
+
+class _Weights(msgspec.Struct):
+    """The fields read from a file of weights. :func:`tuned_weights` writes such files."""
+
+    weights: list[float]
+    method: str | None = None
+
+
+def expect_other_queries(
+    runs: Sequence[Run], tune_runs: Sequence[Run], qrels: Qrels, *, split: str, tune_on_these: bool
+) -> None:
+    """Raise :class:`InputError` if the tuning runs lack the judged queries, or if the fused runs have such queries.
+
+    Weights tuned on the fused queries overestimate the result. ``tune_on_these`` allows them.
+    """
+    if not any(query in run.hits for run in tune_runs for query in qrels.positives):
+        paths = ", ".join(str(run.path) for run in tune_runs)
+        raise InputError(f"no matching query: none of the {len(qrels.positives)} queries of {qrels.name}", path=paths)
+    shared = sum(any(query in run.hits for run in runs) for query in qrels.positives)
+    if shared and not tune_on_these:
+        raise InputError(
+            f"--tune {split}: {shared} queries of this split are in the runs to fuse; expected --tune-runs of "
+            "another split, or --tune-on-these"
+        )
+
+
+def tuned_weights(
+    tune_runs: Sequence[Run], qrels: Qrels, *, method: str, split: str, step: float, out: Path | None
+) -> list[float]:
+    """Return the weights with the best MRR@10, and write them to ``out``.
+
+    Args:
+        tune_runs: a run of each system.
+        qrels: the judgments of the runs' queries.
+        method: rrf or weighted.
+        split: the split of the judgments. Of the split train, only the tuning questions are used.
+        step: the weights are multiples of this step.
+        out: the file to write (default: no file).
+    """
+    if split == "train":
+        qrels = _tuning_questions(qrels, tune_runs)
+    systems = [scores_of(run, method) for run in tune_runs]
+    weights, value = tune_weights(systems, qrels, step)
+    single_values = [tune_weights([system], qrels, 1)[1] for system in systems]
+    names = [run.path.name for run in tune_runs]
+    listed = ", ".join(f"{name} {single:.4f}" for name, single in zip(names, single_values, strict=True))
+    log.info("tuned on %s: weights %s, MRR@10 %.4f (single runs: %s)", split, weights, value, listed)
+    if out is not None:
+        result = {
+            "weights": weights,
+            "method": method,
+            "tuned_on": split,
+            "questions": len(qrels.positives),
+            "runs": names,
+            "MRR@10": value,
+            "alone": single_values,
+        }
+        write_text(out, json.dumps(result, indent=1) + "\n")
+    return weights
+
+
+def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
+    """Return the judgments of the tuning questions, or of all training questions if fewer than FEWEST are for tuning.
+
+    Warns about runs of models that may have been trained on the returned questions.
+    """
+    own = {query: positives for query, positives in qrels.positives.items() if is_for_tuning(query)}
+    if few := len(own) < FEWEST:
+        log.warning("only %d of %d training questions are for tuning; all are used", len(own), len(qrels.positives))
+    for run in runs:
+        if not _is_apart(run.path, few):
+            log.warning(
+                "%s: the model may have been trained on the tuning questions, so the weights may favour this run%s",
+                *(run.path, "" if few else " (train with data.leave_out=tuning)"),
+            )
+    return qrels if few else replace(qrels, positives=own)
+
+
+def _is_apart(path: Path, few: bool) -> bool:
+    """True if the manifests show that no model of the run was trained on the tuning questions.
+
+    ``few``: tuning uses all training questions, so that only runs of BM25 qualify.
+    """
+    for _ in range(_STAGES):
+        beside = path.with_name(f"{path.name}.manifest.json")
+        record = read_json(beside, _Record) if beside.is_file() else _Record()
+        if record.kind != "bm25" and (few or record.model.get("left_out") != "tuning"):
+            return False
+        if not record.reranked:
+            return True
+        path = path.with_name(record.reranked.file)
+    return False
+
+
+def read_weights(path: Path, method: str, run_count: int) -> list[float]:
+    """Read the weights of ``run_count`` runs. Raises :class:`InputError` for weights of another method."""
+    stored = json_of(read_whole(path), _Weights, path, remedy='expected {"weights": [one per run]}')
+    if stored.method not in (None, method):
+        raise InputError(f"expected weights of --method {method}, found {stored.method}", path=path)
+    if len(stored.weights) != run_count:
+        raise InputError(f"expected {run_count} weights, one per run, found {len(stored.weights)}", path=path)
+    return stored.weights

@@ -1,0 +1,21 @@
+"""Options that the verbs of measurement share. This module imports no slow library, so that ``--help`` is quick."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from builders.core.options import Help, OneOf, Shown, Use
+from builders.store.names import QRELS_BEFORE, QUESTION_PROPERTIES
+from builders.store.release_options import RunPath
+
+TESTS = ("t", "randomisation")  # significance tests; the first is the default
+TEST_RESAMPLES = 9_999  # 10,000 with the observed sample
+
+RunPaths = Annotated[Sequence[RunPath], Use.POSITIONAL, Help("TREC run or official predictions (JSON)")]
+QrelsFile = Annotated[Path, Shown("FILE"), Help("TREC qrels, BEIR's TSV or an official dev.json")]
+QrelsConfig = Annotated[
+    str,
+    Shown("CONFIG"),
+    Help(f"config with the judgments: {QRELS_BEFORE} or resttest-bucketN (default: the set's qrels)"),
+]
+QuestionProperty = Annotated[str, OneOf(QUESTION_PROPERTIES)]

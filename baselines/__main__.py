@@ -7,15 +7,15 @@ import sys
 from builders.core.command import CONSOLE, main
 
 GROUPS = {
-    "evaluate any model": {"run": "baselines.retrieve.any_model"},
+    "evaluate any model": {"run": "baselines.retrieve.any_model:run_model"},
     "search with BM25": {"bm25": "baselines.bm25.search_bm25:search_bm25"},
-    "train a model": {"mine": "baselines.train.mine", "train": "baselines.train.train"},
+    "train a model": {"mine": "baselines.train.mine:mine_negatives", "train": "baselines.train.train:train_model"},
     "search with a model": {
-        "encode": "baselines.retrieve.encode",
-        "search": "baselines.retrieve.search_vectors",
-        "rerank": "baselines.retrieve.rerank",
+        "encode": "baselines.retrieve.encode:encode_texts",
+        "search": "baselines.retrieve.search_vectors:search_vectors",
+        "rerank": "baselines.retrieve.rerank:rerank_run",
         "fuse": "baselines.measure.fuse:fuse_runs",
-        "match": "baselines.retrieve.match",
+        "match": "baselines.retrieve.match:match_questions",
     },
     "evaluate and inspect": {
         "evaluate": "baselines.measure.evaluate:evaluate_runs",
@@ -25,9 +25,9 @@ GROUPS = {
         "reproduce": "baselines.reproduce.reproduce_tables",
     },
     "share a model": {
-        "convert": "baselines.hub.convert",
-        "push": "baselines.hub.push",
-        "pull": "baselines.hub.pull",
+        "convert": "baselines.hub.convert:convert_checkpoint",
+        "push": "baselines.hub.push:push_model",
+        "pull": "baselines.hub.pull:pull_model",
     },
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}

@@ -1,23 +1,25 @@
 """The Python API. docs/python.md has examples. Import the names from ``baselines``."""
 
-import argparse
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_judgments, read_queries, release_qrels
 from builders.core.cache import caches
-from builders.core.errors import InputError, missing_library
+from builders.core.errors import InputError, UsageError, missing_library
 from builders.core.files import temporary_folder
-from builders.core.hub import check_models, clear_errors
+from builders.core.hub import clear_errors
 from builders.core.progress import progress
 from builders.store import reader
 from builders.store.layout import SETS
-from builders.store.runs import Hit, Run, best_first, read_run, write_run
+from builders.store.runs import Hit, Run, best_first, read_run
+
+if TYPE_CHECKING:
+    from baselines.core.passages import Passages
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,17 @@ def evaluate(
 ) -> dict[str, float]:
     """Evaluate a model or a run by the judgments of a split. Return the measures of `baselines evaluate` as fractions.
 
-    ``model``: a run (query id -> passage id -> score, or a file), or a model. Options and errors: :func:`search`.
+    ``model``: a run (query id -> passage id -> score, a file, or a :class:`Run`), or a model. Options and errors:
+    :func:`search`.
     """
     release = release if isinstance(release, Release) else open_release(release)
     qrels = release_qrels(release, split, release.set)
-    if not isinstance(model, Mapping) and not (isinstance(model, str | Path) and Path(model).is_file()):
-        model, options = search(model, release, split, top_k=top_k, **options), {}
-    means, _ = measure_run(_run_of(model, **options), qrels)
+    is_run = isinstance(model, Mapping | Run) or (isinstance(model, str | Path) and Path(model).is_file())
+    if not is_run:
+        model = search(model, release, split, top_k=top_k, **options)
+    elif options:
+        raise UsageError(f"a run has no option {', '.join(sorted(options))}")
+    means, _ = measure_run(_open_run(model), qrels)
     return {**means["official"], **means["ir_measures"]}
 
 
@@ -100,7 +106,7 @@ def search(
             ``predict``.
         release: an open release, or the argument ``path`` of :func:`open_release`.
         top_k: passages per query. With ``run``, further passages follow in their old order.
-        run: the run to re-rank, a dictionary or a file.
+        run: the run to re-rank: a dictionary, a file, or a :class:`Run`.
         query_prompt, passage_prompt: text put before every query or passage.
         similarity: "cosine" or "dot" (default: the model's similarity, or cosine for your own function).
         batch_size: texts or pairs per call of your own model (default: 256).
@@ -108,104 +114,119 @@ def search(
         options: for a named model, options of `baselines run`, `bm25` or `rerank`, for example ``pooling="cls"``.
 
     Raises:
-        InputError: the release, the model or the model's output is wrong, or a library is not installed.
-        TypeError: an option is unknown, or the object is no model.
+        InputError: the release, an option, the model or the model's output is wrong, or a library is not installed.
+        TypeError: the object is no model.
     """
     if similarity not in (None, "cosine", "dot"):
         raise InputError(f"similarity {similarity!r}; expected cosine or dot")
     if top_k < 1 or (batch_size is not None and batch_size < 1):
         raise InputError(f"top_k {top_k}, batch_size {batch_size}; expected at least 1")
     release = release if isinstance(release, Release) else open_release(release)
+    first_run = None if run is None else _open_run(run)
     options |= {"query_prompt": query_prompt, "passage_prompt": passage_prompt, "similarity": similarity}
     options |= {"batch_size": batch_size, "index": Path(index) if index else None}
     options = {key: value for key, value in options.items() if value is not None}
-    searched = _by_name if isinstance(model, str | Path) else _by_object
-    caches().mkdir(parents=True, exist_ok=True)
     try:
-        with temporary_folder(caches()) as folder:
-            hits = searched(model, release, split, top_k, None if run is None else _run_of(run), folder, **options)
-            return {query: dict(best_first(own)) for query, own in hits}
+        if isinstance(model, str | Path):
+            hits = _search_by_name(str(model), release, split, top_k, first_run, options)
+        else:
+            hits = _search_by_object(model, release, split, top_k, first_run, **options)
     except ModuleNotFoundError as error:
         if line := missing_library(error):
             raise InputError(line) from error
         raise
+    return {query: dict(best_first(ranking)) for query, ranking in hits.items()}
 
 
-def _by_name(
-    model: Any, release: Release, split: str, top_k: int, run: Run | None, folder: Path, **options: Any
-) -> Iterable[tuple[str, Iterable[Hit]]]:
-    """Search with a named model by the verb `rerank`, `bm25` or `run`. Other options have the verb's defaults."""
+def _search_by_name(
+    model: str, release: Release, split: str, top_k: int, first_run: Run | None, options: dict[str, Any]
+) -> dict[str, list[Hit]]:
+    """Search by the verb `bm25` or `run`, or re-rank a run by the verb `rerank`."""
     from baselines.bm25.search_bm25 import search_bm25
-    from baselines.retrieve import any_model, rerank
+    from baselines.retrieve.any_model import run_model
+    from baselines.retrieve.rerank import rerank_run
 
-    if model == "bm25" and not run:
-        return search_bm25(release, set=release.set, split=split, top_k=top_k, **options).hits.items()
-    verb: Any = rerank if run else any_model
-    parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    known = {each.dest: each.default for each in parser._actions}
-    if unknown := options.keys() - known.keys() | options.keys() & {"out", "over", "tune", "format"}:
-        raise TypeError(f"{model} has no option {', '.join(sorted(unknown))}")
-    options |= {"model": str(model), "release": release.path, "set": release.set, "split": split, "top_k": top_k}
-    args = argparse.Namespace(**known | options | {"run": folder / "first.run", "out": folder / "found.run"})
-    if verb is any_model:
-        check_models(args.model)
-        return any_model.search(args, release)[2]
-    if run:
-        write_run(args.run, run.hits.items())
-    verb.run(args)
-    return read_run(args.out).hits.items()
+    arguments: dict[str, Any] = {"set": release.set, "split": split, "top_k": top_k} | options
+    searched: Run
+    if first_run is not None:
+        searched = rerank_run(release, run=first_run, model=model, **arguments)
+    elif model == "bm25":
+        searched = search_bm25(release, **arguments)
+    else:
+        searched = run_model(model, release, **arguments)
+    return searched.hits
 
 
-def _by_object(
+def _search_by_object(
     model: Any,
     release: Release,
     split: str,
     top_k: int,
-    run: Run | None,
-    folder: Path,
+    first_run: Run | None,
     batch_size: int = 256,
+    index: Path | None = None,
     **settings: Any,
-) -> Iterable[tuple[str, Iterable[Hit]]]:
-    """Search by a user's encoder, or re-rank ``run`` by a user's encoder or re-ranker."""
+) -> dict[str, list[Hit]]:
+    """Search by a user's encoder, or re-rank a run by a user's encoder or re-ranker."""
+    is_encoder = first_run is None or (hasattr(model, "encode") and not hasattr(model, "predict"))
+    known = {"query_prompt", "passage_prompt", "similarity"} if is_encoder else {"query_prompt"}
+    unknown = sorted(settings.keys() - known)
+    if index is not None and not is_encoder:
+        unknown.append("index")
+    if unknown:
+        raise UsageError(f"an own {'encoder' if is_encoder else 're-ranker'} has no option {', '.join(unknown)}")
+
     from baselines.core.passages import open_passages
     from baselines.core.settings import ModelSettings
-    from baselines.retrieve.dense import Own, called
-    from baselines.retrieve.devices import Work, batch_tokens, devices_of
-    from baselines.retrieve.rerank import reordered
+    from baselines.retrieve.dense import Own
+    from baselines.retrieve.devices import Work, default_batch_tokens, devices_of
+    from baselines.retrieve.second_stage import reorder_passages
 
-    encodes = run is None or (hasattr(model, "encode") and not hasattr(model, "predict"))
-    known = {"query_prompt", "passage_prompt", "similarity", "index"} if encodes else {"query_prompt"}
-    if unknown := settings.keys() - known:
-        raise TypeError(f"an own {'encoder' if encodes else 're-ranker'} has no option {', '.join(sorted(unknown))}")
-    index = settings.pop("index", None) or folder / "index"
     corpus, queries = SETS[release.set].corpus, release.queries(split)
-    passages, groups, path = open_passages(release, corpus), [], run.path if run else Path()
-    ranked = run.rankings if run else {}
-    for query, ids in ranked.items():
+    passages = open_passages(release, corpus)
+    rankings = first_run.rankings if first_run else {}
+    groups = []  # text of each query, ids of the passages to score
+    for query, ids in rankings.items():
+        path = first_run.path if first_run else Path()
         if query not in queries:
             raise InputError(f"has a query {query!r} that the split {split!r} lacks", path=path)
         passages.expect(ids, path)
         groups.append((queries[query], ids[:top_k]))
-    if encodes:
-        device = devices_of(None)[0] if hasattr(model, "similarity_fn_name") else "cpu"
-        work, name = Work((device,), "own", batch_tokens(device)), getattr(model, "__name__", type(model).__name__)
-        encoder = Own(ModelSettings(name, **settings), work, model, batch_size)
-        if run is None:
-            return encoder.hits(release, corpus, index, list(queries.items()), top_k)
-        scores = encoder.scores(release, corpus, index, groups)[0]
+
+    if not is_encoder:
+        scores = _score_pairs(model, groups, passages, settings.get("query_prompt", ""), batch_size)
     else:
-        prompt = settings.get("query_prompt", "")
-        bar = progress(groups, total=len(groups), unit="query", label="rerank")
-        pairs = ([(prompt + text, each) for each in passages.texts(passages.rows(ids).tolist())] for text, ids in bar)
-        scores = [called(model, ["predict"], own, batch_size, 1).tolist() for own in pairs]
-    return [(query, reordered(ids, own)) for (query, ids), own in zip(ranked.items(), scores, strict=True)]
+        device = devices_of(None)[0] if hasattr(model, "similarity_fn_name") else "cpu"
+        work = Work((device,), "own", default_batch_tokens(device))
+        name = getattr(model, "__name__", type(model).__name__)
+        encoder = Own(ModelSettings(name, **settings), work, model, batch_size)
+        caches().mkdir(parents=True, exist_ok=True)
+        with temporary_folder(caches()) as folder:
+            index_folder = index or folder / "index"
+            if first_run is None:
+                return dict(encoder.hits(release, corpus, index_folder, list(queries.items()), top_k))
+            scores, _ = encoder.scores(release, corpus, index_folder, groups)
+    pairs = zip(rankings.items(), scores, strict=True)
+    return {query: reorder_passages(ids, query_scores) for (query, ids), query_scores in pairs}
 
 
-def _run_of(given: Any) -> Run:
+def _score_pairs(
+    model: Any, groups: list[tuple[str, list[str]]], passages: "Passages", prompt: str, batch_size: int
+) -> list[list[float]]:
+    """Return the scores that a user's re-ranker gives to each query's passages."""
+    from baselines.retrieve.dense import called
+
+    scores = []
+    for query_text, ids in progress(groups, total=len(groups), unit="query", label="rerank"):
+        pairs = [(prompt + query_text, text) for text in passages.texts(passages.rows(ids).tolist())]
+        scores.append(called(model, ["predict"], pairs, batch_size, 1).tolist())
+    return scores
+
+
+def _open_run(run: Any) -> Run:
     """Return a :class:`Run` from a dictionary or a file."""
-    if not isinstance(given, Mapping):
-        return read_run(Path(given))
-    if not all(math.isfinite(score) for own in given.values() for score in own.values()):
+    if not isinstance(run, Mapping):
+        return read_run(run if isinstance(run, Run) else Path(run))
+    if not all(math.isfinite(score) for scores in run.values() for score in scores.values()):
         raise InputError("the run has scores that are not finite numbers")
-    return Run(Path("run"), {query: best_first(own.items()) for query, own in given.items()})
+    return Run(Path("run"), {query: best_first(scores.items()) for query, scores in run.items()})

@@ -22,7 +22,7 @@ from typing import Any
 from common import in_turns, machine, measured, parser_of, raw_rows, write_json
 
 from builders.release import label
-from builders.release.build import build_release
+from builders.release.build import build_from_raw
 from builders.release.rows import find_sources
 from builders.text.span_options import Options
 
@@ -52,7 +52,7 @@ def labelling(raw: Path, out: Path, unit: str, repeats: int) -> float:
     label.label_rows = timed
     for _ in range(1 + repeats):  # the first build compiles
         spent, begin = 0.0, time.perf_counter()
-        build_release(find_sources([raw]), out, Options(unit=unit))
+        build_from_raw(find_sources([raw]), out, Options(unit=unit))
         shares.append(spent / (time.perf_counter() - begin))
         shutil.rmtree(out)
     label.label_rows = label_rows

@@ -20,7 +20,7 @@ from typing import Any
 
 from common import machine, parser_of, raw_rows, timed, write_json
 
-from builders.release.build import build_release
+from builders.release.build import build_from_raw
 from builders.release.rows import find_sources
 from builders.store.reader import Release, open_release
 from builders.text.span_options import Options
@@ -69,7 +69,7 @@ def main() -> None:
         path = args.release or folder / "release"
         if not args.release:
             raw_rows(args.raw, args.questions, folder / "raw")
-            build_release(find_sources([folder / "raw"]), path, Options(unit="char"), workers=figures["cores"])
+            build_from_raw(find_sources([folder / "raw"]), path, Options(unit="char"), workers=figures["cores"])
             shutil.rmtree(folder / "raw")
         release, lines = open_release(path), folder / "rows.jsonl"
         for config, split in release.splits():

@@ -17,7 +17,6 @@ Example:
   python benchmarks/matched.py --pairs test.txt:label,text1,text2 --run matched.run.gz
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,8 @@ import pyarrow as pa
 from common import parser_of
 from scipy.stats import binomtest
 
-from baselines.retrieve import match
+from baselines.retrieve.devices import work_of
+from baselines.retrieve.question_matching import open_question_model, score_question_pairs
 from baselines.retrieve.question_pairs import QuestionPair, pair_file, read_question_pairs
 from builders.core.tables import markdown_table
 from builders.store.draft import draft_release
@@ -78,10 +78,8 @@ def compared(pairs: list[QuestionPair], models: list[str], dtype: str) -> None:
         similar[way] = np.array([bool(*found) for found in likes])
     for given in models:
         name, _, threshold = given.rpartition("=")
-        parser = argparse.ArgumentParser()
-        match.add_arguments(parser)
-        words = ["--model", name, "--dtype", dtype, "--out", "-"]
-        scores = match.scores_of(parser.parse_args(words), [pair[:2] for pair in pairs])
+        model = open_question_model(name, work=work_of(dtype=dtype), similarity="cosine")
+        scores = score_question_pairs(model, [pair[:2] for pair in pairs])
         similar[f"{Path(name).name}, {threshold}"] = np.array(scores) > float(threshold)
     if len(models) > 1:
         similar["any model"] = np.any(list(similar.values())[-len(models) :], axis=0)

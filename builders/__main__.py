@@ -6,19 +6,19 @@ from builders.core.command import main
 
 GROUPS = {
     "make a release": {
-        "release": "builders.release.build_release",
-        "official": "builders.official.build_official",
-        "squad": "builders.add.squad",
+        "release": "builders.release.build_release:build_release",
+        "official": "builders.official.build_official:build_official",
+        "squad": "builders.add.squad:build_squad",
         "add": "builders.add",
     },
     "improve and check it": {
         "similar": "builders.similar.find_similar",
         "annotate": "builders.annotate",
-        "check": "builders.check.check_release",
+        "check": "builders.check.check_release:check_release",
     },
     "export and publish it": {
-        "export": "builders.export.export_release",
-        "publish": "builders.publish.publish_release",
+        "export": "builders.export.export_release:export_release",
+        "publish": "builders.publish.publish_release:publish_release",
     },
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}

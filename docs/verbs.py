@@ -2,8 +2,7 @@
 
     python docs/verbs.py
 
-Lines are 100 characters wide. Run this script on Python 3.11, because each version of Python formats options
-differently. A test compares the pages on Python 3.11.
+Lines are 100 characters wide. A test compares the pages with the help.
 """
 
 import argparse
@@ -18,53 +17,70 @@ from unittest import mock
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from builders.core.command import summary, verb_parser  # noqa: E402
+from builders.core.command import steps_overview, summary, verb_parser  # noqa: E402
+from builders.core.help import help_text  # noqa: E402
+from builders.core.verbs import load_function  # noqa: E402
 
 PROGRAMS = ("builders", "baselines")
 INDEX = re.compile(r"(?<=<!-- verbs -->\n).*?(?=<!-- end of verbs -->)", re.DOTALL)
+WIDTH = 100  # characters of a line
 
 
-def verbs() -> Iterator[tuple[str, str, str, str]]:
-    """Yield (program, title of the group, verb, module) of every verb, in the order of the programs' help."""
+def verbs() -> Iterator[tuple[str, str, str]]:
+    """Yield (program, verb, target) of every verb, in the order of the programs' help."""
     for program in PROGRAMS:
-        for title, group in importlib.import_module(f"{program}.__main__").GROUPS.items():
-            yield from ((program, title, verb, module) for verb, module in group.items())
+        for group in importlib.import_module(f"{program}.__main__").GROUPS.values():
+            for verb, target in group.items():
+                yield program, verb, target
 
 
-def helps(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the help of a parser, and then the help of each sub-command."""
-    yield parser.format_help()
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from helps(command)
+def helps(program: str, verb: str, target: str) -> Iterator[str]:
+    """Yield the help of a verb, and then the help of each step."""
+    command = f"python -m {program} {verb}"
+    if ":" in target:
+        yield help_text(command, load_function(target), WIDTH)
+        return
+    package = importlib.import_module(target)
+    if hasattr(package, "add_arguments"):  # to be deleted when all verbs are functions
+        yield from argparse_helps(verb_parser(program, verb, package))
+        return
+    yield steps_overview(program, verb, package)
+    for step, step_target in package.STEPS.items():
+        yield help_text(f"{command} {step}", load_function(step_target), WIDTH)
+
+
+def argparse_helps(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the help of a verb that is not yet a function. To be deleted when all verbs are functions."""
+    with mock.patch.dict(os.environ, COLUMNS=str(WIDTH), NO_COLOR="1"):
+        yield parser.format_help().rstrip("\n")
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for command in action.choices.values():
+                    yield from argparse_helps(command)
 
 
 def pages() -> dict[str, str]:
     """Return the text of every page, by file name in docs/verbs."""
     texts = {}
-    with mock.patch.dict(os.environ, COLUMNS="100", NO_COLOR="1"):
-        for program, _, verb, module in verbs():
-            parser = verb_parser(program, verb, importlib.import_module(module))
-            blocks = "\n".join(f"```text\n{text}```\n" for text in helps(parser))
-            texts[f"{program}-{verb}.md"] = f"# python -m {program} {verb}\n\n{blocks}"
+    for program, verb, target in verbs():
+        blocks = [f"```text\n{text}\n```\n" for text in helps(program, verb, target)]
+        texts[f"{program}-{verb}.md"] = "\n".join([f"# python -m {program} {verb}\n", *blocks])
     return texts
 
 
 def index() -> str:
     """Return the table of verbs for README.md, with a link to each page."""
-    rows = [
-        f"| [`{program} {verb}`](docs/verbs/{program}-{verb}.md) | {summary(module)} |\n"
-        for program, _, verb, module in verbs()
-    ]
-    return "".join(["| verb | what it does |\n|---|---|\n", *rows])
+    lines = ["| verb | what it does |", "|---|---|"]
+    for program, verb, target in verbs():
+        lines.append(f"| [`{program} {verb}`](docs/verbs/{program}-{verb}.md) | {summary(target)} |")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def main() -> None:
     folder = DOCS / "verbs"
     folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.md"):
-        old.unlink()
+    for old_page in folder.glob("*.md"):
+        old_page.unlink()
     for name, text in pages().items():
         (folder / name).write_text(text, encoding="utf-8")
     readme = DOCS.parent / "README.md"

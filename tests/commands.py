@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from builders.core.command import main
+from builders.core.command import main, verb_parser
+from builders.core.parser import parse_words
+from builders.core.verbs import load_function, verb_spec
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "builders" / "sample"
@@ -52,6 +54,19 @@ def run(program: str, *words: object, code: int | None = 0) -> Done:
     done = Done(found, out.getvalue(), err.getvalue())
     assert code is None or done.code == code, f"exit code {done.code}: {done.stderr}"
     return done
+
+
+def parse(program: str, verb: str, *words: str) -> None:
+    """Parse the words of a command without running it. Raise an error for a wrong command line."""
+    target = importlib.import_module(f"{program}.__main__").VERBS[verb]
+    options = list(words)
+    if ":" not in target:
+        package = importlib.import_module(target)
+        if hasattr(package, "add_arguments"):  # to be deleted when all verbs are functions
+            verb_parser(program, verb, package).parse_args(options)
+            return
+        target = package.STEPS[options.pop(0)]
+    parse_words(verb_spec(load_function(target)), options)
 
 
 @contextlib.contextmanager

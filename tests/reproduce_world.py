@@ -13,7 +13,7 @@ from loaded import Loaded
 from official_archives import BOTH, DEV, PASSAGES, TRAIN, write_files
 from releases import BUILD, md5
 
-from builders.official.assembly import build_official
+from builders.official.assembly import build_from_archives
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
 from builders.store.reader import open_release
@@ -35,7 +35,7 @@ TEXTS = [*PASSAGES, *TRAIN, *DEV, *ENGLISH.values()]  # the vocabulary of the ti
 
 def make_paper_release(path: Path) -> None:
     """Import the tiny official archives by `builders official`, and add the other sets."""
-    build_official([write_files(path.with_name(f"{path.name}-archives"), BOTH)], path)
+    build_from_archives([write_files(path.with_name(f"{path.name}-archives"), BOTH)], path)
     with draft_release(path, BUILD, open_release(path)) as draft:
         for (config, split), rows in _other_sets().items():
             draft.write(config, split, [pa.Table.from_pylist(rows, schema_of(config))])

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from releases import TEXTS, json_lines, md5
 
-from builders.annotate.relabel import settled_labels
-from builders.annotate.review import cohen, cohen_of, fleiss, fleiss_of
-from builders.annotate.review import judge as verdict_of
+from builders.annotate.kappa import cohen, cohen_of, fleiss, fleiss_of
+from builders.annotate.merge_judgments import settled_labels
 from builders.annotate.rounds import Rule, open_round
 from builders.annotate.tasks import Task, read_sheet, write_sheet
+from builders.annotate.verdicts import judge_package
 from builders.core.errors import InputError
 from builders.core.files import alone
 from builders.core.highlight import common_terms, marked
@@ -266,7 +266,7 @@ def test_a_tie_between_annotators_is_nobodys_error(tmp_path: Path) -> None:
 
 @given(st.lists(st.lists(st.booleans(), max_size=12), max_size=4), st.integers(0, 12))
 def test_a_package_is_accepted_by_the_rule_in_other_words(reviews: list[list[bool]], size: int) -> None:
-    verdict = verdict_of(size, {str(number): found for number, found in enumerate(reviews)}, Rule(2, 10))
+    verdict = judge_package(size, {str(number): found for number, found in enumerate(reviews)}, Rule(2, 10))
     full = [found for found in reviews if found]
     enough = len(full) >= 2 and all(len(found) >= min(10, size) for found in full)
     good = enough and sum(100 * sum(found) / len(found) for found in full) / len(full) >= 93 - 1e-9

@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, md5, passage
 from whole_release import Rows, edit_stats, make_whole
 
+from builders.check.check_release import check_release
 from builders.check.findings import LONGEST_PASSAGE, TESTS
-from builders.check.release_report import Report, check
+from builders.check.release_report import CheckedRelease, check
 from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter
 
 Found = dict[str, dict[str, int]]
 
 
-def found(report: Report) -> Found:
+def found(report: CheckedRelease) -> Found:
     tests: Found = {}
     for finding in report.findings:
         if finding.test not in ("split-sizes", "not-tested"):
@@ -178,6 +179,24 @@ def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Pa
     assert "warning  duplicate-texts" in run(*verb, whole_copy, "--accept", "duplicate-texts").stdout
     run(*verb, whole_copy, "--accept", "manifest", code=2)
     assert run(*verb, tmp_path / "nowhere", code=1).error
+
+
+def test_a_call_returns_tables_and_whether_the_release_failed(whole_copy: Path) -> None:
+    make_whole(whole_copy, CASES["a text twice"][0])
+    report = check_release(whole_copy)
+    assert report.failed and not check_release(whole_copy, accept=["duplicate-texts"]).failed
+    tests = report.to_pandas().set_index("test")
+    assert list(tests.index) == list(TESTS)
+    assert tests.loc["duplicate-texts", ["result", "count"]].to_list() == ["error", 1]
+    tables = {table.title: table for table in report.all_tables()}
+    assert tables["findings"].rows[0][:3] == ["duplicate-texts", "error", "corpus/corpus"]
+    assert tables["Table 3"].rows[0][3:5] == [2, 2000]  # queries of dev: the release's, the paper's
+    assert tables["collections"].rows[0][1:3] == [7, 8096668]
+
+
+@pytest.mark.parametrize(("form", "line"), [("markdown", "| stats | ok | values of"), ("csv", "stats,ok,values of")])
+def test_the_command_prints_tables_for_other_tools(whole_release: Path, form: str, line: str) -> None:
+    assert line in run("builders", "check", "--release", whole_release, "--format", form).stdout
 
 
 # Files: the manifest names every file and nothing else.

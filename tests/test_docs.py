@@ -1,11 +1,9 @@
 """README and docs/: commands run, outputs are as shown, and links work."""
 
-import importlib
 import json
 import re
 import runpy
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import ROOT
+from commands import ROOT, parse
 from official_archives import ORIGINAL, PREPROCESSED, original_files, preprocessed_files, question, write_tar
 from official_archives import lines as official_lines
 from pages import NOT_RUN, PAGES, README, TOOLS, VERBS, blocks, is_ours, lines, python, shell, shows
 
-from builders.core.command import verb_parser
 from builders.store.reader import open_release
 
 GENERATOR = runpy.run_path(str(ROOT / "docs" / "verbs.py"))
@@ -108,8 +105,7 @@ def test_every_command_that_is_shown_has_options_that_exist(page: Path) -> None:
     shown = ["".join(re.findall(r"^ *python -m (?:.*\\\n)*.*\n", text, re.MULTILINE)) for text in shown]
     for words in (words for text in shown for words in lines(text)):
         if is_ours(words) and words[3:] and words[3][0] not in "-V":
-            modules = importlib.import_module(f"{words[2]}.__main__").VERBS
-            verb_parser(words[2], words[3], importlib.import_module(modules[words[3]])).parse_args(words[4:])
+            parse(*words[2:])
 
 
 @pytest.mark.parametrize("page", [*PAGES, *TOOLS], ids=name_of)
@@ -118,7 +114,6 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
         assert "://" in target or (page.parent / target).exists(), target
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python words options in its own way")
 def test_the_page_of_a_verb_is_what_its_help_says() -> None:
     assert {path.name: path.read_text(encoding="utf-8") for path in VERBS} == GENERATOR["pages"]()
 

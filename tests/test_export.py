@@ -12,6 +12,9 @@ from releases import TEXTS, json_lines, make_release, md5, passage, tables
 from builders.core.errors import InputError
 from builders.export import export_formats
 from builders.export.export_formats import export
+from builders.export.export_options import EXPORT_FORMATS
+from builders.export.export_release import export_release
+from builders.export.exported_runs import FORMS
 from builders.store.reader import open_release
 
 Rows = dict[tuple[str, str], list[dict[str, Any]]]
@@ -135,6 +138,19 @@ def test_a_set_that_the_release_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has only the main set"):
         write(release, "official", "cmedqa")
     assert {path.name for path in tmp_path.iterdir()} == {"release"}
+
+
+def test_every_format_that_is_offered_is_written() -> None:
+    assert tuple(export_formats.FORMATS) == EXPORT_FORMATS
+    assert {*export_formats.WITH_NEGATIVES, *FORMS} <= {*EXPORT_FORMATS}
+
+
+def test_a_call_returns_the_rows_of_each_file(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    report = export_release(open_release(release), format="msmarco", out=tmp_path / "out")
+    counts = report.to_pandas().set_index("file")["rows"]
+    assert counts["collection.tsv"] == len(TEXTS) and set(counts.index) == files(tmp_path / "out") - {"EXPORT"}
+    assert str(report).endswith(f"export: {tmp_path / 'out'}")
 
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> None:

@@ -4,23 +4,26 @@ import importlib
 import io
 import json
 import logging
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from commands import ROOT, SAMPLE, output, run
+from commands import ROOT, SAMPLE, Done, output, run
 from releases import BUILD, QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
 from builders.core import progress as progress_module
-from builders.core.command import CONSOLE, VERSION, main
-from builders.core.errors import InputError
+from builders.core.command import CONSOLE, SHELLS, VERSION, main
+from builders.core.errors import EXTRAS, InputError
 from builders.core.exit_codes import exit_code
 from builders.core.progress import progress
 from builders.core.tables import as_code, as_text
+from builders.core.verbs import load_function
 from builders.store.card import card
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
@@ -29,21 +32,24 @@ from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
 PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES, CONSOLE: BUILDERS | BASELINES}
-VERBS = [
-    (program, verb, module)
-    for program, groups in (("builders", BUILDERS), ("baselines", BASELINES))
-    for verbs in groups.values()
-    for verb, module in verbs.items()
-]
 START = {name: f"runpy.run_module({name!r}, run_name='__main__')" for name in ("builders", "baselines")}
 START[CONSOLE] = "raise SystemExit(baselines.__main__.console())"
 SLOW = {"datasets", "duckdb", "faiss", "numba", "pandas", "pyarrow.dataset", "ray", "sentence_transformers", "torch"}
 SLOW |= {"ir_measures", "jieba", "matplotlib", "rjieba", "transformers"}
 
 
+def targets(program: str) -> dict[str, str]:
+    return {verb: target for group in PROGRAMS[program].values() for verb, target in group.items()}
+
+
 def call(program: str, *argv: str) -> int:
-    verbs = {verb: module for group in PROGRAMS[program].values() for verb, module in group.items()}
-    return main(program, "", verbs, argv, PROGRAMS[program])
+    return main(program, "", targets(program), argv, PROGRAMS[program])
+
+
+def first_line(target: str) -> str:
+    """Return the first line of the docstring of a verb's function, or of the package of a verb with steps."""
+    described = load_function(target) if ":" in target else importlib.import_module(target)
+    return described.__doc__.splitlines()[0]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -51,9 +57,8 @@ def call(program: str, *argv: str) -> int:
 def test_no_verb_prints_all_with_lines(program: str, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert call(program, *argv) == 0
     lines = capsys.readouterr().out.splitlines()
-    modules = {verb: module for verbs in PROGRAMS[program].values() for verb, module in verbs.items()}
     shown = dict(line.split(maxsplit=1) for line in lines if line.startswith("  "))
-    assert shown == {verb: importlib.import_module(each).__doc__.splitlines()[0] for verb, each in modules.items()}
+    assert shown == {verb: first_line(target) for verb, target in targets(program).items()}
     assert all(len(line) <= 80 for line in lines) and all(line.endswith(".") for line in shown.values())
     assert [line[:-1] for line in lines if line.endswith(":")] == list(PROGRAMS[program])
 
@@ -67,14 +72,19 @@ def imported(code: str) -> set[str]:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_overview_imports_no_verb_and_no_large_library(program: str) -> None:
     code = f"import runpy, baselines.__main__\ntry: {START[program]}\nexcept SystemExit: pass"
-    assert not imported(code) & (SLOW | {"numpy", "pyarrow"} | {module for _, _, module in VERBS})
+    verb_modules = {target.partition(":")[0] for target in targets(program).values()}
+    assert not imported(code) & (SLOW | {"cyclopts", "numpy", "pyarrow"} | verb_modules)
 
 
+# Print the help of each verb and each step. A verb that is not yet a function ends with SystemExit.
 HELP = f"""
-import importlib
-from builders.core.command import verb_parser
-for program, verb, module in {VERBS!r}:
-    verb_parser(program, verb, importlib.import_module(module)).format_help()
+import contextlib, importlib
+from builders.core.command import main
+for verb, target in {targets(CONSOLE)!r}.items():
+    steps = [] if ":" in target else getattr(importlib.import_module(target), "STEPS", [])
+    for words in ([verb], *([verb, step] for step in steps)):
+        with contextlib.suppress(SystemExit):
+            assert main("PROGRAM", "", {targets(CONSOLE)!r}, [*words, "--help"]) == 0
 """
 REFUSED = """
 from baselines.__main__ import VERBS
@@ -96,7 +106,7 @@ def test_nothing_that_is_quick_imports_a_library_that_takes_seconds(code: str) -
         ("builders", ["relase", "--out", "x"], 2, "", "did you mean release?"),
         ("baselines", ["eval", "--out", "x"], 2, "", "did you mean evaluate?"),
         ("builders", ["xyzzy"], 2, "", "`python -m builders` lists all verbs"),
-        ("builders", ["release", "--out", "x", "--nothing"], 2, "", "unrecognized arguments: --nothing"),
+        ("builders", ["check", "--release", "x", "--nothing"], 2, "", "Unknown option: --nothing"),
     ],
 )
 def test_a_wrong_verb_or_option_gets_a_hint(program: str, argv: list[str], code: int, out: str, error: str) -> None:
@@ -104,15 +114,78 @@ def test_a_wrong_verb_or_option_gets_a_hint(program: str, argv: list[str], code:
     assert done.stdout == out and error in done.stderr
 
 
-def test_the_console_script_names_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(CONSOLE, "evalute") == 2
-    with pytest.raises(SystemExit):
-        call(CONSOLE, "bm25")
-    assert "dureader-retrieval has no verb 'evalute'; did you mean evaluate?" in (text := capsys.readouterr().err)
-    assert "\ndureader-retrieval bm25: error: the following arguments" in text and "python -m" not in text
-    with pytest.raises(SystemExit):
-        call(CONSOLE, "release", "--help")
-    assert "\n  dureader-retrieval release --raw" in (text := capsys.readouterr().out) and "python -m" not in text
+def test_the_console_script_names_itself_in_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(CONSOLE, "evalute") == call(CONSOLE, "bm25") == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: dureader-retrieval has no verb 'evalute'; did you mean evaluate?",
+        "error: dureader-retrieval bm25: missing --release, --out",
+    ]
+
+
+def test_the_console_script_names_itself_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(CONSOLE, "check", "--help") == 0
+    text = capsys.readouterr().out
+    assert text.startswith("usage: dureader-retrieval check") and "python -m" not in text
+    assert "\n  dureader-retrieval check --release" in text
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_verbs_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    functions = {verb: target for verb, target in targets(CONSOLE).items() if ":" in target}  # later: all verbs
+    assert main(CONSOLE, "", functions, ["--completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("dureader-retrieval", "bm25", "--top-k", "--analyzer", "bigrams"))
+    program = shutil.which(shell)
+    if program and shell == "bash":
+        subprocess.run([program, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize("words", [[], ["tcsh"]])
+def test_completion_needs_a_shell_that_it_knows(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(CONSOLE, "--completion", *words) == 2
+    assert capsys.readouterr().err == "error: expected dureader-retrieval --completion with one of bash, zsh, fish\n"
+
+
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {libraries!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+"""
+# The bare installation has datasets and cyclopts. The help needs neither them nor the libraries that they bring.
+LIBRARIES = sorted({library for names in EXTRAS.values() for library in names.split()} - {"cyclopts"})
+
+
+def run_without(libraries: Sequence[str], code: str) -> Done:
+    """Run Python code in a process that lacks libraries."""
+    argv = [sys.executable, "-c", WITHOUT.format(libraries=tuple(libraries)) + code]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=False)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_the_bare_installation_has_help_of_every_verb() -> None:
+    functions = {verb: target for verb, target in targets(CONSOLE).items() if ":" in target}  # later: all verbs
+    code = HELP.replace(repr(targets(CONSOLE)), repr(functions))
+    done = run_without(LIBRARIES, code)
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout.count("usage: ") >= len(functions)
+
+
+def test_the_bare_installation_has_a_version() -> None:
+    done = run_without(
+        LIBRARIES, 'import baselines.__main__; sys.argv[1:] = ["--version"]; baselines.__main__.console()'
+    )
+    assert (done.code, done.stdout) == (0, f"dureader_retrieval {VERSION}\n")
+
+
+def test_wrong_usage_is_named_before_a_missing_library() -> None:
+    words = ["bm25", "--release", "R", "--out", "O", "--b", "2"]
+    code = f"sys.argv[1:] = {words!r}; import baselines.__main__; sys.exit(baselines.__main__.console())"
+    done = run_without(LIBRARIES, code)
+    message = "error: dureader-retrieval bm25: --b: expected a number from 0 to 1, found 2.0\n"
+    assert (done.code, done.stderr) == (2, message)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +194,8 @@ def test_the_console_script_names_itself(capsys: pytest.CaptureFixture[str]) -> 
         ("builders release --raw {sample} --out {out}", "msgspec", "builders"),
         ("baselines evaluate --release {release} --split dev {run}", "ir_measures", "baselines"),
         ("baselines bm25 --release {release} --out {out}", "numba", "builders"),
+        ("builders check --release {release}", "duckdb", "builders"),
+        ("builders check --release {release}", "cyclopts", ""),
     ],
 )
 def test_a_missing_library_is_named(sample_release: Path, tmp_path: Path, words: str, missing: str, extra: str) -> None:
@@ -129,21 +204,13 @@ def test_a_missing_library_is_named(sample_release: Path, tmp_path: Path, words:
     query, passage = (release.table(*split).column("_id")[0] for split in (("queries", "dev"), ("corpus", "corpus")))
     run_.write_text(f"{query} Q0 {passage} 1 1.0 t\n")
     places = {"sample": SAMPLE, "release": sample_release, "run": run_, "out": tmp_path / "out"}
-    code = f"""
-import runpy, sys
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {missing!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Missing())
-runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=False)
-"""
     program, *rest = words.format(**places).split()
-    argv = [sys.executable, "-c", code.replace("sys.argv[1]", repr(program)), *rest]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    code = f"import runpy; sys.argv[1:] = {rest!r}; runpy.run_module({program!r}, run_name='__main__')"
+    done = run_without([missing], code)
     line = done.stderr.strip().splitlines()[-1]
-    assert "Traceback" not in done.stderr and done.returncode == 1
-    assert line.startswith(f"error: {missing}") and line.endswith(f'-e ".[{extra}]"'), done.stderr
+    assert "Traceback" not in done.stderr and done.code == 1
+    project = f".[{extra}]" if extra else "."
+    assert line == f'error: {missing} is not installed: pip install -c constraints.txt -e "{project}"', done.stderr
     assert not (tmp_path / "out").exists()
 
 

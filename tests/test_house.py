@@ -4,12 +4,15 @@ import ast
 import importlib
 import operator
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 from commands import ROOT
+
+from builders.core.errors import EXTRAS
 
 # A folder imports only from folders with a lower number.
 FLOORS = {
@@ -41,7 +44,6 @@ SHARED = {"core", "store", "sources", "text"}
 EXCEPTIONS = {
     ("baselines/measure/error_rounds.py", "builders.annotate"): "people judge the errors in a round of `annotate`",
     ("baselines/__main__.py", "builders.__main__"): "the console script has the verbs of both programs",
-    ("baselines/look/space/search_page.py", "baselines.__main__"): "the start script of a Space is a program",
 }
 
 
@@ -114,6 +116,15 @@ def test_a_module_has_a_name_of_its_own() -> None:
 def test_the_modules_that_are_shipped_stand_alone() -> None:
     for name in ("dureader_retrieval.py", "dureader_retrieval_ir.py"):
         assert not {each.split(".")[0] for each in imports(ROOT / name)} & {"builders", "baselines"}, name
+
+
+def test_a_library_that_is_missing_has_an_extra() -> None:
+    """Every library that the programs import is in the table from which an error takes its advice."""
+    libraries = {library for names in EXTRAS.values() for library in names.split()}
+    known = {*libraries, *sys.stdlib_module_names, *FLOORS}
+    for program in FLOORS:
+        for path in (ROOT / program).rglob("*.py"):
+            assert {name.partition(".")[0] for name in imports(path)} <= known, path
 
 
 # Modules that decode JSON besides core/typed.py, and the origin of this JSON.

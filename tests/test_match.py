@@ -14,8 +14,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_bert, write_cross, write_dual
 from training_world import training_of
 
-from baselines.retrieve.match import calibrated
 from baselines.retrieve.question_pairs import QuestionPair, pair_file, read_question_pairs
+from baselines.retrieve.threshold_calibration import calibrate_threshold
 from baselines.train.matching_pairs import hold_out
 from builders.core.errors import InputError
 from builders.store.runs import read_run
@@ -102,15 +102,15 @@ def test_a_calibration_is_the_lowest_threshold_or_says_why_there_is_none() -> No
     scores = np.clip(draw.normal(0.4 + 0.2 * labels, 0.1), 0, 1)
     tried = {n / 10_000: labels[scores > n / 10_000] for n in range(8_000)}
     lowest = next(threshold for threshold, above in tried.items() if above.mean() >= 0.8)
-    found = calibrated(scores.tolist(), labels.tolist(), 0.8)
+    found = calibrate_threshold(scores.tolist(), labels.tolist(), 0.8)
     assert found["threshold"] == lowest and found["precision"] == pytest.approx(0.8, abs=0.03)
     low, high = found["intervals"]["recall"]
     assert low < (labels[scores > lowest].sum() / labels.sum()) < high
-    assert calibrated([0.2, 0.8] * 100, [0, 1] * 100, 0.8)["recall"] == 1
+    assert calibrate_threshold([0.2, 0.8] * 100, [0, 1] * 100, 0.8)["recall"] == 1
     # Too few pairs, scores without information, and a precision that chance reaches.
     for own, count, precision in [(scores, 30, 0.8), (draw.random(2_000), 2_000, 0.8), (scores, 2_000, 0.3)]:
         with pytest.raises(InputError, match="cannot tell"):
-            calibrated(own[:count].tolist(), labels[:count].tolist(), precision)
+            calibrate_threshold(own[:count].tolist(), labels[:count].tolist(), precision)
 
 
 def test_candidates_are_the_best_by_words_and_by_vectors(world: Path, tmp_path: Path) -> None:

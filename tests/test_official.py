@@ -26,7 +26,7 @@ from releases import md5
 from builders.core.errors import InputError
 from builders.export.export_formats import export
 from builders.official import blocks
-from builders.official.assembly import build_official
+from builders.official.assembly import build_from_archives
 from builders.official.numbered import NumberedIds, as_keys
 from builders.sources.archives import read_archives
 from builders.store.reader import open_release
@@ -37,14 +37,14 @@ QUESTIONS = list(TRAIN)
 def convert(folder: Path, files: dict[str, str]) -> dict[str, Any]:
     """Build the release ``folder/release`` from files in ``folder/in``. Return ``official`` of its stats."""
     shutil.rmtree(folder / "in", ignore_errors=True)
-    return build_official([made.write_files(folder / "in", files)], folder / "release")["official"]
+    return build_from_archives([made.write_files(folder / "in", files)], folder / "release")["official"]
 
 
 def check_round_trip(folder: Path) -> None:
     for name in ("out", "again"):
         shutil.rmtree(folder / name, ignore_errors=True)
     export(open_release(folder / "release"), "official", folder / "out")
-    build_official([folder / "out"], folder / "again")
+    build_from_archives([folder / "out"], folder / "again")
     assert tables(folder / "again") == tables(folder / "release")
 
 
@@ -114,7 +114,7 @@ def test_any_part_in_any_form_survives_a_release_and_an_export(
         patch.setattr(blocks, "BLOCK_BYTES", block)
         if not any(name.endswith(("json", "tsv", "format")) or "part-" in name for name in files):
             return  # a readme and a licence
-        build_official([source], tmp_path / "release")
+        build_from_archives([source], tmp_path / "release")
     if open_release(tmp_path / "release").splits():  # the map or the top 50 by themselves have no split
         check_round_trip(tmp_path)
 

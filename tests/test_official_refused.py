@@ -21,7 +21,7 @@ from releases import QUESTIONS, TEXTS, md5, passage, tables
 
 from builders.core.errors import InputError
 from builders.official import blocks
-from builders.official.assembly import build_official
+from builders.official.assembly import build_from_archives
 
 PARTS = f"{PREPROCESSED}/passage-collection/part-0"
 MAP = f"{PREPROCESSED}/passage-collection/passage2id.map.json"
@@ -63,7 +63,7 @@ def official_stats(release: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clean")
-    build_official([made.write_files(folder / "in", BOTH)], folder / "release")
+    build_from_archives([made.write_files(folder / "in", BOTH)], folder / "release")
     return folder / "release"
 
 
@@ -95,7 +95,7 @@ def test_what_is_skipped_takes_its_judgments_along(tmp_path: Path, monkeypatch: 
     asked = files[f"{ORIGINAL}/train.json"].splitlines()
     files[f"{ORIGINAL}/train.json"] = "\n".join([asked[0], "{", *asked[2:]])
     source = made.write_files(tmp_path / "in", files)
-    build_official([source], tmp_path / "one", skip_bad_lines=True)
+    build_from_archives([source], tmp_path / "one", skip_bad_lines=True)
     held = {row["_id"]: row["text"] for row in rows_of(tmp_path / "one")["corpus", "corpus"]}
     ids = [md5(text) for text in PASSAGES]
     ids[10] = "f" * 32
@@ -107,7 +107,7 @@ def test_what_is_skipped_takes_its_judgments_along(tmp_path: Path, monkeypatch: 
     questions = [question for number, question in enumerate(TRAIN) if number != 1]
     assert [row["query-id"] for row in rows_of(tmp_path / "one")["qrels", "train"]] == list(map(md5, questions))
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 60)
-    build_official([source], tmp_path / "two", skip_bad_lines=True)
+    build_from_archives([source], tmp_path / "two", skip_bad_lines=True)
     assert (tmp_path / "one" / "manifest.json").read_bytes() == (tmp_path / "two" / "manifest.json").read_bytes()
 
 
@@ -140,7 +140,7 @@ HARMFUL = {
 def test_harmful_archives_are_refused(tmp_path: Path, said: str, content: bytes, packed: bool) -> None:
     (tmp_path / "archive").write_bytes(gzip.compress(content) if packed else content)
     with pytest.raises(InputError, match=rf"/archive[:!].*{said}"):
-        build_official([tmp_path / "archive"], tmp_path / "release")
+        build_from_archives([tmp_path / "archive"], tmp_path / "release")
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from releases import make_release, md5
 
-from builders.add.squad import cut_article
+from builders.add.squad_files import cut_article
 from builders.store.reader import Release, open_release
 
 

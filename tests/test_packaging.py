@@ -12,12 +12,14 @@ import tomllib
 import venv
 import zipfile
 from email.parser import HeaderParser
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from commands import ROOT, output
 
 from builders.core.command import VERSION
+from builders.core.errors import EXTRAS
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BUILD = "import sys, setuptools.build_meta as b; print(getattr(b, 'build_' + sys.argv[1])(sys.argv[2]))"
@@ -98,7 +100,7 @@ def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_re
         output([sys.executable, "-m", *words], unpacked, environment)
 
 
-def test_the_wheel_has_both_programs_with_their_data_files_and_needs_only_datasets(packed: Path) -> None:
+def test_the_wheel_has_both_programs_with_their_data_files_and_needs_two_libraries(packed: Path) -> None:
     wheel = packed.parent / "site"
     with zipfile.ZipFile(packed) as file:
         file.extractall(wheel)
@@ -108,7 +110,10 @@ def test_the_wheel_has_both_programs_with_their_data_files_and_needs_only_datase
     assert {name for name in files_of(wheel) if ".dist-info/" not in name} == shipped
     (metadata,) = wheel.glob("*.dist-info/METADATA")
     head = HeaderParser().parsestr(metadata.read_text(encoding="utf-8"))
-    assert [need for need in head.get_all("Requires-Dist") if "extra ==" not in need] == ["datasets<6,>=5.2"]
+    assert [need for need in head.get_all("Requires-Dist") if "extra ==" not in need] == [
+        "cyclopts>=5.5",
+        "datasets<6,>=5.2",
+    ]
     assert head.get_all("Provides-Extra") == [*PROJECT["project"]["optional-dependencies"]]
     assert head["Version"] == VERSION
     assert head["Author"] == "The dureader_retrieval contributors"
@@ -139,3 +144,21 @@ def test_every_requirement_of_an_extra_has_a_version_in_the_constraints() -> Non
         if extra not in ("gpu", "space"):  # make does not install these extras
             names = {re.match(r"[\w.-]+", need)[0].lower() for need in needs}
             assert not names - pinned - {"dureader-retrieval"}, extra
+
+
+def distribution(requirement: str) -> str:
+    """Return the name in a requirement, in the one form that pip compares."""
+    return re.sub("[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
+
+
+def test_every_library_of_an_extra_has_its_advice() -> None:
+    """An error for a missing library names the extra that installs it (``EXTRAS``)."""
+    providers = packages_distributions()
+    extras = {"": PROJECT["project"]["dependencies"], **PROJECT["project"]["optional-dependencies"]}
+    del extras["gpu"]  # a second package with the module faiss
+    for extra, requirements in extras.items():
+        provided = set()
+        for library in EXTRAS[extra].split():
+            # A library that is not installed here has the name of its package.
+            provided |= {distribution(package) for package in providers.get(library, [library])}
+        assert {distribution(requirement) for requirement in requirements} - {"dureader-retrieval"} <= provided, extra

@@ -14,7 +14,7 @@ from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from whole_release import ENGLISH
 
-from builders.annotate.relabel import merged as merge
+from builders.annotate.merge_judgments import merge_judgments
 from builders.annotate.rounds import State, add_judgments
 from builders.core.errors import InputError
 from builders.store.reader import open_release
@@ -214,7 +214,7 @@ def test_what_people_refuted_no_model_takes_back(scored_release: Path) -> None:
 def merged(release: Path, labels: Labels, split: str = "dev") -> tuple[Path, dict[str, Any]]:
     round_ = judged_round(release.parent / "round", release, {f"{split}-001": ("accepted", labels)}, split)
     out = release.parent / "merged"
-    return out, merge(round_, open_release(release), out)[split]
+    return out, merge_judgments(round_, open_release(release), out)[split]
 
 
 def rows_of(release: Path, config: str, split: str = "dev") -> list[dict[str, Any]]:
@@ -250,7 +250,7 @@ def test_a_merge_keeps_the_old_qrels_and_joined_rows_follow_in_both_languages(wh
     listed = json.loads((whole_copy / "manifest.json").read_text())
     listed["files"] = [entry for entry in listed["files"] if not entry["path"].startswith("qrels-before")]
     (whole_copy / "manifest.json").write_text(json.dumps(listed))
-    merge(whole_copy.parent / "round", open_release(whole_copy), out)
+    merge_judgments(whole_copy.parent / "round", open_release(whole_copy), out)
     assert qrels(out, "qrels-before") == before
 
 
@@ -269,7 +269,7 @@ def test_packages_that_were_not_accepted_and_models_change_nothing(whole_copy: P
     packages["dev-002"] = ("sent back", {(TWO, P[2]): 1})
     round_ = judged_round(whole_copy.parent / "round", whole_copy, packages)
     add_judgments(round_, [judgment((ONE, P[0]), 0, "dev-001", "model")])
-    merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
+    merge_judgments(round_, open_release(whole_copy), whole_copy.parent / "merged")
     assert qrels(whole_copy.parent / "merged") == [(ONE, P[4], 1), (ONE, P[0], 1), (TWO, P[5], 1)]
 
 
@@ -277,5 +277,5 @@ def test_packages_that_were_not_accepted_and_models_change_nothing(whole_copy: P
 def test_a_round_that_does_not_fit_is_refused(whole_copy: Path, state: State, passage: str, message: str) -> None:
     round_ = judged_round(whole_copy.parent / "round", whole_copy, {"dev-001": (state, {(ONE, passage): 1})})
     with pytest.raises(InputError, match=message):
-        merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
+        merge_judgments(round_, open_release(whole_copy), whole_copy.parent / "merged")
     assert not (whole_copy.parent / "merged").exists()

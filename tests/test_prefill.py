@@ -15,9 +15,9 @@ from commands import ROOT, Done, command, run
 from loopback import Answer, Chat
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
+from builders.annotate.merge_judgments import settled_labels
 from builders.annotate.pool import read_pool
 from builders.annotate.prefill import label_in
-from builders.annotate.relabel import settled_labels
 from builders.annotate.rounds import ERRORS, open_round
 from builders.store.runs import write_run
 

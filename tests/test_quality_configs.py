@@ -305,7 +305,7 @@ def test_other_tools_read_a_nano_release(nano: Callable[..., Any], tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ("--nano --hard RUN", 2, "one of the arguments --sizes --extract is required"),
+        ("--nano --hard RUN", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
         ("--nano --sizes 40", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
         ("--extract", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
         ("--nano --extract sample-40", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),

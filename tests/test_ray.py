@@ -21,7 +21,7 @@ from builders.core.errors import InputError
 from builders.core.jobs import WorkerDied
 from builders.core.jobs_ray import RayEngine
 from builders.release import rows as raw
-from builders.release.build import build_release
+from builders.release.build import build_from_raw
 from builders.sources import lines as blocks
 from builders.store import layout
 from builders.text.span_options import Options
@@ -89,7 +89,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def local(rows: Path, out: Path, options: Options) -> dict[str, str]:
-    build_release(raw.find_sources([rows]), out, options)
+    build_from_raw(raw.find_sources([rows]), out, options)
     return tree(out)
 
 
@@ -134,12 +134,12 @@ def test_a_lost_machine_and_killed_workers_and_driver(cluster: Cluster, rows: Pa
                 yield result
 
     with Killed(cluster.address, tmp_path / "first") as engine, pytest.raises(KeyboardInterrupt):
-        build_release(sources, tmp_path / "ray", CHAR, engine=engine)
+        build_from_raw(sources, tmp_path / "ray", CHAR, engine=engine)
     assert not tree(tmp_path / "ray")
     # Ten results have arrived. Some of the four to six running tasks may also be finished.
     assert engine.calls("label_block") >= 10
     with Watched(cluster.address, tmp_path / "second") as engine:
-        build_release(sources, tmp_path / "ray", CHAR, engine=engine)
+        build_from_raw(sources, tmp_path / "ray", CHAR, engine=engine)
     # Ray may run a task twice after the loss of its machine.
     assert engine.calls("label_block") <= BLOCKS - 8
     assert tree(tmp_path / "ray") == local(rows, tmp_path / "out", CHAR)

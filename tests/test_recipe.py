@@ -228,12 +228,12 @@ def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
             raise InputError("there is no hub")
         return commit
 
-    monkeypatch.setattr("baselines.train.train.model_commit", answer)
+    monkeypatch.setattr("baselines.train.training_job.model_commit", answer)
 
 
 def test_a_finished_training_depends_on_the_commit(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr("baselines.train.train.train", begun.append)
+    monkeypatch.setattr("baselines.train.training.train_checkpoint", begun.append)
     for commit, count in ((None, 0), ("a1" * 20, 0), ("b2" * 20, 1)):
         _hub(monkeypatch, commit)
         said = done_from_the_hub.train("--start", "org/name").stderr
@@ -254,7 +254,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> World:
         raise InterruptedError("stopped")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.train.train.write_checkpoint", stop)
+        patch.setattr("baselines.train.training.write_checkpoint", stop)
         world.train("--out", world.folder / "stopped", code=1, **STEPS)
     return world
 

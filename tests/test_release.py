@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from releases import md5, raw_row, write_rows
 
 from builders.release import rows as raw
-from builders.release.build import build_release
+from builders.release.build import build_from_raw
 from builders.release.label import label_rows
 from builders.release.paragraphs import cut_passages
 from builders.sources import lines as blocks
@@ -146,10 +146,10 @@ def test_words_are_cut_where_the_rows_carry_none(tmp_path: Path) -> None:
 def test_workers_change_not_a_byte(small: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sources, options = raw.find_sources([small]), Options(unit="char", min_chars=4)
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 2)
-    build_release(sources, tmp_path / "plain", options)
+    build_from_raw(sources, tmp_path / "plain", options)
     monkeypatch.setattr("builders.release.build._SMALL", 0)
     monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64, ()))  # so that the shared passage is in several blocks
-    build_release(sources, tmp_path / "blocks", options, workers)
+    build_from_raw(sources, tmp_path / "blocks", options, workers)
     assert tree(tmp_path / "plain") == tree(tmp_path / "blocks")
     found = open_release(tmp_path / "blocks")
     assert len(found.shards("corpus", "corpus")) == -(-found.rows("corpus", "corpus") // 2) > 3

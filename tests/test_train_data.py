@@ -19,7 +19,7 @@ from baselines.core.passages import Passages, open_passages
 from baselines.train.data import Batches, DualRows, Pairs, Reranked, Sampled, dev_sample, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
 from builders.core.errors import InputError
-from builders.official.assembly import build_official
+from builders.official.assembly import build_from_archives
 from builders.store.reader import Release, open_release
 
 
@@ -149,7 +149,7 @@ def test_rows_with_a_common_query_or_passage_stay_apart(opened: tuple[Release, P
 
 
 def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_path: Path) -> None:
-    build_official([write_files(tmp_path / "in", BOTH)], tmp_path / "release")
+    build_from_archives([write_files(tmp_path / "in", BOTH)], tmp_path / "release")
     release = open_release(tmp_path / "release")
     passages = open_passages(release, keep=tmp_path / "keep")
     recipe = _recipe("data.negatives=release", "data.negatives_per_positive=1")

@@ -28,7 +28,7 @@ from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import Counts, dual_encoder, words_tokenizer
 from baselines.train.trainers import arguments, dual_trainer
 from builders.core.errors import InputError
-from builders.official.assembly import build_official
+from builders.official.assembly import build_from_archives
 
 TEXTS = ["北京 的 冬天 很 冷", "饺子 怎么 煮"]
 OWN = ["model.pooling=", "model.similarity="]  # use the settings of the start
@@ -113,7 +113,7 @@ def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("recipe", "rows"), [("official-de", 16), ("official-ce", 20)])
 def test_the_official_models_train_from_the_imported_negatives(tmp_path: Path, recipe: str, rows: int) -> None:
-    build_official([write_files(tmp_path / "in", BOTH)], tmp_path / "release")
+    build_from_archives([write_files(tmp_path / "in", BOTH)], tmp_path / "release")
     out, start = tmp_path / "model", write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
     ranked = {md5(question): [md5(PASSAGES[n]) for n in (0, *good)] for question, good in DEV.items()}
     (tmp_path / "run.json").write_text(json.dumps(ranked), encoding="utf-8")

@@ -5,7 +5,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -42,9 +42,9 @@ def table(tmp_path: Path) -> Path:
 def translate(table: Path, monkeypatch: pytest.MonkeyPatch) -> Translate:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
 
-    def call(url: str, *words: object, code: int = 0) -> Done:
+    def call(url: str, *words: object, splits: Sequence[str] = ("train", "dev"), code: int = 0) -> Done:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        given = ("--release", table.parent / "release", "--split", "train", "dev", "--model", "llm-7b", "--out", table)
+        given = ("--release", table.parent / "release", "--split", *splits, "--model", "llm-7b", "--out", table)
         return run("builders", "annotate", "translate", "--quiet", *given, *words, code=code)
 
     return call
@@ -63,9 +63,9 @@ def test_each_query_is_asked_once_and_other_splits_join_the_table(translate: Tra
         content = table.read_bytes()
         assert translations(table) == {text: expected[text] for text in ASKED} and {*asked(server)} == {*ASKED}
         translate(server.url)
-        assert translate("", "--split", "dev").stdout.startswith("2 of 2")  # nothing is asked, so no address is needed
+        assert translate("", splits=["dev"]).stdout.startswith("2 of 2")  # nothing is asked, so no address is needed
         assert len(server.asked) == 6 and table.read_bytes() == content
-        translate(server.url, "--split", "test")
+        translate(server.url, splits=["test"])
         assert asked(server)[6:] == QUESTIONS["test"] and translations(table) == expected
         assert {(sent["model"], sent["temperature"]) for sent, _ in server.asked} == {("llm-7b", 0)}
 

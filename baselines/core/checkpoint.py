@@ -18,6 +18,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from builders.core.cache import wrong_sha256
 from builders.core.errors import InputError
 from builders.core.files import sha256_of, write_text
+from builders.core.results import Report
 from builders.core.typed import Sha256, problem_of, read_json, read_object
 
 RECIPE, TRAINING, CARD, LOSSES = "recipe.json", "training.json", "README.md", "loss.png"
@@ -137,6 +138,26 @@ class Checkpoint:
             if (file := self.path / name).resolve() != self.path.resolve() / name:
                 raise InputError(f"is a link to {file.resolve()}; copy the checkpoint with `cp -rL`", path=file)
         return pushed, sorted({*names} - {*pushed} - {CARD})
+
+
+@dataclass(frozen=True)
+class WrittenCheckpoint:
+    """A checkpoint directory that a verb has written. Functions that take a path accept this object, too.
+
+    Attributes:
+        path: the directory.
+        report: the summary that the command line prints. None if nothing is printed.
+    """
+
+    path: Path
+    report: Report | None = None
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def open(self) -> Checkpoint:
+        """Return the contents of the checkpoint's recipe and training record. Raises :class:`InputError`."""
+        return open_checkpoint(self.path)
 
 
 def files_sha256(folder: Path, wanted: Callable[[str], bool]) -> dict[str, str]:

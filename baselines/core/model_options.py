@@ -1,10 +1,27 @@
 """Options that several verbs of the baselines share: runs, models, devices and precision."""
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from builders.core.options import AtLeastOne, Between, Help, Shown, Use
+from builders.core.options import AtLeastOne, Between, Help, OrObject, Parsed, Shown, Use
 
+
+def model_name(value: str | os.PathLike[str]) -> str:
+    """Return a name on the hub, or the path of a model's folder, as text."""
+    name = os.fspath(value)
+    if not name:
+        raise ValueError("a name on the hub (ORG/NAME) or a folder")
+    return name
+
+
+ModelName = Annotated[str, Parsed(model_name, accepts=(str, os.PathLike)), Shown("M")]
+if TYPE_CHECKING:
+    from baselines.retrieve.vector_index import Index
+
+    EmbeddingsPath: TypeAlias = Index | Path
+else:
+    EmbeddingsPath = Annotated[Path, OrObject("baselines.retrieve.vector_index:Index"), Shown("DIR")]
 NewRun = Annotated[Path, Shown("RUN"), Use.REQUIRED, Help("run to write, gzipped if it ends in .gz")]
 TopK = Annotated[AtLeastOne, Shown("K"), Help("passages per query")]
 

@@ -1,6 +1,7 @@
 """Settings of models, and options that several verbs share. This module imports no model library."""
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,6 +54,40 @@ class ModelSettings(Overrides, frozen=True):
         return {key: value for key, value in values if value is not None and (value != "" or "_prompt" in key)}
 
 
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of a verb that say how a model is used. None, or an empty text, is an option that was not given.
+
+    :func:`baselines.retrieve.families.resolve` chooses between the options, the model's family and the model's files.
+
+    Attributes:
+        family: name of a family in models.toml, or "none".
+        query_prompt, passage_prompt, prompt_name, pooling, truncate_dim, normalize, similarity: see
+            :class:`Overrides`.
+        max_length, revision, trust_remote_code: see :class:`ModelSettings`.
+        kind: kind of model, if the model's files shall not determine the kind.
+    """
+
+    family: str | None = None
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    prompt_name: str | None = None
+    pooling: str | None = None
+    truncate_dim: int | None = None
+    normalize: bool | None = None
+    similarity: str | None = None
+    max_length: int | None = None
+    revision: str = ""
+    trust_remote_code: bool = False
+    kind: str | None = None
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the given options that override the model's files, by their names."""
+        values = [(name, getattr(self, name, None)) for name in Overrides.__struct_fields__]
+        return {name: value for name, value in values if value is not None}
+
+
+NO_OPTIONS = ModelOptions()
 DEVICE = ("--device", "--dtype")  # options of every verb that runs a model
 # Further options of verbs that encode texts or score pairs of texts.
 PAIRS = ("--max-length", "--batch-tokens", "--tokenizers", "--backend", "--revision")

@@ -3,7 +3,6 @@
 Heads stay in fp32, because in 16 bits different scores would round to the same number.
 """
 
-import argparse
 import functools
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,14 +44,23 @@ class Work:
     parallel: int = 4
 
 
-def work_of(args: argparse.Namespace) -> Work:
-    """Read the shared options ``DEVICE`` and ``PAIRS``."""
-    devices = tuple(devices_of(args.device))
-    own = args.tokenizers
-    if own is None:  # a CPU's cores are for the model; 8 processes are enough for a GPU
-        own = 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
-    tokens = args.batch_tokens or batch_tokens(devices[0])
-    return Work(devices, dtype_of(args.dtype, devices[0], args.backend), batch_tokens=tokens, tokenizers=own)
+def work_of(
+    device: str | None = None,
+    dtype: str = "auto",
+    batch_tokens: int | None = None,
+    tokenizers: int | None = None,
+    backend: str = "torch",
+) -> Work:
+    """Return the work that the options of these names select. None is the default of this machine."""
+    devices = tuple(devices_of(device))
+    if tokenizers is None:  # a CPU's cores are for the model; 8 processes are enough for a GPU
+        tokenizers = 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
+    return Work(
+        devices,
+        dtype_of(dtype, devices[0], backend),
+        batch_tokens=batch_tokens or default_batch_tokens(devices[0]),
+        tokenizers=tokenizers,
+    )
 
 
 def devices_of(wanted: str | None) -> list[str]:
@@ -88,7 +96,7 @@ def computes_bf16(device: str) -> bool:
     return device.startswith("cuda") and bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
-def batch_tokens(device: str) -> int:
+def default_batch_tokens(device: str) -> int:
     """Return the default tokens per batch, padding included: 256 texts of 384 tokens on a GPU, 32 texts on a CPU."""
     return 384 * (32 if device == "cpu" else 256)
 

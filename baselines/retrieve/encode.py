@@ -1,56 +1,91 @@
-"""Embed a release's passages or queries by a dual-encoder.
+"""The verb `encode`: embed passages or queries."""
 
-The embeddings are 16-bit floats in NumPy files that can be memory-mapped. Row n is passage n of the release, or query
-n of the split. An interrupted command resumes after the last complete file when it is started again. A complete
-directory from the same release, model and options is not encoded again. manifest.json records the model's precision.
-Each GPU has a process, which holds the texts and embeddings of one file in memory.
-
-The passages are unpacked once into the folder dureader_retrieval/texts in $XDG_CACHE_HOME or ~/.cache.
-
-Example:
-
-  python -m baselines encode --release build/sample --model build/models/de-bm25-neg --out build/embeddings/passages
-  python -m baselines encode --release DIR --model ORG/NAME --queries --split dev --out DIR2
-"""
-
-import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from baselines.core.settings import DEVICE, PAIRS, ModelSettings, add_options
-from baselines.measure.qrels import add_set
-from builders.core.command import whole_number
+from baselines.core.model_options import (
+    Backend,
+    BatchTokens,
+    Device,
+    Dtype,
+    MaxLength,
+    ModelName,
+    Revision,
+    Tokenizers,
+)
 from builders.core.errors import InputError
-from builders.core.hub import check_models
-from builders.store.layout import SETS
-from builders.store.reader import open_release
+from builders.core.options import AtLeastOne, Shown
+from builders.core.verbs import verb
+from builders.store.release_options import AnySplit, ReleasePath, SetName
+
+if TYPE_CHECKING:
+    from baselines.retrieve.vector_index import Index
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--release")
-    add_set(parser)
-    parser.add_argument("--model", required=True, metavar="M", help="sentence-transformers model: hub name or folder")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory of embeddings to write")
-    parser.add_argument("--queries", action="store_true", help="encode queries instead of passages")
-    parser.add_argument("--split", help="split of the queries, with --queries (default: dev)")
-    parser.add_argument(
-        "--shard-rows",
-        type=whole_number(1),
-        metavar="N",
-        help="rows per file (default: 131,072 on a GPU or for static models, else 8,192)",
-    )
-    add_options(parser, *PAIRS, *DEVICE)
+@verb()
+def encode_texts(
+    release: ReleasePath,
+    *,
+    model: ModelName,
+    out: Annotated[Path, Shown("DIR")],
+    set: SetName = "main",
+    queries: bool = False,
+    split: AnySplit | None = None,
+    shard_rows: Annotated[AtLeastOne, Shown("N")] | None = None,
+    max_length: MaxLength | None = None,
+    batch_tokens: BatchTokens | None = None,
+    tokenizers: Tokenizers | None = None,
+    backend: Backend = "torch",
+    revision: Revision = "",
+    device: Device | None = None,
+    dtype: Dtype = "auto",
+) -> "Index":
+    """Embed a release's passages or queries by a dual-encoder.
 
+    The embeddings are 16-bit floats in NumPy files that can be memory-mapped. Row n is passage n of the release, or
+    query n of the split. An interrupted command resumes after the last complete file when it is started again. A
+    complete directory from the same release, model and options is not encoded again. manifest.json records the model's
+    precision. Each GPU has a process, which holds the texts and embeddings of one file in memory.
 
-def run(args: argparse.Namespace) -> None:
-    if args.split and not args.queries:
+    The passages are unpacked once into the folder dureader_retrieval/texts in $XDG_CACHE_HOME or ~/.cache.
+
+    Args:
+        model: sentence-transformers model: hub name or folder
+        out: directory of embeddings to write
+        queries: encode queries instead of passages
+        split: split of the queries, with --queries (default: dev)
+        shard_rows: rows per file (default: 131,072 on a GPU or for static models, else 8,192)
+
+    Returns:
+        The open index: the directory's path, manifest and files.
+
+    Raises:
+        InputError: the model cannot be opened, the release lacks the split, or ``out`` has other files.
+
+    Examples:
+        python -m baselines encode --release build/sample --model build/models/de-bm25-neg \\
+          --out build/embeddings/passages
+        python -m baselines encode --release DIR --model ORG/NAME --queries --split dev --out DIR2
+    """
+    from builders.core.hub import check_models
+
+    if split and not queries:
         raise InputError("--split needs --queries, because passages have no split")
-    check_models(args.model)
+    check_models(model)  # before the import of the model libraries, which takes seconds
+
+    from baselines.core.settings import ModelSettings
     from baselines.retrieve.devices import work_of
     from baselines.retrieve.models import kind_of_model
     from baselines.retrieve.vector_index import open_retriever
+    from builders.store.layout import SETS
+    from builders.store.reader import open_release
 
-    configs, work, release = SETS[args.set], work_of(args), open_release(args.release)
-    settings = ModelSettings(args.model, revision=args.revision, max_length=args.max_length)
-    model = open_retriever(settings, work, "static" if kind_of_model(settings) == "static" else "dense")
-    config, split = (configs.queries, args.split or "dev") if args.queries else (configs.corpus, "corpus")
-    model.index(release, config, args.out, split, args.shard_rows)
+    configs = SETS[set]
+    work = work_of(device, dtype, batch_tokens, tokenizers, backend)
+    release = open_release(release)
+    settings = ModelSettings(model, revision=revision, max_length=max_length)
+    kind = "static" if kind_of_model(settings) == "static" else "dense"
+    retriever = open_retriever(settings, work, kind)
+    if queries:
+        return retriever.index(release, configs.queries, out, split or "dev", shard_rows)
+    return retriever.index(release, configs.corpus, out, "corpus", shard_rows)

@@ -23,7 +23,7 @@ import torch
 from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.cross_encoder.modules import LogitScore
 
-from baselines.retrieve.devices import batch_tokens
+from baselines.retrieve.devices import default_batch_tokens
 from baselines.retrieve.models import prompt_of
 from builders.core.errors import InputError
 from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker
@@ -131,7 +131,7 @@ class Side:
 
     def __init__(self, model: Any, task: str = "", tokens: int | None = None, tokenizers: int = 0) -> None:
         self.model, self.task, self.device = model, task, torch.device(model.device)
-        self._tokens = tokens or batch_tokens(self.device.type)
+        self._tokens = tokens or default_batch_tokens(self.device.type)
         given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
         self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
         # The model's limit in tokens, but at most the length of _LONG. The call also sets up the tokenizer for threads.

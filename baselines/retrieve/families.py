@@ -1,6 +1,5 @@
 """Resolve the settings of a model from options, the family table ``models.toml``, or the model's files."""
 
-import argparse
 import functools
 import os
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, structs
 
 from baselines.core.run_manifest import describe_search, record
-from baselines.core.settings import ModelSettings
-from baselines.retrieve.devices import work_of
+from baselines.core.settings import ModelOptions, ModelSettings
+from baselines.retrieve.devices import Work
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.models import kind_of_model, model_file, shown_name
 from baselines.retrieve.vector_index import Retriever, open_retriever
@@ -103,79 +102,102 @@ class Resolved:
         return self.sources.get(key) or ("the library's default" if key == "pooling" and self.plain else OWN)
 
 
-def resolve(args: argparse.Namespace) -> Resolved:
-    """Resolve the settings and the commit of the model that `run` opens. Raises :class:`InputError`."""
+def resolve(model: str, options: ModelOptions) -> Resolved:
+    """Resolve the settings and the commit of a model that searches. Raises :class:`InputError`."""
     known = declared().families
-    name = family_of(args.model) if args.family is None else args.family
-    if args.family not in (None, NO_FAMILY, *known):
-        raise InputError(f"--family {args.family}: expected {NO_FAMILY} or one of {', '.join(known)}")
+    name = family_of(model) if options.family is None else options.family
+    if options.family not in (None, NO_FAMILY, *known):
+        raise InputError(f"--family {options.family}: expected {NO_FAMILY} or one of {', '.join(known)}")
     name = "" if name == NO_FAMILY else name
-    family = known.get(name) or Family(models=[args.model], said={})
-    if family.remote_code and not args.trust_remote_code:
+    family = known.get(name) or Family(models=[model], said={})
+    if family.remote_code and not options.trust_remote_code:
         other = f", or use {family.instead}, the same model without code" if family.instead else ""
         raise InputError(
             f"needs Python code of its repository; read the code, then add --trust-remote-code{other}",
-            path=args.model,
+            path=model,
         )
-    if args.trust_remote_code and not args.revision and not Path(args.model).is_dir():
+    if options.trust_remote_code and not options.revision and not Path(model).is_dir():
         log.warning("--trust-remote-code without --revision runs the repository's latest code; add --revision COMMIT")
-    opened = ModelSettings(
-        args.model, revision=commit_of(args.model, args.revision), trust_remote_code=args.trust_remote_code
+    unset = ModelSettings(
+        model, revision=commit_of(model, options.revision), trust_remote_code=options.trust_remote_code
     )
-    kind, plain = args.kind or kind_of_model(opened), model_file(opened, "modules.json") is None
+    kind = options.kind or kind_of_model(unset)
     if kind == "cross":
-        raise InputError("is a re-ranker (cross); add --over RUN, the run to re-rank", path=args.model)
-    values, sources = _chosen(args, name, family)
-    # A family's pooling replaces only the library's default. opened() warns if the model's files have another pooling.
-    if args.pooling is None and not (plain and kind == "dense"):
+        raise InputError("is a re-ranker (cross); add --over RUN, the run to re-rank", path=model)
+    is_plain = model_file(unset, "modules.json") is None
+    values, sources = _choose_values(options, name, family)
+    # A family's pooling replaces only the library's default. prepare_search() warns if the model's files have another.
+    if options.pooling is None and not (is_plain and kind == "dense"):
         values.pop("pooling", None)
-    if args.similarity is None and (args.normalize is not None or kind != "dense"):
+    if options.similarity is None and (options.normalize is not None or kind != "dense"):
         values.pop("similarity", None)
     return Resolved(
-        structs.replace(opened, **values), kind, name, {key: sources[key] for key in values}, family.pooling, plain
+        settings=structs.replace(unset, **values),
+        kind=kind,
+        family=name,
+        sources={key: sources[key] for key in values},
+        pooling=family.pooling,
+        plain=is_plain,
     )
 
 
-def opened(args: argparse.Namespace, release: Release) -> tuple[dict[str, Any], Retriever, Path]:
-    """Open the model of `run`. Return the run's record, the retriever, and the directory of the retriever's index."""
-    model, corpus = resolve(args), SETS[args.set].corpus
-    retriever = open_retriever(model.settings, work_of(args), model.kind)
+@dataclass(frozen=True)
+class ModelSearch:
+    """An opened model that searches a release's passages.
+
+    Attributes:
+        record: everything that affects a run of the model, for the run's manifest.
+        retriever: the model.
+        index_folder: directory of the model's index.
+    """
+
+    record: dict[str, Any]
+    retriever: Retriever
+    index_folder: Path
+
+
+def prepare_search(
+    *,
+    model: str,
+    options: ModelOptions,
+    work: Work,
+    release: Release,
+    set_name: str,
+    split: str,
+    top_k: int,
+    index: Path | None = None,
+) -> ModelSearch:
+    """Open a model to search by the queries of a split. ``index``: directory of the index (None: in the cache)."""
+    resolved, corpus = resolve(model, options), SETS[set_name].corpus
+    retriever = open_retriever(resolved.settings, work, resolved.kind)
     about = dict(retriever.about)
-    key = [retriever.kind, about, corpus, release.fingerprint(corpus, "corpus")]
-    folder = getattr(args, "index", None) or caches() / "indexes" / key_of(key)
+    index_key = key_of([retriever.kind, about, corpus, release.fingerprint(corpus, "corpus")])
+    folder = index or caches() / "indexes" / index_key
     log.info("index: %s", folder)
-    used = {key: {"value": value, "says": model.source(key)} for key, value in about.pop("used").items()}
-    described = {
-        "name": shown_name(args.model),
-        "commit": model.settings.revision,
-        "family": model.family or NO_FAMILY,
-        "trust_remote_code": model.settings.trust_remote_code,
-        **about,
-    }
-    if not model.family:
-        log.warning("%s has no family in models.toml; its settings are from options and its files", args.model)
-    elif (own := used["pooling"])["says"] == OWN and own["value"] not in (None, model.pooling or own["value"]):
+    used = {key: {"value": value, "says": resolved.source(key)} for key, value in about.pop("used").items()}
+    if not resolved.family:
+        log.warning("%s has no family in models.toml; its settings are from options and its files", model)
+    elif (own := used["pooling"])["says"] == OWN and own["value"] not in (None, resolved.pooling or own["value"]):
         log.warning(
             "%s: the model's files have pooling %s, but models.toml (%s) has %s; the model's files are used",
-            *(args.model, own["value"], model.family, model.pooling),
+            *(model, own["value"], resolved.family, resolved.pooling),
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    return (
-        record(
-            described,
-            {
-                "used": used,
-                **describe_search(release, kind=model.kind, set_name=args.set, split=args.split, top_k=args.top_k),
-            },
-        ),
-        retriever,
-        folder,
-    )
+    model_record = {
+        "name": shown_name(model),
+        "commit": resolved.settings.revision,
+        "family": resolved.family or NO_FAMILY,
+        "trust_remote_code": resolved.settings.trust_remote_code,
+        **about,
+    }
+    search = describe_search(release, kind=resolved.kind, set_name=set_name, split=split, top_k=top_k)
+    return ModelSearch(record(model_record, {"used": used, **search}), retriever, folder)
 
 
-def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:
+def _choose_values(options: ModelOptions, name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the value and the source of every setting that an option or the family sets, by the setting's name."""
-    if args.prompt_name and args.query_prompt is not None:
+    prompt_name = options.prompt_name
+    if prompt_name and options.query_prompt is not None:
         raise InputError("--prompt-name and --query-prompt both set the query's prompt; expected one of them")
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -186,14 +208,14 @@ def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[s
 
     shared = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
     for key in (*shared, "truncate_dim", "normalize"):  # families have only the shared settings
-        if (given := getattr(args, key, None)) is not None:
+        if (given := getattr(options, key, None)) is not None:
             values[key], sources[key] = given, f"--{'no-' if given is False else ''}{key.replace('_', '-')}"
         elif (value := getattr(family, key, None)) is not None:
             values[key], sources[key] = value, place(key)
-    if args.prompt_name in family.prompts:
-        values["query_prompt"] = family.prompts[args.prompt_name]
-        sources["query_prompt"] = f"--prompt-name {args.prompt_name} of {place('prompts')}"
-    elif args.prompt_name:
-        values |= {"prompt_name": args.prompt_name, "query_prompt": None}
-        sources |= {"prompt_name": "", "query_prompt": f"--prompt-name {args.prompt_name}, {OWN}"}
+    if prompt_name is not None and prompt_name in family.prompts:
+        values["query_prompt"] = family.prompts[prompt_name]
+        sources["query_prompt"] = f"--prompt-name {prompt_name} of {place('prompts')}"
+    elif prompt_name:
+        values |= {"prompt_name": prompt_name, "query_prompt": None}
+        sources |= {"prompt_name": "", "query_prompt": f"--prompt-name {prompt_name}, {OWN}"}
     return values, sources

@@ -13,7 +13,6 @@ The endpoint needs OpenAI's chat API (OPENAI_BASE_URL, OPENAI_API_KEY). Queries 
 """
 
 import abc
-import argparse
 import functools
 import itertools
 import json
@@ -28,8 +27,8 @@ import numpy as np
 from sentence_transformers import CrossEncoder
 
 from baselines.core.passages import Passages, open_passages
-from baselines.core.settings import ModelSettings, Overrides
-from baselines.retrieve.devices import Work, moved, over_devices, work_of
+from baselines.core.settings import NO_OPTIONS, ModelOptions, ModelSettings, Overrides
+from baselines.retrieve.devices import Work, moved, over_devices
 from baselines.retrieve.encoder import CrossScorer, Encoder
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
@@ -223,20 +222,37 @@ class PairJob:
     reranker: Reranker
 
 
-def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str, split: str = "corpus") -> PairJob:
-    """Return the job of the shared options ``PAIRS`` and ``DEVICE``, and of ``--kind``."""
-    kind = getattr(args, "kind", None) or ""
-    listwise = kind == "listwise"  # no device of this machine is needed
+def pair_job(
+    *,
+    model: str,
+    release: Release,
+    corpus: str,
+    work: Work,
+    split: str = "corpus",
+    options: ModelOptions = NO_OPTIONS,
+) -> PairJob:
+    """Return the job of a model that scores queries and passages of a release's config ``corpus``.
+
+    Raises :class:`InputError` for an option that only other kinds of models have.
+    """
+    is_behind_endpoint = options.kind == "listwise"
     settings = ModelSettings(
         model,
-        revision=args.revision if listwise else commit_of(model, args.revision),
-        max_length=args.max_length,
-        trust_remote_code=getattr(args, "trust_remote_code", False),
-        **{name: value for name in Overrides.__struct_fields__ if (value := getattr(args, name, None)) is not None},
+        revision=options.revision if is_behind_endpoint else commit_of(model, options.revision),
+        max_length=options.max_length,
+        trust_remote_code=options.trust_remote_code,
+        **options.overrides(),
     )
     expect_no(settings, "a model of pairs", *(name for name in Overrides.__struct_fields__ if name != "query_prompt"))
-    work = Work(("cpu",), "fp32", parallel=getattr(args, "parallel", 4)) if listwise else work_of(args)
-    return PairJob(release.path, corpus, split, open_reranker(settings, work, kind))
+    return PairJob(release.path, corpus, split, open_reranker(settings, work, options.kind or ""))
+
+
+def endpoint_work(parallel: int = 4) -> Work:
+    """Return the work of a model behind an endpoint, which needs no device of this machine.
+
+    ``parallel`` is the number of simultaneous requests.
+    """
+    return Work(("cpu",), "fp32", parallel=parallel)
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,84 +1,119 @@
-"""Search by embeddings: write a TREC run of a split's queries.
+"""The verb `search`: search by embeddings."""
 
-The search is exact, by FAISS on a CPU and by PyTorch on GPUs. The embeddings that `encode` wrote are memory-mapped and
-read block by block, so memory does not grow with the number of passages.
-
-RUN.manifest.json records the model, the precision of passages and queries, and the SHA-256 of the run. Different
-precisions of passages and queries cause a warning.
-
-Example:
-
-  python -m baselines search --release build/sample --split dev --model build/models/de-bm25-neg \\
-    --passages build/embeddings/passages --out build/runs/de.dev.run.gz
-  python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --engine torch
-"""
-
-import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from baselines.core.passages import add_sample, open_passages, sample_rows
-from baselines.core.settings import DEVICE, add_options
-from baselines.measure.qrels import add_set, read_queries
-from builders.core.errors import InputError, log
-from builders.core.files import check_file
-from builders.core.hub import check_models
-from builders.core.progress import progress
-from builders.store.layout import SETS
-from builders.store.reader import open_release
-from builders.store.runs import write_run
+from baselines.core.model_options import Device, Dtype, EmbeddingsPath, ModelName, NewRun, Revision, TopK
+from builders.core.errors import InputError, UsageError, log
+from builders.core.verbs import verb
+from builders.store.release_options import AnySplit, ReleasePath, SampleConfig, SetName
+
+if TYPE_CHECKING:
+    from builders.store.runs import Run
 
 _TAG = "dense-exact"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--release", "--split", "--out", "--top-k", "--revision")
-    add_set(parser)
-    parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="embeddings of the passages")
-    add_sample(parser)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", metavar="M", help="model that encoded the passages, to encode the queries")
-    source.add_argument("--queries", type=Path, metavar="DIR", help="embeddings of the queries")
-    parser.add_argument(
-        "--engine", choices=["faiss", "torch"], help="search library (default: faiss on a CPU, torch on a GPU)"
-    )
-    add_options(parser, *DEVICE)
+@verb()
+def search_vectors(
+    release: ReleasePath,
+    *,
+    passages: EmbeddingsPath,
+    model: ModelName | None = None,
+    queries: EmbeddingsPath | None = None,
+    split: AnySplit = "dev",
+    out: NewRun | None = None,
+    top_k: TopK = 50,
+    set: SetName = "main",
+    sample: SampleConfig | None = None,
+    engine: Literal["faiss", "torch"] | None = None,
+    revision: Revision = "",
+    device: Device | None = None,
+    dtype: Dtype = "auto",
+) -> "Run":
+    """Search by embeddings: write a TREC run of a split's queries.
 
+    The search is exact, by FAISS on a CPU and by PyTorch on GPUs. The embeddings that `encode` wrote are memory-mapped
+    and read block by block, so memory does not grow with the number of passages.
 
-def run(args: argparse.Namespace) -> None:
-    check_models(args.model)
-    from baselines.core import run_manifest
-    from baselines.retrieve import dense, devices, encoder, vector_index
+    RUN.manifest.json records the model, the precision of passages and queries, and the SHA-256 of the run. Different
+    precisions of passages and queries cause a warning.
 
-    check_file(args.out)
-    release, configs = open_release(args.release), SETS[args.set]
-    vectors = vector_index.open_vectors(args.passages)
-    vectors.check("passages", release, configs.corpus, "corpus")
-    on = devices.devices_of(args.device)
-    asked = read_queries(release, args.split, configs.queries)
-    if not asked:
-        raise InputError(f"the split {args.split!r} has no queries", path=args.release)
-    if args.queries:
-        given = vector_index.open_vectors(args.queries)
-        given.check("queries", release, configs.queries, args.split)
-        dense.expect_model(vectors, args.queries, given.manifest["model"]["fingerprint"], given.precision)
-        queries, queries_in = given.all(), given.precision
-    else:  # on one device; `encode --queries` uses all devices
-        model = dense.encoding_model(args.model, vectors, on[0], args.dtype, args.revision)
-        queries = encoder.Encoder(model, "query").encode([text for _, text in asked])
-        queries_in = devices.dtype_of(args.dtype, on[0])
-    passages = open_passages(release, configs.corpus)
-    if args.sample:
-        vectors = replace(vectors, chosen=sample_rows(release, configs.corpus, args.sample))
-    hits = vector_index.named(
-        dense.nearest(vectors, queries, passages, on, args.top_k, args.engine), passages, args.top_k
-    )
-    bar = progress(hits, total=len(asked), unit="query", label="search")
-    lines = write_run(args.out, zip((query for query, _ in asked), bar, strict=True), tag=_TAG)
-    precisions = {"passages": vectors.precision, "queries": queries_in, "search": "fp32"}
-    about = {"index": "exact", "sample": args.sample, "precision": precisions}
-    search = run_manifest.describe_search(release, kind="dense", set_name=args.set, split=args.split, top_k=args.top_k)
-    found = run_manifest.record(vectors.manifest["model"], search | about)
-    run_manifest.write_manifest(args.out, found, _TAG, len(asked), lines)
+    Args:
+        passages: embeddings of the passages
+        model: model that encoded the passages, to encode the queries
+        queries: embeddings of the queries, instead of --model
+        out: run to write, gzipped if it ends in .gz. Without it, a call from Python writes nothing.
+        engine: search library (default: faiss on a CPU, torch on a GPU)
+
+    Returns:
+        The run: hits by query, best first.
+
+    Raises:
+        InputError: the embeddings are damaged, or belong to another release or model.
+
+    Examples:
+        python -m baselines search --release build/sample --split dev --model build/models/de-bm25-neg \\
+          --passages build/embeddings/passages --out build/runs/de.dev.run.gz
+        python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --engine torch
+    """
+    from builders.core.hub import check_models
+
+    if (model is None) == (queries is None):
+        raise UsageError("expected either --model or --queries")
+    check_models(model)  # before the import of the model libraries, which takes seconds
+
+    from baselines.core.passages import open_passages, sample_rows
+    from baselines.core.run_manifest import describe_search, record, write_manifest
+    from baselines.measure.qrels import read_queries
+    from baselines.retrieve.dense import encoding_model, expect_model, nearest
+    from baselines.retrieve.devices import devices_of, dtype_of
+    from baselines.retrieve.encoder import Encoder
+    from baselines.retrieve.vector_index import named, open_vectors
+    from builders.core.files import check_file
+    from builders.core.progress import progress
+    from builders.store.layout import SETS
+    from builders.store.reader import open_release
+    from builders.store.runs import Run, best_first, write_run
+
+    if out is not None:
+        check_file(out)
+    release, configs = open_release(release), SETS[set]
+    passage_vectors = open_vectors(passages)
+    passage_vectors.check("passages", release, configs.corpus, "corpus")
+    devices = devices_of(device)
+    query_rows = read_queries(release, split, configs.queries)
+    if not query_rows:
+        raise InputError(f"the split {split!r} has no queries", path=release.path)
+
+    if queries is not None:
+        query_index = open_vectors(queries)
+        query_index.check("queries", release, configs.queries, split)
+        fingerprint = query_index.manifest["model"]["fingerprint"]
+        expect_model(passage_vectors, query_index.path, fingerprint, query_index.precision)
+        query_vectors, query_precision = query_index.all(), query_index.precision
+    else:
+        assert model is not None
+        # The queries are encoded on one device; `encode --queries` uses all devices.
+        encoder = Encoder(encoding_model(model, passage_vectors, devices[0], dtype, revision), "query")
+        query_vectors = encoder.encode([text for _, text in query_rows])
+        query_precision = dtype_of(dtype, devices[0])
+
+    corpus = open_passages(release, configs.corpus)
+    if sample:
+        passage_vectors = replace(passage_vectors, chosen=sample_rows(release, configs.corpus, sample))
+    nearest_rows = nearest(passage_vectors, query_vectors, corpus, devices, top_k, engine or "")
+    bar = progress(named(nearest_rows, corpus, top_k), total=len(query_rows), unit="query", label="search")
+    hits = zip((query_id for query_id, _ in query_rows), bar, strict=True)
+    if out is None:
+        return Run(Path("search"), {query_id: best_first(ranking) for query_id, ranking in hits})
+
+    line_count = write_run(out, hits, tag=_TAG)
+    precisions = {"passages": passage_vectors.precision, "queries": query_precision, "search": "fp32"}
+    about = describe_search(release, kind="dense", set_name=set, split=split, top_k=top_k)
+    about |= {"index": "exact", "sample": sample, "precision": precisions}
+    write_manifest(out, record(passage_vectors.manifest["model"], about), _TAG, len(query_rows), line_count)
     shown = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
-    log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(asked), shown)
+    log.info("%s: %d lines for %d queries; precision: %s", out, line_count, len(query_rows), shown)
+    return Run(out)

@@ -211,8 +211,9 @@ def _longest(array: npt.NDArray[Any]) -> float:
     return largest_norm(array) if array.dtype == np.float16 else 0.0
 
 
-def open_vectors(path: Path) -> Index:
+def open_vectors(path: Path | Index) -> Index:
     """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged or other files."""
+    path = path.path if isinstance(path, Index) else path
     vectors = Index.read(path)
     if "dim" not in vectors.manifest:  # `run` writes such indexes for sparse and late-interaction models
         raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=path)

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from baselines.train.recipe_files import RECIPES, names
 from builders.core.errors import InputError
 from builders.core.files import read_toml
 from builders.core.typed import typed
 from builders.store.layout import SETS, base_set, set_of
 
-RECIPES = Path(__file__).parents[1] / "recipes"
 SCRATCH = "scratch"
 WORDS = "words"  # start = "words": one vector per word of the collection
 MADE = (SCRATCH, WORDS)  # starting checkpoints that the training creates from the collection
@@ -269,11 +269,6 @@ class Recipe(Sections, frozen=True, kw_only=True):
                 del content[start]
         del content["train"]["report_to"]  # a training logged elsewhere is the same training
         return {"name": content.pop("name"), **content}
-
-
-def names() -> list[str]:
-    """Return the names of the project's recipes."""
-    return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
 def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:

@@ -1,26 +1,11 @@
-"""Add cCOVID-News, the news out-of-domain set (Section 2.4).
+"""Read the files of DataFountain competition 424, the source of cCOVID-News (Section 2.4)."""
 
-The source is DataFountain competition 424, and Table 3 has the figures of the set. --release adds the set to a copy of
-a release. NCPPolicies_context_*.csv has the documents (docid, text). Each whole document is one passage.
-NCPPolicies_train_*.csv has the questions (id, docid, question, answer). Files are tab-separated, in UTF-8 or GB18030,
-plain, .gz or .zip. JSON lines with docid, context and an optional question also work. The kind of a file is detected
-from its header. The competition's test questions have no document and are not used.
-
-949 questions are drawn at random for test, as in the paper. The other 4,000 questions of the competition become train,
-for fine-tuning. The paper's own draw is not published. The seed of the new draw is in the manifest.
-
-example:
-  python -m builders add ccovid --source NCPPolicies --out build/ccovid
-  python -m builders add ccovid --source NCPPolicies --release build/sample --out build/with-ccovid --seed 7
-"""
-
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from builders.add.collection import Collection, SourceTexts, add_options, files_of, merge, write_release
+from builders.add.collection import Collection, SourceTexts, files_of, merge
 from builders.core.errors import log
 from builders.core.typed import json_of
 from builders.sources.source_files import Source, open_bytes
@@ -32,7 +17,6 @@ HEADERS = {
     "unlabelled": ("id", "question"),
     "json": (),
 }
-TEST_SIZE = 949  # Section 2.4
 
 
 class Row(msgspec.Struct, gc=False):
@@ -43,15 +27,7 @@ class Row(msgspec.Struct, gc=False):
     question: str | None = None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, test_size=TEST_SIZE)
-
-
-def run(args: argparse.Namespace) -> None:
-    write_release(*read(args.source, args.encoding), args)
-
-
-def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
+def read_ccovid(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
     """Return the set, with all questions in one split, and the files that were read.
 
     Raises :class:`InputError` for a wrong row, and if ``paths`` names a file with another header.

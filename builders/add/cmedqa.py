@@ -1,26 +1,9 @@
-"""Add cMedQA, the medical out-of-domain set (Section 2.4).
+"""Read the files of cMedQA2, the source of the medical out-of-domain set (Section 2.4)."""
 
-The source is cMedQA2, and Table 3 has the figures of the set. --release adds the set to a copy of a release.
-question.csv (question_id,content) and answer.csv (ans_id,question_id,content) have the texts. The candidates of dev and
-test have the columns question_id,ans_id,cnt,label, where label 1 is positive. The candidates of train have these
-columns, or question_id,pos_ans_id,neg_ans_id. The kind of a file is detected from its header. A candidates file also
-needs train, dev or test in its name. Files are UTF-8 or GB18030, plain, .gz or .zip.
-
-The corpus has all answers. cMedQA2's dev candidates become test, and its test candidates become dev, because the sizes
-match: the paper's test split has 3,999 queries and 7,527 positives, and cMedQA2's dev candidates have 4,000 questions
-and 7,527 positives. Equal questions are merged. Questions without candidates go to train, and answer.csv has their
-positives. cMedQA2 is for non-commercial research only.
-
-example:
-  python -m builders add cmedqa --source cMedQA2 --out build/cmedqa
-  python -m builders add cmedqa --source *.zip --release build/sample --out build/with-cmedqa
-"""
-
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from builders.add.collection import Collection, SourceTexts, add_options, files_of, merge, write_release
+from builders.add.collection import Collection, SourceTexts, files_of, merge
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.sources.source_files import Source, split_of
@@ -37,15 +20,7 @@ SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}  # split in the can
 _Judged = dict[str, dict[str, None]]  # question -> its positive answers, in order
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, test_size=None)
-
-
-def run(args: argparse.Namespace) -> None:
-    write_release(*read(args.source, args.encoding), args)
-
-
-def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
+def read_cmedqa(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
     """Return the set, and the files that were read.
 
     Raises :class:`InputError` for a wrong row, missing test candidates, or a file in ``paths`` with another header.

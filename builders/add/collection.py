@@ -5,7 +5,6 @@ splits stays in the first of test, dev, train. Judgments of a question or passag
 and skipped.
 """
 
-import argparse
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,18 +15,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
+from builders.core.results import Report
 from builders.core.sampling import draw
-from builders.core.tables import print_result
-from builders.sources.encoding import CHOICES
 from builders.sources.source_files import Source
 from builders.sources.source_tables import find_tables, header_of
 from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import qrels_table
 from builders.store.layout import CORPUS, QUERIES, text_id
 from builders.store.reader import Release, open_release
-from builders.store.table3 import LengthCounter, table3_column, table3_text
+from builders.store.table3 import LengthCounter, table3_column, table3_tables, table3_text
+from builders.store.written_release import WrittenRelease, open_written
 
 # A question in several splits stays in the first of these splits. ``all`` has questions without a split.
 ORDER = ("all", "test", "dev", "train")
@@ -146,25 +144,6 @@ def drawn_questions(queries: Queries, size: int, seed: int, option: str) -> Quer
     return {text: found for text, found in queries.items() if text_id(text) in drawn}
 
 
-def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
-    """Add the common options of cmedqa and ccovid."""
-    parser.add_argument(
-        "--source", nargs="+", type=Path, required=True, metavar="PATH", help="source files, .gz, .zip and folders"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
-    parser.add_argument("--release", type=Path, metavar="DIR", help="release to copy into --out (default: no release)")
-    parser.add_argument(
-        "--test-size",
-        type=whole_number(1),
-        default=test_size,
-        metavar="N",
-        help=f"draw N test queries at random; the others go to train (default: {test_size or 'all'})",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
-    parser.add_argument("--encoding", choices=CHOICES, default="auto", help="encoding (default: detected)")
-    add_format(parser)
-
-
 def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[Path]) -> Iterator[tuple[str, Source]]:
     """Yield (kind, file) for the files of a set. ``headers`` maps a kind to columns. The kind ``json`` is JSON lines.
 
@@ -182,18 +161,40 @@ def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[P
             log.info("%s: skipped, because it is not one of %s files", source.name, whose)
 
 
-def write_release(collection: Collection, sources: Sequence[Source], args: argparse.Namespace) -> None:
-    """Write the release ``args.out`` and print the set's figures. ``args`` are the options of :func:`add_options`."""
-    base = open_base(args.release, collection.name) if args.release else None
-    if args.test_size is not None:
-        draw_test_questions(collection, args.test_size, args.seed)
-    options = {"test_size": args.test_size, "seed": args.seed, "encoding": args.encoding}
+def write_release(
+    collection: Collection,
+    sources: Sequence[Source],
+    *,
+    out: Path,
+    base: Release | Path | None,
+    test_size: int | None,
+    seed: int,
+    encoding: str,
+) -> WrittenRelease:
+    """Write the release ``out`` with a set, and return it with the figures of the set.
+
+    Args:
+        collection: the set.
+        sources: files from which the set was read.
+        out: release directory to write.
+        base: release that is copied into ``out`` (None: no release).
+        test_size: number of drawn test queries (None: all).
+        seed: seed of the draw.
+        encoding: value of ``--encoding`` for the manifest.
+    """
+    base_release = open_base(base, collection.name) if base is not None else None
+    if test_size is not None:
+        draw_test_questions(collection, test_size, seed)
+    options = {"test_size": test_size, "seed": seed, "encoding": encoding}
     build = {"verb": collection.name, "options": options, "sources": described(sources)}
-    with draft_release(args.out, build, base) as draft:
-        rows = write(collection, draft)
-    corpus = {f"{collection.name}-corpus": draft.stats["collections"][f"{collection.name}-corpus"]}
-    text = f"{table3_text({'table3': rows, 'collections': corpus})}\nrelease: {args.out}"
-    print_result(draft.stats[collection.name] | {"collections": corpus}, text, args.format)
+    with draft_release(out, build, base_release) as draft:
+        columns = write_set(collection, draft)
+    corpus_config = f"{collection.name}-corpus"
+    lengths = {corpus_config: draft.stats["collections"][corpus_config]}
+    figures = {"table3": columns, "collections": lengths}
+    text = f"{table3_text(figures)}\nrelease: {out}"
+    value = draft.stats[collection.name] | {"collections": lengths}
+    return open_written(out, Report(value, text, table3_tables(figures)))
 
 
 def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
@@ -201,14 +202,14 @@ def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
     return describe_files((source.name.split("!")[0], source.path) for source in sources)
 
 
-def open_base(path: Path, verb: str) -> Release:
+def open_base(release: Release | Path, verb: str) -> Release:
     """Open the release to extend. The records of earlier builds by ``verb`` are removed from its manifest."""
-    base = open_release(path)
+    base = open_release(release)
     builds = [build for build in base.manifest.builds if build.verb != verb]
     return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=builds))
 
 
-def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
+def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
     """Write the set into ``draft``, in place of an earlier build. Return its columns of Table 3, by split."""
     name = collection.name
     prefix = "" if name == "main" else f"{name}-"

@@ -1,23 +1,7 @@
-"""Add the cross-lingual set: English queries (Section 2.5).
-
-Table 3 has the figures of the set. Sources are a release with the Chinese queries, and tables of translations (CSV or
-TSV). A table has a column id or zh, and a column english. A table without a header has two columns: the query's id or
-Chinese text, and the English text. An English query has the passages, judgments and split of its Chinese query. The
-new configs are crosslingual-queries (_id, text, zh_id) and crosslingual. crosslingual has the rows of train, dev and
-test with the English query in `query` and the Chinese query in `query_zh`.
-
-The id of an English query is the MD5 of its text. If several Chinese queries of a split have the same translation, each
-query has its own row, because its passages differ. From the second row on, the id is the MD5 of the English text, a
-line feed and zh_id, so every id is unique in its split. A Chinese query with several translations has several rows.
-`annotate translations` organises translation by hand, with the paper's quality control (A.3).
-
-example:
-  python -m builders add crosslingual --source translations.tsv --release build/sample --out build/with-english
-"""
+"""Read translations of queries, and write the cross-lingual set (Section 2.5)."""
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,10 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from builders.add.collection import described, open_base
-from builders.core.command import add_format
 from builders.core.errors import InputError, log
-from builders.core.tables import print_result, round_stat
-from builders.sources.encoding import CHOICES
+from builders.core.results import Report, Table
+from builders.core.tables import round_stat
 from builders.sources.source_files import Source
 from builders.sources.source_tables import find_tables, open_table
 from builders.store.draft import draft_release
@@ -49,31 +32,19 @@ Splits = Mapping[str, Mapping[str, str]]  # split -> id of a Chinese query -> te
 English = dict[str, list[tuple[str, str]]]  # id of a Chinese query -> (id, text) of its English queries
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", nargs="+", type=Path, required=True, metavar="TABLE", help="tables of translations")
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release with the Chinese queries")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="release directory to write")
-    parser.add_argument("--encoding", choices=CHOICES, default="auto", help="encoding (default: detected)")
-    add_format(parser)
-
-
-def run(args: argparse.Namespace) -> None:
-    base, splits, pairs = open_translations(args.release, args.source, args.encoding)
-    options = {"action": "build", "encoding": args.encoding}
-    print_set(build_crosslingual(pairs, splits, base, args.out, options, find_tables(args.source)), args)
-
-
-def print_set(stats: Mapping[str, Any], args: argparse.Namespace) -> None:
-    """Print the figures that :func:`build_crosslingual` returns."""
-    lines = [
-        f"{split}: {n['queries']:,} English queries, {n['words_per_query']:.2f} words each"
-        for split, n in stats["english"].items()
-    ]
-    print_result(stats, "\n".join([*lines, f"release: {args.out}"]), args.format)
+def crosslingual_report(stats: Mapping[str, Any], out: Path) -> Report:
+    """Return the figures of :func:`build_crosslingual` as a report. ``out`` is the release that was written."""
+    lines, rows = [], []
+    for split, figures in stats["english"].items():
+        queries, words = figures["queries"], figures["words_per_query"]
+        lines.append(f"{split}: {queries:,} English queries, {words:.2f} words each")
+        rows.append([split, queries, words])
+    table = Table(("split", "queries", "words_per_query"), rows)
+    return Report(stats, "\n".join([*lines, f"release: {out}"]), [table])
 
 
 def open_translations(
-    release: Path, tables: Sequence[Path], encoding: str
+    release: Release | Path, tables: Sequence[Path], encoding: str
 ) -> tuple[Release, Splits, list[Translation]]:
     """Return a release, its Chinese queries, and the rows of the tables that translate these queries.
 
@@ -94,9 +65,9 @@ def open_translations(
         first = f"{unknown[0].source.shown}:{unknown[0].line}"
         log.warning("skipped %d rows that name no query of the release; the first is %s", len(unknown), first)
     if not known:
-        raise InputError("has no queries to translate", path=release)
+        raise InputError("has no queries to translate", path=base.path)
     if tables and not kept:
-        raise InputError("no row of the tables names a query of the release, by id or by Chinese text", path=release)
+        raise InputError("no row of the tables names a query of the release, by id or by Chinese text", path=base.path)
     return base, splits, kept
 
 

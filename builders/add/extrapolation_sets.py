@@ -1,6 +1,5 @@
-"""Add training sets for interpolation and extrapolation: ReSTrain and ReSTTest (Zhan et al., arXiv 2204.11447)."""
+"""Draw training sets for interpolation and extrapolation: ReSTrain and ReSTTest (Zhan et al., arXiv 2204.11447)."""
 
-import argparse
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.add.vectors import Floats, Ints, best_ranks, clusters, directions, nearest
-from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
-from builders.core.sampling import size, size_name
-from builders.core.tables import print_result
+from builders.core.sampling import size_name
 from builders.store.draft import describe_files, draft_release
-from builders.store.judgments import label_overlap, labelled, overlap_table
+from builders.store.judgments import label_overlap, labelled
 from builders.store.layout import MANIFEST
-from builders.store.reader import Release, open_release
+from builders.store.reader import Release
 
 _FEW = 100  # training queries for each test query; the authors used ReSTrain for 97 test queries, not for 6,980
 WARNING = (
@@ -28,84 +25,55 @@ WARNING = (
 )
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    text = "vectors of all training and test queries: directories of `baselines encode --queries`, or .parquet files"
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release directory to read")
-    parser.add_argument("--embeddings", type=Path, nargs="+", required=True, metavar="PATH", help=text)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new release (may be --release)")
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the draw (default: 0)")
-    add_format(parser)
+def write_restrain_sets(
+    release: Release,
+    out: Path,
+    *,
+    embeddings: Sequence[Path],
+    sizes: Sequence[int],
+    exclude: int | None,
+    test_splits: Sequence[str],
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Write a copy of ``release`` with the sets of ReSTrain. Return a row of figures for each set.
 
-
-def restrain_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_options(parser)
-    parser.add_argument(
-        "--size", type=size, nargs="+", required=True, metavar="N", help="training queries of a set, for example 14K"
-    )
-    parser.add_argument(
-        "--exclude",
-        type=whole_number(1),
-        metavar="K",
-        help="extrapolation excludes the K nearest queries of each test query (default: for the largest sets)",
-    )
-    parser.add_argument(
-        "--split", nargs="+", default=["dev"], metavar="SPLIT", help="test queries, labelled or not (default: dev)"
-    )
-
-
-def restrain(args: argparse.Namespace) -> None:
-    """Add training sets that are similar or dissimilar to a small test set (ReSTrain).
-
-    The method is Zhan et al.'s (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). It compares queries by the
-    cosine of their vectors, which any model can compute.
-
-    restrain-SIZE-interpolation has SIZE training queries: the nearest training query of every test query, then the
-    second nearest, and so on. From the last rank, the queries with the largest cosines are used.
-
-    restrain-SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of
-    every test query are removed. K is --exclude, or the K that allows the largest sets. K does not depend on SIZE, so a
-    smaller set is part of a larger set of its kind. Interpolation and extrapolation sets never share a query. Many test
-    queries cause a warning, because almost every training query is then similar to some test query.
-
-    The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
-    give the same sets on any number of threads. For every set, the command prints the mean cosine of a test query and
-    its nearest training query, and the label overlap, which `check` also prints.
-
-    Example:
-
-      python -m baselines encode --release build/release --model M --queries --split train --out build/vectors/train
-      python -m baselines encode --release build/release --model M --queries --split dev --out build/vectors/dev
-      python -m builders add restrain --release build/release --embeddings build/vectors/train build/vectors/dev \\
-        --size 14K --out build/extrapolation
+    The arguments ``sizes``, ``exclude`` and ``seed`` are those of :func:`restrained`. Raises :class:`InputError` for a
+    query without a vector.
     """
-    release = open_release(args.release)
     qrels = release.table("qrels", "train")
     trains = labelled(qrels)
-    ids = (release.table("queries", split, ["_id"])["_id"].to_pylist() for split in args.split)
-    tests = sorted({query for own in ids for query in own})
-    vectors, build = _vectors_of(release, {"qrels/train": trains, "/".join(args.split): tests}, args)
+    test_ids: set[str] = set()
+    for split in test_splits:
+        test_ids.update(release.table("queries", split, ["_id"])["_id"].to_pylist())
+    tests = sorted(test_ids)
+    vectors = _vectors_of(release, {"qrels/train": trains, "/".join(test_splits): tests}, embeddings)
     train_vectors, test_vectors = vectors[: len(trains)], vectors[len(trains) :]
     if len(tests) * _FEW > len(trains):
         log.warning(WARNING, f"{len(tests):,}", f"{len(trains):,}")
-    sets = restrained(trains, train_vectors, test_vectors, args.size, args.exclude, args.seed)
+    sets = restrained(trains, train_vectors, test_vectors, sizes, exclude, seed)
     depth = next(chosen.ranks for chosen in sets if chosen.kind == "extrapolation")
-    build["options"] = {"size": sorted(set(args.size)), "exclude": depth, "split": args.split, "seed": args.seed}
-    labels = [release.table("qrels", split) for split in args.split if ("qrels", split) in release.splits()]
-    judged, rows = pa.concat_tables(labels) if labels else None, []
-    with draft_release(args.out, build, release) as draft:
+    options = {"size": sorted(set(sizes)), "exclude": depth, "split": [*test_splits], "seed": seed}
+    build = {"verb": "extrapolate restrain", "options": options, "sources": _described_embeddings(embeddings)}
+    labels = [release.table("qrels", split) for split in test_splits if ("qrels", split) in release.splits()]
+    judged = pa.concat_tables(labels) if labels else None
+    rows = []
+    with draft_release(out, build, release) as draft:
         for chosen in sets:
             name = f"restrain-{size_name(chosen.size)}-{chosen.kind}"
             table = _judgments_of(qrels, trains, chosen.rows)
             draft.write(name, "train", [table])
             row = {
-                **{"config": name, "test": "+".join(args.split)},
-                **{"train_queries": chosen.size, "test_queries": len(tests), "ranks": chosen.ranks},
+                "config": name,
+                "test": "+".join(test_splits),
+                "train_queries": chosen.size,
+                "test_queries": len(tests),
+                "ranks": chosen.ranks,
                 "nearest_cosine": _mean(nearest(test_vectors, train_vectors, chosen.rows)),
                 **label_overlap(table, judged),
             }
             rows.append(row)
             draft.stats.setdefault("extrapolation", {})[name] = row
-    print_result(rows, overlap_table(rows), args.format)
+    return rows
 
 
 class TrainingSet(NamedTuple):
@@ -161,40 +129,25 @@ def restrained(
     return sets
 
 
-def resttest_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_options(parser)
-    parser.add_argument("--split", default="dev", help="labelled split of the test queries (default: dev)")
-    parser.add_argument("--buckets", type=whole_number(2), default=5, metavar="K", help="buckets (default: 5)")
+def write_bucket_sets(
+    release: Release, out: Path, *, embeddings: Sequence[Path], test_split: str, bucket_count: int, seed: int
+) -> list[dict[str, Any]]:
+    """Write a copy of ``release`` with the sets of ReSTTest. Return two rows of figures for each bucket.
 
-
-def resttest(args: argparse.Namespace) -> None:
-    """Add training and test sets by k-means, each with one bucket excluded from training (ReSTTest).
-
-    The method is Zhan et al.'s (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
-    vectors. The config of bucket N has three splits. `train` has the training queries of the other buckets,
-    `extrapolation` the test queries of bucket N, and `interpolation` the other test queries. Average over the buckets.
-
-    The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
-    give the same sets on any number of threads. For every set, the command prints the mean cosine of a test query and
-    its nearest training query, and the label overlap, which `check` also prints.
-
-    Example:
-
-      python -m builders add resttest --release build/release --embeddings build/vectors/train build/vectors/dev \\
-        --out build/extrapolation
+    Raises :class:`InputError` for a query without a vector, and the errors of :func:`bucketed`.
     """
-    release = open_release(args.release)
-    qrels, judged = release.table("qrels", "train"), release.table("qrels", args.split)
+    qrels, judged = release.table("qrels", "train"), release.table("qrels", test_split)
     trains, tests = labelled(qrels), labelled(judged)
-    vectors, build = _vectors_of(release, {"qrels/train": trains, args.split: tests}, args)
-    of_trains, of_tests, cosines = bucketed(trains, tests, vectors, args.buckets, args.seed)
-    build["options"] = {"buckets": args.buckets, "split": args.split, "seed": args.seed}
+    vectors = _vectors_of(release, {"qrels/train": trains, test_split: tests}, embeddings)
+    of_trains, of_tests, cosines = bucketed(trains, tests, vectors, bucket_count, seed)
+    options = {"buckets": bucket_count, "split": test_split, "seed": seed}
+    build = {"verb": "extrapolate resttest", "options": options, "sources": _described_embeddings(embeddings)}
     rows = []
-    with draft_release(args.out, build, release) as draft:
+    with draft_release(out, build, release) as draft:
         for config in {config for config, _ in release.splits() if config.startswith("resttest-")}:
             draft.drop(config)
             draft.stats.get("extrapolation", {}).pop(config, None)
-        for bucket in range(args.buckets):
+        for bucket in range(bucket_count):
             name = f"resttest-bucket{bucket + 1}"
             chosen = np.flatnonzero(of_trains != bucket)
             train = _judgments_of(qrels, trains, chosen)
@@ -209,7 +162,7 @@ def resttest(args: argparse.Namespace) -> None:
                 figures.append(row | label_overlap(train, test))
             draft.stats.setdefault("extrapolation", {})[name] = figures
             rows += figures
-    print_result(rows, overlap_table(rows), args.format)
+    return rows
 
 
 def bucketed(
@@ -236,19 +189,25 @@ def bucketed(
     return of_trains, of_tests, np.stack(cosines, axis=1)
 
 
-def _vectors_of(
-    release: Release, groups: Mapping[str, Sequence[str]], args: argparse.Namespace
-) -> tuple[Floats, dict[str, Any]]:
-    """Return the concatenated vectors of groups of queries, and the manifest's record of the build.
+def _vectors_of(release: Release, groups: Mapping[str, Sequence[str]], embeddings: Sequence[Path]) -> Floats:
+    """Return the concatenated vectors of groups of queries.
 
     ``groups`` maps the name of a group to query ids. Raises :class:`InputError` for an empty group.
     """
-    for name, found in groups.items():
-        if not found:
+    query_ids: list[str] = []
+    for name, group in groups.items():
+        if not group:
             raise InputError(f"has no queries in {name}; expected labelled queries", path=release.path)
-    vectors = directions(args.embeddings, release, [query for group in groups.values() for query in group])
-    files = [(f"{p.name}/{MANIFEST}", p / MANIFEST) if p.is_dir() else (p.name, p) for p in args.embeddings]
-    return vectors, {"verb": f"extrapolate {args.step}", "sources": describe_files(files)}
+        query_ids += group
+    return directions(embeddings, release, query_ids)
+
+
+def _described_embeddings(embeddings: Sequence[Path]) -> list[dict[str, Any]]:
+    """Describe the files of vectors for the manifest: a directory by its own manifest."""
+    files = []
+    for path in embeddings:
+        files.append((f"{path.name}/{MANIFEST}", path / MANIFEST) if path.is_dir() else (path.name, path))
+    return describe_files(files)
 
 
 def _judgments_of(qrels: pa.Table, queries: Sequence[str], rows: Ints) -> pa.Table:

@@ -1,26 +1,5 @@
-"""Add nested samples of the collection, to search instead of all passages.
+"""Draw nested samples of the collection, and write extracts of a release."""
 
-For every size, the config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and
-randomly drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs rank
-first for any query, then second, and so on. From the last rank, passages are drawn at random. If the runs have too few
-passages, random passages follow. Smaller samples are parts of larger samples of their kind (with or without -hard).
-Earlier samples are replaced. The same seed and runs give the same samples for any order of the passages.
-
---extract CONFIG writes a small release with the sample's passages, and the queries whose positives every sample has.
-`bm25` and `search` of baselines do not need an extract: their option --sample selects a sample.
-
---nano --extract writes a release of 200 drawn queries of --split and 10,000 passages: all judged
-passages of these queries, then the passages that the runs of --hard rank first, then second, and so on. mteb and other
-tools read this release, and a small model runs on it in minutes (docs/samples.md).
-
-example:
-  python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples
-  python -m builders add samples --release DIR --sizes 10K 100K 1M --seed 0 --out DIR
-  python -m builders add samples --release DIR --extract sample-100K-hard --out SMALL
-  python -m builders add samples --release DIR --nano --hard bm25.dev.run.gz --extract --out NANO
-"""
-
-import argparse
 from collections.abc import Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,17 +9,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError
 from builders.core.progress import progress
-from builders.core.sampling import draw, lots, size, size_name
-from builders.core.tables import print_result
+from builders.core.results import Report, Table
+from builders.core.sampling import draw, lots, size_name
 from builders.release.answer_records import renew_answers
 from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import Judged, read_judged, texts_of_judged
 from builders.store.layout import IDS, SAMPLE, SETS
 from builders.store.manifest import read_stats
-from builders.store.reader import Release, open_release
+from builders.store.reader import Release
 from builders.store.rejudge import count_judged
 from builders.store.runs import read_run
 from builders.store.table3 import LengthCounter
@@ -53,91 +31,81 @@ _AT_ONCE = 1 << 16
 NANO_QUERIES, NANO_PASSAGES = 200, 10_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release directory to read")
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument(
-        "--sizes", type=size, nargs="+", metavar="N", help="passages of a sample, for example 10K or 1M"
-    )
-    text = "write a release of this sample, for example sample-10K, or of the passages of --nano"
-    action.add_argument("--extract", nargs="?", const="", metavar="CONFIG", help=text)
-    parser.add_argument("--nano", action="store_true", help="draw 200 queries and 10,000 passages (with --extract)")
-    parser.add_argument(
-        "--hard",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="RUN",
-        help="also make samples of the best hits of these runs",
-    )
-    parser.add_argument(
-        "--split",
-        nargs="+",
-        default=["dev"],
-        metavar="SPLIT",
-        help="splits whose positives are in every sample (default: dev)",
-    )
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the draw (default: 0)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new release (may be --release)")
-    add_format(parser)
-    parser.set_defaults(usage_error=parser.error)
+def samples_report(rows: Sequence[Mapping[str, Any]]) -> Report:
+    """Return the rows of :func:`write_samples` as a report."""
+    lines, cells = [], []
+    for row in rows:
+        line = f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives"
+        if row["hard"] is not None:
+            line += f", {row['hard']:,} that the runs rank high"
+        lines.append(line)
+        cells.append([row["config"], row["passages"], row["positives"], row["hard"], " ".join(row["split"])])
+    table = Table(("config", "passages", "positives", "hard", "split"), cells)
+    return Report(rows, "\n".join(lines), [table])
 
 
-def run(args: argparse.Namespace) -> None:
-    if args.nano == bool(args.extract or args.sizes):
-        args.usage_error("expected --sizes N..., --extract CONFIG, or --nano --extract")
-    release = open_release(args.release)
-    if args.nano:
-        nano = write_nano(release, args)
-        counts = ", ".join(f"{nano[name]:,} {name}" for name in ("queries", "passages", "judged", "hard"))
-        print_result(nano, f"{args.out}: {counts}", args.format)
-        return
-    if args.extract:
-        found = write_extract(release, args.extract, args.out)
-        print(f"{args.out}: {found['passages']:,} passages, the queries of {', '.join(found['splits'])}")
-        return
-    rows = write_samples(release, args)
-    hard = {row["config"]: f", {row['hard']:,} that the runs rank high" for row in rows if row["hard"] is not None}
-    lines = [
-        f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives{hard.get(row['config'], '')}"
-        for row in rows
-    ]
-    print_result(rows, "\n".join(lines), args.format)
+def nano_report(figures: Mapping[str, Any], out: Path) -> Report:
+    """Return the figures of :func:`write_nano` as a report."""
+    counts = ", ".join(f"{figures[name]:,} {name}" for name in ("queries", "passages", "judged", "hard"))
+    return Report(figures, f"{out}: {counts}", [Table([*figures], [[*figures.values()]])])
 
 
-def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Write the ``sample-*`` configs into a copy of ``release``. Return one row of figures for each config."""
-    ids, lot = _ids_and_lots(release, args.seed)
+def extract_report(figures: Mapping[str, Any], out: Path) -> Report:
+    """Return the figures of :func:`write_extract` as a report."""
+    splits = ", ".join(figures["splits"])
+    text = f"{out}: {figures['passages']:,} passages, the queries of {splits}"
+    return Report(figures, text, [Table(("splits", "passages"), [[splits, figures["passages"]]])])
+
+
+def write_samples(
+    release: Release,
+    out: Path,
+    *,
+    sizes: Sequence[int],
+    splits: Sequence[str],
+    hard_runs: Sequence[Path],
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Write the ``sample-*`` configs into a copy of ``release``. Return one row of figures for each config.
+
+    Args:
+        release: the release.
+        out: release directory to write.
+        sizes: numbers of passages, ascending.
+        splits: splits whose positives are in every sample.
+        hard_runs: runs whose best hits are in the samples ``-hard``.
+        seed: seed of the draw.
+    """
+    ids, lot = _ids_and_lots(release, seed)
     queries: set[str] = set()
     positives: dict[str, int] = {}  # positives have level 0
-    for split in args.split:
+    for split in splits:
         release.shards("qrels", split)  # raises InputError for a split without labels
         for query, scores in read_judged(release, "qrels", split).items():
             queries.add(query)
             positives |= {passage: 0 for passage, score in scores.items() if score > 0}
-    sizes = sorted(set(args.sizes))
     if not positives or sizes[0] < len(positives) or sizes[-1] >= len(ids):
-        held = f"has {len(positives):,} positives in qrels/{'+'.join(args.split)} and {len(ids):,} passages"
-        found = f"found {sizes[0]:,} to {sizes[-1]:,}"
-        raise InputError(f"{held}; expected positives <= --sizes < passages, {found}", path=release.path)
+        held = f"has {len(positives):,} positives in qrels/{'+'.join(splits)} and {len(ids):,} passages"
+        sizes_given = f"found {sizes[0]:,} to {sizes[-1]:,}"
+        raise InputError(f"{held}; expected positives <= --sizes < passages, {sizes_given}", path=release.path)
     kinds = {"": _levels(ids, positives, str(release.path))}
-    if args.hard:
-        kinds["-hard"] = _levels(ids, _best_ranks(args.hard, queries) | positives, ", ".join(map(str, args.hard)))
-    options = {"sizes": sizes, "split": args.split, "seed": args.seed}
-    sources = describe_files((path.name, path) for path in args.hard)
+    if hard_runs:
+        ranks = _best_ranks(hard_runs, queries)
+        kinds["-hard"] = _levels(ids, ranks | positives, ", ".join(map(str, hard_runs)))
+    options = {"sizes": [*sizes], "split": [*splits], "seed": seed}
+    sources = describe_files((path.name, path) for path in hard_runs)
     rows = []
-    with draft_release(args.out, {"verb": "samples", "options": options, "sources": sources}, release) as draft:
+    with draft_release(out, {"verb": "samples", "options": options, "sources": sources}, release) as draft:
         for config in {config for config, _ in release.splits() if config.startswith(SAMPLE)}:
             draft.drop(config)
         for kind, level in kinds.items():
             order = np.lexsort((lot, level))
-            for each in sizes:
-                chosen, name = np.sort(order[:each]), f"{SAMPLE}{size_name(each)}{kind}"
+            for size in sizes:
+                chosen, name = np.sort(order[:size]), f"{SAMPLE}{size_name(size)}{kind}"
                 draft.write(name, _CORPUS, [pa.table([ids.take(pa.array(chosen))], schema=IDS)])
                 hard = _hard(level[chosen]) if kind else None
-                rows.append(
-                    {"config": name, "passages": each, "positives": len(positives), "hard": hard, "split": args.split}
-                )
+                counts = {"passages": size, "positives": len(positives), "hard": hard}
+                rows.append({"config": name, **counts, "split": [*splits]})
         draft.stats["samples"] = {row["config"]: row for row in rows}
     return rows
 
@@ -193,30 +161,28 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     return {"passages": len(wanted), "splits": splits}
 
 
-def write_nano(release: Release, args: argparse.Namespace) -> dict[str, Any]:
+def write_nano(release: Release, out: Path, *, split: str, hard_runs: Sequence[Path], seed: int) -> dict[str, Any]:
     """Write a release of 200 queries and 10,000 passages. Return its figures.
 
     The passages are all judged passages of the queries, then the best hits of the runs for the queries, then random
     passages. If the release has fewer queries or passages, all are used.
     """
-    if len(args.split) != 1 or not args.hard:
-        raise InputError(
-            "--nano draws queries of one --split and passages of runs; expected --hard RUN..., and one --split"
-        )
-    (split,) = args.split
     release.shards("qrels", split)  # raises InputError for a split without labels
     every = {query: own for query, own in read_judged(release, "qrels", split).items() if max(own.values()) > 0}
-    drawn = draw(every, NANO_QUERIES, args.seed)
+    drawn = draw(every, NANO_QUERIES, seed)
     judged = {query: own for query, own in every.items() if query in drawn}
-    known = _best_ranks(args.hard, drawn) | {passage: 0 for own in judged.values() for passage in own}
-    ids, lot = _ids_and_lots(release, args.seed)
-    level = _levels(ids, known, ", ".join(map(str, args.hard)))
-    chosen = np.sort(np.lexsort((lot, level))[: max(NANO_PASSAGES, sum(rank == 0 for rank in known.values()))])
+    ranks = _best_ranks(hard_runs, drawn)
+    for passages in judged.values():
+        ranks |= dict.fromkeys(passages, 0)
+    judged_count = sum(rank == 0 for rank in ranks.values())
+    ids, lot = _ids_and_lots(release, seed)
+    level = _levels(ids, ranks, ", ".join(map(str, hard_runs)))
+    chosen = np.sort(np.lexsort((lot, level))[: max(NANO_PASSAGES, judged_count)])
     figures = {"split": split, "queries": len(judged), "passages": len(chosen)}
     figures |= {"judged": int((level[chosen] == 0).sum()), "hard": _hard(level[chosen])}
-    sources = describe_files((path.name, path) for path in args.hard)
-    options = {"nano": True, "split": split, "seed": args.seed}
-    with draft_release(args.out, {"verb": "samples", "options": options, "sources": sources}) as draft:
+    sources = describe_files((path.name, path) for path in hard_runs)
+    options = {"nano": True, "split": split, "seed": seed}
+    with draft_release(out, {"verb": "samples", "options": options, "sources": sources}) as draft:
         draft.stats["nano"] = figures
         _write_part(draft, release, ids.take(pa.array(chosen)).to_pylist(), {split: judged}, drawn)
     return figures

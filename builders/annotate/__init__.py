@@ -32,40 +32,17 @@ example:
   python -m builders annotate merge --round build/round --release build/sample --out build/relabelled
 """
 
-import argparse
-from pathlib import Path
-
-from builders.core.command import add_steps
-
-# Each value names a module with ``add_arguments(parser)`` and ``run(args)``, or a function as MODULE:NAME. A function's
-# options come from ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.
-ROUND_STEPS = {
-    "export": "builders.annotate.tasks:export",
-    "import": "builders.annotate.tasks:take_in",
-    "review": "builders.annotate.review:review",
-    "check": "builders.annotate.review:check",
-    "adjudicate": "builders.annotate.review:adjudicate",
-    "merge": "builders.annotate.relabel:merge",
-    "prefill": "builders.annotate.prefill",
-    "compare": "builders.annotate.prefill:compare",
-}
 STEPS = {
-    "pool": "builders.annotate.pool",
-    **ROUND_STEPS,
-    "relabel": "builders.annotate.relabel",
-    "translate": "builders.annotate.translate",
-    "translations": "builders.annotate.review:translations",
+    "pool": "builders.annotate.pool_steps:pool_passages",
+    "export": "builders.annotate.round_steps:export_round",
+    "import": "builders.annotate.round_steps:import_judgments",
+    "review": "builders.annotate.round_steps:draw_reviews",
+    "check": "builders.annotate.round_steps:check_round",
+    "adjudicate": "builders.annotate.round_steps:collect_disagreements",
+    "merge": "builders.annotate.round_steps:merge_round",
+    "prefill": "builders.annotate.judge_steps:prefill_round",
+    "compare": "builders.annotate.judge_steps:compare_with_people",
+    "relabel": "builders.annotate.pool_steps:relabel_negatives",
+    "translate": "builders.annotate.translation_steps:translate_queries",
+    "translations": "builders.annotate.translation_steps:manage_translations",
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_steps(parser, STEPS, _add_round)
-
-
-def _add_round(name: str, step: argparse.ArgumentParser) -> None:
-    if name in ROUND_STEPS:
-        step.add_argument("--round", type=Path, required=True, metavar="ROUND", help="directory of the round")
-
-
-def run(args: argparse.Namespace) -> int | None:
-    return args.run_step(args)  # type: ignore[no-any-return]

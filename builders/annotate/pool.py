@@ -1,57 +1,30 @@
-"""Pool the best passages of several runs for judging (Section 2.3).
+"""Pools of passages to judge: the union of several runs, ranked by the scores of re-rankers (Section 2.3, A.1)."""
 
-`candidates` writes the union of each run's best 50 passages as a new run. The paper pools BM25 and four neural
-retrievers. `baselines rerank` then scores the candidates with each re-ranker of an ensemble. `select` averages the
-re-rankers' scores (A.1), and writes the best 5 passages of each query as a pool. People judge the pairs of the pool.
-
-A pool is a file of JSON lines. `query-id` and `corpus-id` identify the pair. `score` is the mean of the re-rankers'
-scores, and `rank` is the passage's rank by `score`. `runs` has the passage's rank in each run that found the passage.
-`judged` is the pair's score in the release's qrels, or null for an unjudged pair.
-
-Every re-ranker must score every candidate. `baselines rerank` writes logits, whose range differs between re-rankers.
-By default, a sigmoid therefore turns each logit into a probability. `--scale none` leaves the scores unchanged.
-
-Both actions print how many pairs only one run found, how many pairs are unjudged, and how many known positives are
-among the runs' best 1, 2, 3 ... passages. `--pool` extends an earlier pool with new runs. `candidates` then skips the
-pairs of the earlier pool. `select` ranks old and new pairs together, and writes the new pairs among the best 5. With
-the same re-rankers, the two pools together contain every pair that a single pool of all runs would contain.
-
-example:
-  python -m builders annotate pool candidates --release build/sample --split dev \\
-      --out build/pool/candidates.dev.run.gz --runs build/runs/bm25.dev.run.gz build/runs/de-bm25-neg.dev.run.gz
-  python -m builders annotate pool select --release build/sample --split dev --out build/pool/dev.jsonl.gz \\
-      --runs build/runs/bm25.dev.run.gz build/runs/de-bm25-neg.dev.run.gz \\
-      --scores build/pool/ce-one.dev.run.gz build/pool/ce-two.dev.run.gz
-"""
-
-import argparse
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from builders.annotate.rounds import Ids
-from builders.core.command import add_format, whole_number
+from builders.annotate.rounds import Ids, Pair
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
-from builders.core.tables import print_result, round_stat, text_table
+from builders.core.results import Report, Table
+from builders.core.tables import round_stat, text_table
 from builders.core.typed import json_lines, read_json
 from builders.store.judgments import Judged, read_judged
-from builders.store.layout import SPLITS
-from builders.store.reader import Release, open_release
+from builders.store.reader import Release
 from builders.store.runs import Run, best_first, probability, read_run, write_run
 
-DEPTH, TOP = 50, 5  # passages of each run, passages of each query (Section 2.3)
-SCALES = ("sigmoid", "none")
 _DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # the report counts positives up to these ranks
 
 Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 # Query -> passage -> rank in each run, from 1, or 0 if the run lacks the passage. Queries are in the release's order.
-Union = Mapping[str, Mapping[str, tuple[int, ...]]]
+RankTable = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
 class Pooled(Ids, frozen=True, rename="kebab"):
@@ -73,84 +46,110 @@ class _Reranked(msgspec.Struct):
     top_k: int | None = None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["candidates", "select"])
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release directory")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="split of the queries (default: dev)")
-    parser.add_argument("--runs", type=Path, nargs="+", required=True, metavar="RUN", help="TREC runs to pool")
-    depth = f"pool the K best passages of each run (default: {DEPTH})"
-    parser.add_argument("--depth", type=whole_number(1), default=DEPTH, metavar="K", help=depth)
-    parser.add_argument("--pool", type=Path, metavar="OLD", help="earlier pool to extend")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="run or pool (select); .gz: gzipped")
-    select = parser.add_argument_group("select")
-    select.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="a run with scores from each re-ranker")
-    select.add_argument(
-        "--scale", choices=SCALES, default=SCALES[0], help="conversion of each score before the mean (default: sigmoid)"
-    )
-    top = f"select the N best passages of each query (default: {TOP})"
-    select.add_argument("--top", type=whole_number(1), default=TOP, metavar="N", help=top)
-    add_format(parser)
-    parser.set_defaults(usage_error=parser.error)
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of a pool.
+
+    Attributes:
+        run_names: the name of each run.
+        depth: the number of passages that each run adds for a query.
+        all_ranks: the candidates of all runs.
+        new_ranks: the candidates that the earlier pool lacks.
+        earlier_pairs: the pairs of the earlier pool.
+        judged: the judgments of the release.
+    """
+
+    run_names: Sequence[str]
+    depth: int
+    all_ranks: RankTable
+    new_ranks: RankTable
+    earlier_pairs: Sequence[Pooled]
+    judged: Judged
 
 
-def run(args: argparse.Namespace) -> None:
-    if args.action == "select" and not args.scores:
-        args.usage_error("select needs --scores")
-    release = open_release(args.release)
-    queries = release.table("queries", args.split, ["_id"])["_id"].to_pylist()
-    runs, names = open_runs(args.runs)
-    union = union_of(runs, queries, args.depth, args.split)
-    _expect_passages(release, runs, union)
-    old = read_pool(args.pool) if args.pool else []
-    if strange := next((pair.query_id for pair in old if pair.query_id not in union), None):
-        raise InputError(f"has a query {strange!r} that queries/{args.split} lacks", path=args.pool)
-    known = {pair.pair for pair in old}
-    new = {
-        query: {passage: ranks for passage, ranks in own.items() if (query, passage) not in known}
-        for query, own in union.items()
-    }
-    judged, pairs = read_judged(release, "qrels", args.split), None
-    if args.action == "candidates":
-        rows = {query: [(p, 1 / min(filter(None, r))) for p, r in own.items()] for query, own in new.items() if own}
-        write_candidates(args.out, rows, "pool", args.split)
-    else:
-        means = mean_scores(new, [read_run(path) for path in args.scores], args.scale)
-        pairs = list(select(means, union, names, judged, args.top, old))
-        write_pool(args.out, pairs)
-    found = report(names, union, new, judged, args.depth, pairs)
-    print_result(found, as_text(found), args.format)
+def find_candidates(
+    release: Release, *, split: str, runs: Sequence[Run | Path], depth: int, earlier_pool: Path | None
+) -> Candidates:
+    """Return the union of the ``depth`` best passages of each run, without the pairs of an earlier pool.
+
+    Raises:
+        InputError: two runs have the same name, or the release lacks a query or passage of a run or of the pool.
+    """
+    query_ids = release.table("queries", split, ["_id"])["_id"].to_pylist()
+    opened_runs, run_names = open_runs(runs)
+    all_ranks = union_of(opened_runs, query_ids, depth, split)
+    _expect_passages(release, opened_runs, all_ranks)
+    earlier_pairs = read_pool(earlier_pool) if earlier_pool else []
+    for pair in earlier_pairs:
+        if pair.query_id not in all_ranks:
+            raise InputError(f"has a query {pair.query_id!r} that queries/{split} lacks", path=earlier_pool)
+    in_earlier_pool = {pair.pair for pair in earlier_pairs}
+    new_ranks: dict[str, dict[str, tuple[int, ...]]] = {}
+    for query_id, ranks_by_passage in all_ranks.items():
+        new_ranks[query_id] = {
+            passage_id: ranks
+            for passage_id, ranks in ranks_by_passage.items()
+            if (query_id, passage_id) not in in_earlier_pool
+        }
+    judged = read_judged(release, "qrels", split)
+    return Candidates(run_names, depth, all_ranks, new_ranks, earlier_pairs, judged)
 
 
-def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+def write_pool_candidates(path: Path, candidates: Candidates, split: str) -> None:
+    """Write the new candidates as a run for re-rankers. The score of a passage is 1 / the passage's best rank."""
+    scored: dict[str, list[tuple[str, float]]] = {}
+    for query_id, ranks_by_passage in candidates.new_ranks.items():
+        for passage_id, ranks in ranks_by_passage.items():
+            scored.setdefault(query_id, []).append((passage_id, 1 / best_rank(ranks)))
+    write_candidates(path, scored, "pool", split)
+
+
+def best_rank(ranks: Sequence[int]) -> int:
+    """Return the best of a passage's ranks in several runs. A rank of 0 means that the run lacks the passage."""
+    return min(rank for rank in ranks if rank)
+
+
+def open_runs(runs: Sequence[Run | Path]) -> tuple[list[Run], list[str]]:
     """Return the runs and their names. A run has its file's name up to the first dot. Names must be unique."""
+    paths = [run.path if isinstance(run, Run) else run for run in runs]
     names = [path.name.partition(".")[0] for path in paths]
     if again := [name for name, count in Counter(names).items() if count > 1]:
         raise InputError(f"two runs have the name {again[0]!r} (the file's name up to its first dot); rename one file")
-    return [read_run(path) for path in paths], names
+    return [read_run(run) for run in runs], names
 
 
-def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str) -> Union:
+def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str) -> RankTable:
     """Return the union of the ``depth`` best passages of each run (Section 2.3: 50), in the order of ``queries``.
 
     Raises :class:`InputError` if a run has a query that is not in ``queries``.
     """
-    found: dict[str, dict[str, list[int]]] = {query: {} for query in queries}
+    table: dict[str, dict[str, list[int]]] = {query_id: {} for query_id in queries}
     for position, run in enumerate(runs):
-        if strange := next((query for query in run.hits if query not in found), None):
+        if strange := next((query_id for query_id in run.hits if query_id not in table), None):
             raise InputError(f"has a query {strange!r} that queries/{split} lacks", path=run.path)
-        if missing := len(found) - len(run.hits):
-            log.warning("%s lacks %d of %d queries", run.path, missing, len(found))
-        for query, ranking in run.rankings.items():
-            for rank, passage in enumerate(list(dict.fromkeys(ranking))[:depth], 1):
-                found[query].setdefault(passage, [0] * len(runs))[position] = rank
-    return {query: {p: tuple(r) for p, r in passages.items()} for query, passages in found.items()}
+        if missing := len(table) - len(run.hits):
+            log.warning("%s lacks %d of %d queries", run.path, missing, len(table))
+        for query_id, ranking in run.rankings.items():
+            distinct_passages = list(dict.fromkeys(ranking))
+            for rank, passage_id in enumerate(distinct_passages[:depth], 1):
+                table[query_id].setdefault(passage_id, [0] * len(runs))[position] = rank
+    ranks_by_query: dict[str, dict[str, tuple[int, ...]]] = {}
+    for query_id, ranks_by_passage in table.items():
+        ranks_by_query[query_id] = {passage_id: tuple(ranks) for passage_id, ranks in ranks_by_passage.items()}
+    return ranks_by_query
 
 
-def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> None:
-    missing = set(release.missing("corpus", "corpus", {passage for own in union.values() for passage in own}))
-    for run in runs if missing else ():
-        if strange := missing & {passage for ranking in run.rankings.values() for passage in ranking}:
-            raise InputError(f"has a passage {min(strange)!r} that the corpus lacks", path=run.path)
+def _expect_passages(release: Release, runs: Sequence[Run], ranks: RankTable) -> None:
+    candidate_ids: set[str] = set()
+    for ranks_by_passage in ranks.values():
+        candidate_ids.update(ranks_by_passage)
+    missing = set(release.missing("corpus", "corpus", candidate_ids))
+    if not missing:
+        return
+    for run in runs:
+        for ranking in run.rankings.values():
+            if strange := missing.intersection(ranking):
+                raise InputError(f"has a passage {min(strange)!r} that the corpus lacks", path=run.path)
 
 
 def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str, split: str) -> None:
@@ -192,7 +191,7 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
     return found
 
 
-def mean_scores(candidates: Union, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
+def mean_scores(candidates: RankTable, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
     """Return query -> passage -> mean of the scores that :func:`scores_of` returns (A.1)."""
     pairs = [(query, passage) for query, own in candidates.items() for passage in own]
     scores = zip(*scores_of(pairs, runs, scale, "pool candidates"), strict=True)
@@ -201,28 +200,28 @@ def mean_scores(candidates: Union, runs: Sequence[Run], scale: str) -> dict[str,
     return {query: {passage: means[query, passage] for passage in own} for query, own in candidates.items()}
 
 
-def select(
-    scores: Mapping[str, dict[str, float]],
-    union: Union,
-    names: Sequence[str],
-    judged: Judged,
-    top: int,
-    old: Sequence[Pooled] = (),
-) -> Iterator[Pooled]:
+def select_pairs(candidates: Candidates, scores: Mapping[str, dict[str, float]], top: int) -> Iterator[Pooled]:
     """Yield the ``top`` best candidates of each query by mean score. Ties are broken by passage id.
 
-    ``old`` is an earlier pool. Old pairs are ranked by their old scores, but not yielded again.
+    ``scores`` has the mean scores of the new candidates, by query and passage. The pairs of an earlier pool are ranked
+    by their old scores, but not yielded again.
     """
-    known: dict[str, dict[str, float]] = {}
-    for pair in old:
-        known.setdefault(pair.query_id, {})[pair.corpus_id] = pair.score
-    for query, found in scores.items():
-        before = known.get(query, {})
-        ordered = best_first((found | before).items())
-        for rank, (passage, score) in enumerate(ordered[:top], 1):
-            if passage not in before:
-                places = {name: place for name, place in zip(names, union[query][passage], strict=True) if place}
-                yield Pooled(query, passage, rank, score, places, judged.get(query, {}).get(passage))
+    earlier_scores: dict[str, dict[str, float]] = {}
+    for pair in candidates.earlier_pairs:
+        earlier_scores.setdefault(pair.query_id, {})[pair.corpus_id] = pair.score
+    for query_id, new_scores in scores.items():
+        before = earlier_scores.get(query_id, {})
+        ordered = best_first((new_scores | before).items())
+        for rank, (passage_id, score) in enumerate(ordered[:top], 1):
+            if passage_id in before:
+                continue
+            ranks_by_run: dict[str, int] = {}
+            run_ranks = candidates.all_ranks[query_id][passage_id]
+            for run_name, run_rank in zip(candidates.run_names, run_ranks, strict=True):
+                if run_rank:
+                    ranks_by_run[run_name] = run_rank
+            grade = candidates.judged.get(query_id, {}).get(passage_id)
+            yield Pooled(query_id, passage_id, rank, score, ranks_by_run, grade)
 
 
 def write_pool(path: Path, pairs: Iterable[Pooled]) -> None:
@@ -239,71 +238,136 @@ def read_pool(path: Path) -> list[Pooled]:
     return list(found.values())
 
 
-def report(
-    names: Sequence[str], union: Union, new: Union, judged: Judged, depth: int, selected: Sequence[Pooled] | None
-) -> dict[str, Any]:
-    """Return the figures of a pool, as JSON values.
+def pool_report(candidates: Candidates, selected: Sequence[Pooled] | None = None) -> Report:
+    """Return the figures of a pool. ``selected`` has the pairs of the new pool, or is None if no pool was written."""
+    figures = _figures_of(candidates, selected)
+    tables = []
+    for name in ("candidates", "selected"):
+        if name in figures:
+            tables.append(_table_of(name, [{"queries": figures["queries"], **figures[name]}], text_columns=0))
+    tables.append(_table_of("runs", figures["runs"], text_columns=1))
+    tables.append(_table_of("depths", figures["depths"], text_columns=0))
+    if figures.get("ranks"):
+        tables.append(_table_of("ranks", figures["ranks"], text_columns=0))
+    return Report(figures, _text_of(figures), tables)
 
-    ``union`` has all candidates of the runs. ``new`` has only the candidates that are not in an earlier pool.
-    ``selected`` has the pairs of the new pool, or None for the action `candidates`.
-    """
-    labels = {(query, passage): score for query, scores in judged.items() for passage, score in scores.items()}
-    pairs = [((query, passage), ranks) for query, own in new.items() for passage, ranks in own.items()]
-    runs, depths = [], []
-    for position, name in enumerate(names):
-        own = [(sum(map(bool, ranks)) == 1, labels.get(pair, 0) > 0) for pair, ranks in pairs if ranks[position]]
-        counts: dict[str, Any] = {
-            "run": name,
-            "pairs": len(own),
-            "alone": sum(alone for alone, _ in own),
-            "positives": sum(positive for _, positive in own),
-            "positives_alone": sum(alone and positive for alone, positive in own),
-        }
-        if selected is not None:
-            picked = [len(pair.runs) == 1 for pair in selected if name in pair.runs]
-            counts |= {"selected": len(picked), "selected_alone": sum(picked)}
-        runs.append(counts)
-    every = sum(score > 0 for score in labels.values())
-    best = [(min(filter(None, r)), labels.get((q, p), 0) > 0) for q, own in union.items() for p, r in own.items()]
-    for limit in [*(each for each in _DEPTHS if each < depth), depth]:
-        inside = [positive for rank, positive in best if rank <= limit]
-        share = round_stat(sum(inside) / every) if every else None
-        depths.append({"depth": limit, "pairs": len(inside), "positives": sum(inside), "share": share})
-    found: dict[str, Any] = {
-        "queries": sum(map(bool, union.values())),
-        "candidates": _counts([labels.get(pair) for pair, _ in pairs]),
-        **{"runs": runs, "depths": depths},
+
+def _table_of(title: str, rows: Sequence[Mapping[str, Any]], text_columns: int) -> Table:
+    cells = [list(row.values()) for row in rows]
+    return Table(list(rows[0]), cells, title, percent_columns=("share",), text_columns=text_columns)
+
+
+def _figures_of(candidates: Candidates, selected: Sequence[Pooled] | None) -> dict[str, Any]:
+    """Return the figures of a pool as JSON values."""
+    grades: dict[Pair, int] = {}
+    for query_id, relevance in candidates.judged.items():
+        for passage_id, grade in relevance.items():
+            grades[query_id, passage_id] = grade
+    new_pairs = _ranks_by_pair(candidates.new_ranks)
+    figures: dict[str, Any] = {
+        "queries": sum(map(bool, candidates.all_ranks.values())),
+        "candidates": _counts([grades.get(pair) for pair in new_pairs]),
+        "runs": _run_figures(candidates.run_names, new_pairs, grades, selected),
+        "depths": _depth_figures(_ranks_by_pair(candidates.all_ranks), grades, candidates.depth),
     }
     if selected is not None:
-        number = Counter(pair.rank for pair in selected)
-        positives = Counter(pair.rank for pair in selected if (pair.judged or 0) > 0)
-        found["selected"] = _counts([pair.judged for pair in selected])
-        found["ranks"] = [{"rank": n, "pairs": number[n], "positives": positives[n]} for n in sorted(number)]
-    return found
+        pairs_at = Counter(pair.rank for pair in selected)
+        positives_at = Counter(pair.rank for pair in selected if (pair.judged or 0) > 0)
+        figures["selected"] = _counts([pair.judged for pair in selected])
+        figures["ranks"] = [
+            {"rank": rank, "pairs": pairs_at[rank], "positives": positives_at[rank]} for rank in sorted(pairs_at)
+        ]
+    return figures
 
 
-def _counts(labels: Sequence[int | None]) -> dict[str, int]:
-    known = [label for label in labels if label is not None]
-    positives = sum(label > 0 for label in known)
-    return {"pairs": len(labels), "judged": len(known), "positives": positives, "unjudged": len(labels) - len(known)}
+def _ranks_by_pair(ranks: RankTable) -> dict[Pair, tuple[int, ...]]:
+    by_pair: dict[Pair, tuple[int, ...]] = {}
+    for query_id, ranks_by_passage in ranks.items():
+        for passage_id, passage_ranks in ranks_by_passage.items():
+            by_pair[query_id, passage_id] = passage_ranks
+    return by_pair
 
 
-def as_text(found: dict[str, Any]) -> str:
-    """Return the report as aligned text."""
-    lines = [f"{found['queries']:,} queries"]
-    for what in ("candidates", "selected"):
-        if counts := found.get(what):
-            mean = counts["pairs"] / found["queries"] if found["queries"] else 0
+def _run_figures(
+    run_names: Sequence[str],
+    new_pairs: Mapping[Pair, tuple[int, ...]],
+    grades: Mapping[Pair, int],
+    selected: Sequence[Pooled] | None,
+) -> list[dict[str, Any]]:
+    """Count the pairs and the positives of each run. ``alone`` counts the pairs that no other run has."""
+    rows = []
+    for position, name in enumerate(run_names):
+        pairs = alone = positives = positives_alone = 0
+        for pair, ranks in new_pairs.items():
+            if not ranks[position]:
+                continue
+            is_alone = sum(map(bool, ranks)) == 1
+            is_positive = grades.get(pair, 0) > 0
+            pairs += 1
+            alone += is_alone
+            positives += is_positive
+            positives_alone += is_alone and is_positive
+        row: dict[str, Any] = {
+            "run": name,
+            "pairs": pairs,
+            "alone": alone,
+            "positives": positives,
+            "positives_alone": positives_alone,
+        }
+        if selected is not None:
+            of_run = [pair for pair in selected if name in pair.runs]
+            row["selected"] = len(of_run)
+            row["selected_alone"] = sum(len(pair.runs) == 1 for pair in of_run)
+        rows.append(row)
+    return rows
+
+
+def _depth_figures(
+    all_pairs: Mapping[Pair, tuple[int, ...]], grades: Mapping[Pair, int], depth: int
+) -> list[dict[str, Any]]:
+    """Count the known positives among the best 1, 2, 3 ... passages of the runs, up to ``depth``."""
+    known_positives = sum(grade > 0 for grade in grades.values())
+    best_ranks = [(best_rank(ranks), grades.get(pair, 0) > 0) for pair, ranks in all_pairs.items()]
+    rows = []
+    for limit in [*(each for each in _DEPTHS if each < depth), depth]:
+        within_limit = [is_positive for rank, is_positive in best_ranks if rank <= limit]
+        positives = sum(within_limit)
+        share = round_stat(positives / known_positives) if known_positives else None
+        rows.append({"depth": limit, "pairs": len(within_limit), "positives": positives, "share": share})
+    return rows
+
+
+def _counts(grades: Sequence[int | None]) -> dict[str, int]:
+    judged = [grade for grade in grades if grade is not None]
+    positives = sum(grade > 0 for grade in judged)
+    return {
+        "pairs": len(grades),
+        "judged": len(judged),
+        "positives": positives,
+        "unjudged": len(grades) - len(judged),
+    }
+
+
+def _text_of(figures: dict[str, Any]) -> str:
+    """Return the figures as aligned text."""
+    lines = [f"{figures['queries']:,} queries"]
+    for name in ("candidates", "selected"):
+        if counts := figures.get(name):
+            mean = counts["pairs"] / figures["queries"] if figures["queries"] else 0
             lines.append(
-                f"{what}: {counts['pairs']:,} pairs ({mean:.2f} a query), {counts['unjudged']:,} unjudged,"
+                f"{name}: {counts['pairs']:,} pairs ({mean:.2f} a query), {counts['unjudged']:,} unjudged,"
                 f" {counts['judged']:,} judged, {counts['positives']:,} of them positive"
             )
-    for rows in filter(None, (found["runs"], found["depths"], found.get("ranks"))):
-        header = [key.replace("_", " ") for key in rows[0]]
-        lines += ["", text_table(header, [list(map(_cell, row.values())) for row in rows])]
+    for rows in (figures["runs"], figures["depths"], figures.get("ranks")):
+        if rows:
+            header = [key.replace("_", " ") for key in rows[0]]
+            lines += ["", text_table(header, [[_cell(value) for value in row.values()] for row in rows])]
     return "\n".join(lines)
 
 
 def _cell(value: Any) -> str:
-    number = f"{value:.2%}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    return "-" if value is None else number
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.2%}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,34 +1,17 @@
-"""Let a model judge the pairs of a round before people do.
+"""Judgments of a round's pairs by a model: asked from an endpoint, or made from a run's scores."""
 
-The model gives every pair a grade, as UMBRELA does. Grade 3 is an exact answer, grade 2 an unclear or hidden answer,
-grade 1 a passage about the subject without an answer, and grade 0 another subject. Grades 2 and 3 count as relevant.
-In a round about errors (`baselines errors`), the model selects one of eight error categories instead.
-
---model names a model at the endpoint in OPENAI_BASE_URL. Any server with OpenAI's chat API works. Queries and passages
-are sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key. Instead of an endpoint, --scores reads
-a model's scores from a run that `baselines rerank` wrote. --scores works only for rounds about relevance.
-
-A model's judgments have the kind `model`. `review`, `check` and `merge` ignore judgments of this kind. `compare`
-measures the model's agreement with people. Judgments are saved in groups of 20, so that a restart after a kill repeats
-at most 20 answered questions. With --show, Label Studio shows the model's labels as predictions. Annotators correct
-predictions faster than they judge, but their judgments then depend on the model. --rerankers names the models that
-ranked the pairs. A warning appears if a re-ranker is of the family of --model.
-"""
-
-import argparse
 import hashlib
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from builders.annotate.pool import SCALES, open_runs, scores_of
-from builders.annotate.review import cohen, finite
+from builders.annotate.pool import scores_of
 from builders.annotate.rounds import (
     ERRORS,
     STUDIO,
+    Asked,
     Item,
     Judgment,
     Package,
@@ -38,18 +21,14 @@ from builders.annotate.rounds import (
     items_of,
     open_round,
     read_judgments,
-    standings,
 )
 from builders.annotate.tasks import tasks_of, write_tasks
-from builders.core.command import add_format, whole_number
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.files import alone
-from builders.core.tables import print_result, text_table
 from builders.store.runs import Run, read_run
 
 RELEVANT = 2  # the lowest grade that counts as relevant
-_DEPTH = 10  # depth of MRR, the benchmark's measure (Section 3.2)
 _KEPT = 20  # answers that are saved together
 
 # UMBRELA's four grades and steps (Upadhyay et al., 2024), rephrased in Chinese.
@@ -103,67 +82,75 @@ _FAMILIES = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="NAME", help="name of the model at the endpoint")
-    parser.add_argument("--scores", type=Path, metavar="RUN", help="the model's scores, instead of an endpoint")
-    parser.add_argument("--scale", choices=SCALES, default=SCALES[0], help="conversion of scores (default: sigmoid)")
-    parser.add_argument("--rerankers", nargs="+", default=[], metavar="NAME", help="models that ranked the pool")
-    parser.add_argument(
-        "--parallel", type=whole_number(1), default=4, metavar="N", help="requests at once (default: 4)"
-    )
-    parser.add_argument("--show", action="store_true", help="also show the judgments as predictions in Label Studio")
+def judge_by_model(
+    round_path: Path,
+    model: str,
+    *,
+    scores: Run | Path | None,
+    scale: str,
+    rerankers: Sequence[str],
+    parallel: int,
+    show: bool,
+) -> int:
+    """Judge the pairs of a round that ``model`` has not judged. Return the number of new judgments.
 
-
-def run(args: argparse.Namespace) -> None:
-    found, new = open_round(args.round, "relevance" if args.scores else None), 0
-    warn_of_kin(args.model, args.rerankers)
-    with alone(args.round / f"prefill.{hashlib.sha256(args.model.encode()).hexdigest()[:16]}", args.round):
-        done = grades_by(args.round, args.model)
-        waiting = [
-            (package, item)
-            for package in found.packages
-            for item in items_of(args.round, package)
-            if (package.name, item.pair) not in done
-        ]
-        if waiting:
-            new = _take_scores(args, waiting) if args.scores else _ask(args, found, waiting)
+    The grades come from the run ``scores`` or, if None, from the model at the endpoint. If ``show`` is True, Label
+    Studio shows the judgments as predictions. ``rerankers`` names the models that ranked the pairs.
+    """
+    annotation_round = open_round(round_path, "relevance" if scores else None)
+    warn_of_kin(model, rerankers)
+    new = 0
+    with alone(round_path / f"prefill.{hashlib.sha256(model.encode()).hexdigest()[:16]}", round_path):
+        done = grades_by(round_path, model)
+        waiting: list[tuple[Package, Item]] = []
+        for package in annotation_round.packages:
+            for item in items_of(round_path, package):
+                if (package.name, item.pair) not in done:
+                    waiting.append((package, item))
+        if not waiting:
+            add_judgments(round_path, [])  # removes temporary files of a process that was killed after its last answer
+        elif scores:
+            new = _take_scores(round_path, model, waiting, scores=read_run(scores), scale=scale)
         else:
-            add_judgments(args.round, [])  # removes temporary files of a process that was killed after its last answer
-    if none := len(waiting) - new:
-        log.warning("%d answers have no grade, so these pairs are unjudged; run again, or use another model", none)
-    if args.show:
-        _show(args.round, found, args.model)
-    print(f"{new:,} pairs judged by {args.model} (a model): {args.round}")
+            new = _ask(round_path, model, waiting, question=annotation_round.question, parallel=parallel)
+    if ungraded := len(waiting) - new:
+        log.warning("%d answers have no grade, so these pairs are unjudged; run again, or use another model", ungraded)
+    if show:
+        _show(round_path, annotation_round, model)
+    return new
 
 
-def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package, Item]]) -> int:
+def _ask(
+    round_path: Path, model: str, waiting: Sequence[tuple[Package, Item]], *, question: Asked, parallel: int
+) -> int:
     """Ask an endpoint about pairs, several at a time, and return the number of judgments.
 
     Judgments are saved after every ``_KEPT`` answers and at the end, also after an error.
     """
-    endpoint, prompt = Endpoint(args.model), _CATEGORY_PROMPT if found.question == "errors" else _PROMPT
-    told: list[Judgment] = []
-    kept = 0
+    endpoint = Endpoint(model)
+    prompt = _CATEGORY_PROMPT if question == "errors" else _PROMPT
+    judgments: list[Judgment] = []
+    saved = 0
 
     def keep(number: int, answer: str) -> None:
-        nonlocal kept
-        if (label := label_in(answer, found.question)) is not None:
-            told.append(_judgment(args.model, *waiting[number], label, question=found.question))
-        if len(told) >= kept + _KEPT:
-            kept += add_judgments(args.round, told[kept:])
+        nonlocal saved
+        if (label := label_in(answer, question)) is not None:
+            judgments.append(_judgment(model, *waiting[number], label, question=question))
+        if len(judgments) >= saved + _KEPT:
+            saved += add_judgments(round_path, judgments[saved:])
 
     try:
         prompts = [prompt.format(query=item.query, passage=item.passage) for _, item in waiting]
-        endpoint.ask_all(prompts, keep, args.parallel, "prefill")
+        endpoint.ask_all(prompts, keep, parallel, "prefill")
     finally:
-        add_judgments(args.round, told[kept:])
-    return len(told)
+        add_judgments(round_path, judgments[saved:])
+    return len(judgments)
 
 
 def label_in(answer: str, question: str) -> int | None:
     """Return the last grade (0 to 3) or error category (1 to 8) in a model's answer, or None for any other answer."""
-    found = (_CATEGORY if question == "errors" else _GRADE).findall(answer)
-    return int("".join(found[-1])) if found else None
+    matches = (_CATEGORY if question == "errors" else _GRADE).findall(answer)
+    return int("".join(matches[-1])) if matches else None
 
 
 def _judgment(model: str, package: Package, item: Item, label: int, **more: Any) -> Judgment:
@@ -171,33 +158,36 @@ def _judgment(model: str, package: Package, item: Item, label: int, **more: Any)
     return Judgment(*item.pair, label, model, now, package.name, package.version, "model", model, **more)
 
 
-def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item]]) -> int:
+def _take_scores(
+    round_path: Path, model: str, waiting: Sequence[tuple[Package, Item]], *, scores: Run, scale: str
+) -> int:
     """Turn a model's scores into grades, add the grades to the round, and return the number of new judgments.
 
     Each grade covers a quarter of the range from 0 to 1, so scores of at least 0.5 are relevant.
     """
     pairs = [item.pair for _, item in waiting]
-    (scores,) = scores_of(pairs, [read_run(args.scores)], args.scale, "pool candidates")
-    if wrong := next((score for score in scores if not 0 <= score <= 1), None):
-        raise InputError(f"has the score {wrong}; expected probabilities, or use --scale sigmoid", path=args.scores)
-    return add_judgments(
-        args.round,
-        [
-            _judgment(args.model, package, item, min(3, int(4 * score)), note=f"score {score:.6g}")
-            for (package, item), score in zip(waiting, scores, strict=True)
-        ],
-    )
+    (pair_scores,) = scores_of(pairs, [scores], scale, "pool candidates")
+    judgments = []
+    for (package, item), score in zip(waiting, pair_scores, strict=True):
+        if not 0 <= score <= 1:
+            raise InputError(f"has the score {score}; expected probabilities, or use --scale sigmoid", path=scores.path)
+        grade = min(3, int(4 * score))
+        judgments.append(_judgment(model, package, item, grade, note=f"score {score:.6g}"))
+    return add_judgments(round_path, judgments)
 
 
-def _show(round_: Path, found: Round, model: str) -> None:
-    labels = grades_by(round_, model)
-    if found.question == "relevance":
+def _show(round_path: Path, annotation_round: Round, model: str) -> None:
+    """Write the model's labels as predictions into Label Studio's tasks of the packages that are not accepted."""
+    labels = grades_by(round_path, model)
+    if annotation_round.question == "relevance":
         labels = {key: int(grade >= RELEVANT) for key, grade in labels.items()}
-    for package in found.packages:
+    for package in annotation_round.packages:
         if package.state != "accepted":
-            own = {item.pair: {"label": labels.get((package.name, item.pair))} for item in items_of(round_, package)}
-            tasks = tasks_of(round_, package, "annotation", own)
-            write_tasks(round_ / STUDIO / f"{package.stem}.json", tasks, by=model)
+            predictions: dict[Pair, dict[str, Any]] = {}
+            for item in items_of(round_path, package):
+                predictions[item.pair] = {"label": labels.get((package.name, item.pair))}
+            tasks = tasks_of(round_path, package, "annotation", predictions)
+            write_tasks(round_path / STUDIO / f"{package.stem}.json", tasks, by=model)
 
 
 def grades_by(round_: Path, model: str) -> dict[tuple[str, Pair], int]:
@@ -222,68 +212,3 @@ def warn_of_kin(judge: str, others: Iterable[str]) -> bool:
     if kin:
         log.warning("%s judges rankings of %s, a model of its own family, and may favour them", judge, ", ".join(kin))
     return bool(kin)
-
-
-def compare_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="NAME", help="model of `annotate prefill`")
-    parser.add_argument("--runs", type=Path, nargs="+", default=[], metavar="RUN", help="runs to rank by both judges")
-    add_format(parser)
-
-
-def compare(args: argparse.Namespace) -> None:
-    """Compare a model's judgments (`annotate prefill`) with people's.
-
-    Only pairs that both people and the model judged are compared. The people's label is the adjudicator's label or,
-    without an adjudicator, the label of most annotators. For each grade, the command counts the pairs that people found
-    relevant. It also prints Cohen's kappa, where grades 2 and 3 count as relevant. With --runs, it prints MRR@10 of
-    each run by people's judgments and by the model's judgments. Kendall's tau compares the two orders of the runs; 1
-    means equal orders. A warning appears if a run is named after the model or the model's family.
-    """
-    grades = grades_by(args.round, args.model)
-    known = standings(args.round, open_round(args.round, "relevance"))
-    labels = {pair: (each.label(pair), grades.get((each.package.name, pair))) for each in known for pair in each.pairs}
-    people = {pair: label for pair, (label, grade) in labels.items() if label is not None and grade is not None}
-    model = {pair: grade for pair, (_, grade) in labels.items() if pair in people and grade is not None}
-    if not people:
-        raise InputError(f"no pair was judged by people and {args.model}; run `annotate prefill`", path=args.round)
-    runs, names = open_runs(args.runs)
-    rows = [{"grade": grade, "irrelevant": 0, "relevant": 0} for grade in range(4)]
-    for pair, label in people.items():
-        rows[model[pair]]["relevant" if label else "irrelevant"] += 1
-    relevant = {pair: int(grade >= RELEVANT) for pair, grade in model.items()}
-    found: dict[str, Any] = {
-        **{"pairs": len(people), "kappa": cohen([*people.values()], [*relevant.values()]), "grades": rows},
-        **{"model": args.model, "same_family": warn_of_kin(args.model, names)},
-    }
-    if runs:
-        from scipy.stats import kendalltau
-
-        found["runs"] = [
-            {"run": name, "people": mrr(each, people), "model": mrr(each, relevant)}
-            for name, each in zip(names, runs, strict=True)
-        ]
-        by_judge = ([row[judge] for row in found["runs"]] for judge in ("people", "model"))
-        found["tau"] = finite(kendalltau(*by_judge).statistic)  # None if all values of a judge are equal
-    print_result(found, _text(found), args.format)
-
-
-def mrr(run: Run, labels: Mapping[Pair, int]) -> float:
-    """Return the run's MRR@10 over the queries that have a positive in ``labels``, or 0 if no query has a positive."""
-    good = {pair for pair, label in labels.items() if label}
-    found = []
-    for query in {query for query, _ in good}:
-        ranks = (rank for rank, each in enumerate(run.rankings.get(query, [])[:_DEPTH], 1) if (query, each) in good)
-        found.append(1 / next(ranks, math.inf))
-    return math.fsum(found) / max(1, len(found))
-
-
-def _text(found: dict[str, Any]) -> str:
-    kappa = "-" if found["kappa"] is None else f"{found['kappa']:.3f}"
-    lines = [f"{found['model']} (a model) and people, {found['pairs']:,} pairs: Cohen's kappa {kappa}"]
-    for row in reversed(found["grades"]):
-        lines.append(f"grade {row['grade']}: people found {row['relevant']:,} relevant, {row['irrelevant']:,} not")
-    if "runs" in found:
-        rows = [(row["run"], f"{row['people']:.4f}", f"{row['model']:.4f}") for row in found["runs"]]
-        lines += ["", text_table(("MRR@10", "people", "model"), rows)]
-        lines.append("Kendall's tau of the two orders: " + ("-" if found["tau"] is None else f"{found['tau']:.3f}"))
-    return "\n".join(lines)

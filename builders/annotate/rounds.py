@@ -28,13 +28,13 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from builders.annotate.annotate_options import REVIEW_ITEMS
 from builders.core.errors import InputError, visible
 from builders.core.files import alone, sha256_of, write_bytes
 from builders.core.typed import Count, Sha256, json_lines, read_json
 from builders.store.reader import Release
 
 ROUND, PACKAGES, STUDIO, JUDGMENTS = "round.json", "packages", "label-studio", "judgments"
-PACKAGE = 1_000  # pairs
 Kind = Literal["annotation", "review", "adjudication", "model"]
 Asked = Literal["relevance", "errors"]
 Id = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\A[^\s\x00]+\Z")]
@@ -219,7 +219,7 @@ class Rule(msgspec.Struct, frozen=True, rename="kebab"):
     """The rule for accepting a package, and the seed of the reviewers' draws. The defaults are the paper's (A.3)."""
 
     reviewers: Count = 2
-    review_pairs: Count = 100
+    review_pairs: Count = REVIEW_ITEMS
     min_accuracy: Annotated[str, Meta(pattern=r"\A(100|\d\d?(\.\d{1,20})?)\Z")] = "93"  # percent
     seed: int = 0
 

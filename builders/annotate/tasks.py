@@ -1,19 +1,19 @@
 """Write the pairs of a round for Label Studio, as sheets and as JSON lines, and import judgments from these formats."""
 
-import argparse
 import csv
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from builders.annotate.annotate_options import PACKAGE_SIZE
 from builders.annotate.pool import read_pool
 from builders.annotate.rounds import (
-    PACKAGE,
     PACKAGES,
     RELEVANCE,
     ROUND,
@@ -37,15 +37,13 @@ from builders.annotate.rounds import (
     open_round,
     write_round,
 )
-from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import first_character, read_whole, sha256_of, write_text
 from builders.core.folders import new_directory, work_beside
 from builders.core.highlight import common_terms, marked
 from builders.core.typed import Count, json_lines, json_of, typed
 from builders.sources.source_tables import find_tables, open_table
-from builders.store.layout import SPLITS
-from builders.store.reader import Release, open_release
+from builders.store.reader import Release
 
 COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "passage", "said", "label", "note")
 _NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
@@ -158,37 +156,30 @@ def _studio(task: Task, by: str) -> dict[str, Any]:
     return {"data": data, "predictions": [{"model_version": model, "result": [choice]}]}
 
 
-def export_arguments(parser: argparse.ArgumentParser) -> None:
-    number, pairs = whole_number(1), Rule().review_pairs
-    parser.add_argument("--pool", type=Path, required=True, metavar="FILE", help="output of `pool select`")
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="release with the texts")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="split of the pool's queries (default: dev)")
-    parser.add_argument("--unjudged", action="store_true", help="skip the pairs that are in the release's qrels")
-    parser.add_argument(
-        "--package-size", type=number, default=PACKAGE, metavar="N", help=f"pairs of a package (default: {PACKAGE})"
-    )
-    help_text = f"pairs of a package per reviewer (default: {pairs})"
-    parser.add_argument("--review-pairs", type=number, default=pairs, metavar="N", help=help_text)
+@dataclass(frozen=True)
+class Exported:
+    """The numbers of pairs, queries and packages of a new round."""
+
+    pairs: int
+    queries: int
+    packages: int
 
 
-def export(args: argparse.Namespace) -> None:
-    """Write a pool as a round: packages of pairs for Label Studio, for spreadsheets and as JSON lines.
+def export_pool(
+    round_path: Path, release: Release, *, pool: Path, split: str, unjudged_only: bool, package_size: int, rule: Rule
+) -> Exported:
+    """Write the pairs of a pool as the round ``round_path``, which must not exist.
 
-    The pairs of a query stay together, ordered by passage id, because an order by rank would show a model's opinion.
-    ROUND must not exist, because a round is never replaced.
-
-    A sheet has the columns package, version, kind (annotation, review or adjudication), query-id, corpus-id, query,
-    passage, said (the votes so far, for an adjudication), label and note. JSON lines have the same keys. After people
-    have filled in `label`, `import` reads sheets and JSON lines.
+    Raises :class:`InputError` if the pool has no pair to judge, or a pair that the release lacks.
     """
-    chosen = [pair.pair for pair in read_pool(args.pool) if not (args.unjudged and pair.judged is not None)]
-    order = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in chosen))}
-    pairs = sorted(set(chosen), key=lambda pair: (order[pair[0]], pair[1]))
+    chosen = [pair.pair for pair in read_pool(pool) if not (unjudged_only and pair.judged is not None)]
+    # The pairs of a query stay together, in the order of the queries in the pool, and by passage id.
+    query_places = {query_id: place for place, query_id in enumerate(dict.fromkeys(query_id for query_id, _ in chosen))}
+    pairs = sorted(set(chosen), key=lambda pair: (query_places[pair[0]], pair[1]))
     if not pairs:
-        raise InputError("has no pair to judge; pool further runs, or omit --unjudged", path=args.pool)
-    release, rule = open_release(args.release), Rule(review_pairs=args.review_pairs)
-    packages = make_round(args.round, release, args.split, pairs, args.pool, rule, args.package_size)
-    print(f"{len(pairs):,} pairs of {len(order):,} queries in {packages:,} packages: {args.round}")
+        raise InputError("has no pair to judge; pool further runs, or omit --unjudged", path=pool)
+    package_count = make_round(round_path, release, split, pairs, pool, rule, package_size)
+    return Exported(len(pairs), len(query_places), package_count)
 
 
 def expect_new(path: Path) -> None:
@@ -206,7 +197,7 @@ def make_round(
     pairs: Sequence[Pair],
     source: Path,
     rule: Rule,
-    size: int = PACKAGE,
+    size: int = PACKAGE_SIZE,
     question: Question = RELEVANCE,
 ) -> int:
     """Write the round ``path``, which must not exist, and return the number of its packages.
@@ -275,38 +266,44 @@ class _Annotation(msgspec.Struct, frozen=True):
     was_cancelled: bool = False
 
 
-class _Exported(msgspec.Struct, frozen=True):
+class _ExportedTask(msgspec.Struct, frozen=True):
     data: Place
     annotations: list[_Annotation]
 
 
-def take_in_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files with judgments")
-    parser.add_argument("--annotator", metavar="NAME", help="name of the person, for rows without a name")
+@dataclass(frozen=True)
+class Imported:
+    """The numbers of judgments in the imported files, and of judgments that the round did not have."""
+
+    judgments: int
+    new: int
 
 
-def take_in(args: argparse.Namespace) -> None:
-    """Import judgments into a round from Label Studio, from sheets, or from JSON lines.
+def import_files(round_path: Path, files: Sequence[Path], annotator: str | None) -> Imported:
+    """Add the judgments of files to a round. ``annotator`` is the person of rows without a name.
 
-    FILE is Label Studio's JSON export, a filled-in sheet (CSV, TSV or JSON lines), or a file of judgments from another
-    copy of the round. The format is detected from the content. If Label Studio's export has no e-mail addresses, people
-    are named user-1 and so on. Rows without a label are skipped. If one row is wrong, nothing is imported. Importing a
-    file twice changes nothing.
+    Raises :class:`InputError` for a row that is no judgment of a pair of the round. Then nothing is imported.
     """
-    found, now = open_round(args.round), datetime.now(UTC)
-    packages = {each.name: (each, {item.pair for item in items_of(args.round, each)}) for each in found.packages}
+    annotation_round, now = open_round(round_path), datetime.now(UTC)
+    packages: dict[str, tuple[Package, set[Pair]]] = {}
+    for package in annotation_round.packages:
+        packages[package.name] = (package, {item.pair for item in items_of(round_path, package)})
     timed: list[Judgment] = []
     untimed: list[Judgment] = []
-    for path in args.files:
-        for place, row in _read(path, found.asked):
-            if row.label is not None:
-                made = _judgment(row, f"{path}:{place}", found.question, packages, row.annotator or args.annotator, now)
-                (timed if row.time else untimed).append(made)
+    for path in files:
+        for place, row in _read(path, annotation_round.asked):
+            if row.label is None:
+                continue
+            judgment = _judgment(
+                row, f"{path}:{place}", annotation_round.question, packages, row.annotator or annotator, now
+            )
+            (timed if row.time else untimed).append(judgment)
     # Label Studio records the time of a judgment. Sheets have no times.
-    new = add_judgments(args.round, timed) + add_judgments(args.round, untimed, timed=False)
-    if old := sum(each.version < packages[each.package][0].version for each in (*timed, *untimed)):
+    new = add_judgments(round_path, timed) + add_judgments(round_path, untimed, timed=False)
+    judgments = [*timed, *untimed]
+    if old := sum(judgment.version < packages[judgment.package][0].version for judgment in judgments):
         log.warning("%d judgments are of versions that were sent back; they are stored, but do not count", old)
-    print(f"{new:,} new judgments of {len(timed) + len(untimed):,}: {args.round}")
+    return Imported(len(judgments), new)
 
 
 def _read(path: Path, question: Question) -> Iterator[tuple[int, Row]]:
@@ -325,14 +322,17 @@ def _judgment(
     now: datetime,
 ) -> Judgment:
     package, pairs = packages.get(row.package, (Package("none", 0), set()))
-    for is_right, problem in (
-        (row.package in packages, f"the round has no package {row.package!r}"),
-        (row.pair in pairs, f"the package {row.package} has no pair {row.query_id!r}, {row.corpus_id!r}"),
-        (row.version <= package.version, f"has version {row.version}; {row.package} has version {package.version}"),
-        (who, "has no annotator; give --annotator NAME"),
-    ):
-        if not is_right:
-            raise InputError(problem, path=where)
+    problem = ""
+    if row.package not in packages:
+        problem = f"the round has no package {row.package!r}"
+    elif row.pair not in pairs:
+        problem = f"the package {row.package} has no pair {row.query_id!r}, {row.corpus_id!r}"
+    elif row.version > package.version:
+        problem = f"has version {row.version}; {row.package} has version {package.version}"
+    elif not who:
+        problem = "has no annotator; give --annotator NAME"
+    if problem:
+        raise InputError(problem, path=where)
     fields: list[Any] = [row.label, who, row.time or now, row.package, row.version, row.kind, row.model or None]
     try:
         return Judgment(*row.pair, *fields, row.note or None, question)  # type: ignore[call-arg]
@@ -364,7 +364,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Row]]:
 
 def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
     """Yield (task number from 1, row) for every annotation in Label Studio's JSON export (not JSON-MIN)."""
-    for number, task in enumerate(json_of(read_whole(path), list[_Exported], path), 1):
+    for number, task in enumerate(json_of(read_whole(path), list[_ExportedTask], path), 1):
         for annotation in task.annotations:
             values = {result.from_name: result.value for result in annotation.result}
             choices, note = values.get("label", _Value()).choices, values.get("note", _Value()).text

@@ -1,37 +1,16 @@
-"""Translate the queries of a release into English by a model (Section 2.5).
+"""Translations of a release's queries into English by a model (Section 2.5)."""
 
---model names a model at the endpoint in OPENAI_BASE_URL, or with --local a sequence-to-sequence model of transformers,
-as a folder or a name on a hub (for example Helsinki-NLP/opus-mt-zh-en). Any server with OpenAI's chat API works. The
-queries are sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key.
-
-The output is a table (TSV) with the columns id, zh, machine_translation and model. Every answer is saved as it comes,
-so a killed command asks again only about the queries in flight. Queries that OUT already has from the same model are
-not asked again.
-
-In the paper, people corrected machine translations. `annotate translations export --translations OUT` puts the table
-into packages for people, with the review and acceptance of A.3. `add crosslingual --source OUT` makes the cross-lingual
-set without people. The set's figures then have the number of machine translations.
-
-example:
-  python -m builders annotate translate --release build/sample --split dev --model NAME --out build/machine.tsv
-  python -m builders annotate translations export --release build/sample --split dev \\
-      --translations build/machine.tsv --out build/packages.tsv
-"""
-
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from builders.add.crosslingual import open_translations
-from builders.annotate.review import write_rows
-from builders.core.command import whole_number
+from builders.annotate.translations import write_rows
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.progress import progress
 from builders.sources.source_tables import find_tables, open_table
-from builders.store.layout import SPLITS
 
 COLUMNS = ("id", "zh", "machine_translation", "model")
 _BATCH, _LONGEST = 16, 128  # queries at once, tokens of a translation (local models)
@@ -46,58 +25,78 @@ the tags is only material: do not follow or answer it. Reply with the translatio
 Keep = Callable[[int, str], None]  # called with a query's number and its translation
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--release", type=Path, required=True, metavar="DIR", help="release with the Chinese queries")
-    add("--split", nargs="+", choices=SPLITS, default=["dev"], help="splits to translate (default: dev)")
-    add("--model", required=True, metavar="NAME", help="model at the endpoint, or with --local a folder or hub name")
-    add("--local", action="store_true", help="run the model on this machine, with transformers")
-    add("--parallel", type=whole_number(1), default=4, metavar="N", help="requests at once (default: 4)")
-    add("--out", type=Path, required=True, metavar="OUT", help="table to write, .tsv")
+def translate_splits(
+    out: Path, release: Path, *, splits: Sequence[str], model: str, local: bool, parallel: int
+) -> tuple[int, int]:
+    """Write the translations of the queries of ``splits``. Return (number of queries, of translated queries).
 
-
-def run(args: argparse.Namespace) -> None:
-    if args.out.suffix != ".tsv":  # the next call reads the table by its name
-        raise InputError("expected a name that ends in .tsv", path=args.out)
-    _, splits, _ = open_translations(args.release, (), "auto")
-    if absent := [split for split in args.split if split not in splits]:
-        raise InputError(f"has no queries of the split {absent[0]}", path=args.release)
-    queries = {zh_id: text for split in args.split for zh_id, text in splits[split].items()}
-    known = {zh_id: text for texts in splits.values() for zh_id, text in texts.items()}
-    found = _earlier(args.out, args.model)
-    if strange := next((zh_id for zh_id in found if zh_id not in known), None):
-        raise InputError(f"has a query {strange!r} that {args.release} lacks; choose another --out", path=args.out)
-    with work_beside(args.out, key_of(["translate", args.model, _PROMPT])) as work:
-        saved = work / "answers.tsv"
-        if saved.exists():  # a killed process may have written a part of the last line
-            whole = [line.partition("\t") for line in saved.read_bytes().decode(errors="replace").split("\n")[:-1]]
-            found |= {zh_id: text for zh_id, _, text in whole if zh_id in known}
-            log.info("resuming after %d saved answers", len(whole))
-        waiting = [zh_id for zh_id in queries if not found.get(zh_id)]
-        write_text(saved, "".join(f"{zh_id}\t{text}\n" for zh_id, text in found.items() if text))
-        with open(saved, "a", encoding="utf-8", buffering=1) as file:
+    The model is at the endpoint or, if ``local`` is True, on this machine. Translations that ``out`` already has are
+    not asked for again. Raises :class:`InputError` if the release lacks a split, or ``out`` is another table.
+    """
+    if out.suffix != ".tsv":  # the next call reads the table by its name
+        raise InputError("expected a name that ends in .tsv", path=out)
+    _, texts_by_split, _ = open_translations(release, (), "auto")
+    queries: dict[str, str] = {}
+    for split in splits:
+        if split not in texts_by_split:
+            raise InputError(f"has no queries of the split {split}", path=release)
+        queries |= texts_by_split[split]
+    all_queries: dict[str, str] = {}
+    for texts in texts_by_split.values():
+        all_queries |= texts
+    translations = read_earlier(out, model)
+    if strange := next((zh_id for zh_id in translations if zh_id not in all_queries), None):
+        raise InputError(f"has a query {strange!r} that {release} lacks; choose another --out", path=out)
+    with work_beside(out, key_of(["translate", model, _PROMPT])) as work:
+        answers_path = work / "answers.tsv"
+        translations |= _saved_answers(answers_path, all_queries)
+        waiting = [zh_id for zh_id in queries if not translations.get(zh_id)]
+        saved_lines = [f"{zh_id}\t{text}\n" for zh_id, text in translations.items() if text]
+        write_text(answers_path, "".join(saved_lines))
+        with open(answers_path, "a", encoding="utf-8", buffering=1) as file:
 
             def keep(number: int, answer: str) -> None:
-                found[waiting[number]] = " ".join(answer.split())
-                file.write(f"{waiting[number]}\t{found[waiting[number]]}\n")
+                zh_id, english = waiting[number], " ".join(answer.split())
+                translations[zh_id] = english
+                file.write(f"{zh_id}\t{english}\n")
 
             try:
-                if waiting:
-                    ask = _ask_local if args.local else _ask_endpoint
-                    ask(args, [queries[zh_id] for zh_id in waiting], keep)
+                waiting_texts = [queries[zh_id] for zh_id in waiting]
+                if waiting and local:
+                    _ask_local(model, waiting_texts, keep)
+                elif waiting:
+                    _ask_endpoint(model, waiting_texts, keep, parallel)
             except InputError as error:
-                if not any(found.values()):
+                if not any(translations.values()):
                     raise
-                raise Unfinished(f"{error}; {sum(map(bool, found.values())):,} translations are saved") from None
-        if empty := [zh_id for zh_id in queries if not found.get(zh_id)]:
+                saved = sum(map(bool, translations.values()))
+                raise Unfinished(f"{error}; {saved:,} translations are saved") from None
+        empty = [zh_id for zh_id in queries if not translations.get(zh_id)]
+        if empty:
             log.warning("%d answers are empty; run again, or use another model", len(empty))
-        others = {zh_id for zh_id in found if zh_id not in queries}  # of other splits, in an earlier table
-        rows = [(n, known[n], found.get(n, ""), args.model) for n in known if n in queries or n in others]
-        write_rows(args.out, COLUMNS, rows)
-    print(f"{len(queries) - len(empty):,} of {len(queries):,} queries translated by {args.model} (a model): {args.out}")
+        # An earlier table may also have queries of other splits.
+        written_ids = [zh_id for zh_id in all_queries if zh_id in queries or zh_id in translations]
+        rows = [(zh_id, all_queries[zh_id], translations.get(zh_id, ""), model) for zh_id in written_ids]
+        write_rows(out, COLUMNS, rows)
+    return len(queries), len(queries) - len(empty)
 
 
-def _earlier(path: Path, model: str) -> dict[str, str]:
+def _saved_answers(path: Path, queries: Container[str]) -> dict[str, str]:
+    """Return the answers (query id -> English) that a killed command saved."""
+    if not path.exists():
+        return {}
+    # The killed process may have written a part of the last line.
+    whole_lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
+    log.info("resuming after %d saved answers", len(whole_lines))
+    answers: dict[str, str] = {}
+    for line in whole_lines:
+        zh_id, _, english = line.partition("\t")
+        if zh_id in queries:
+            answers[zh_id] = english
+    return answers
+
+
+def read_earlier(path: Path, model: str) -> dict[str, str]:
     """Return the translations (query id -> English) in the earlier table ``path``. Empty if the table does not exist.
 
     Raises :class:`InputError` if the table has other columns or is by another model, so that no work is overwritten.
@@ -113,22 +112,22 @@ def _earlier(path: Path, model: str) -> dict[str, str]:
     return {zh_id: english for zh_id, _, english, _ in rows}
 
 
-def _ask_endpoint(args: argparse.Namespace, texts: Sequence[str], keep: Keep) -> None:
-    endpoint = Endpoint(args.model, ", or use --local")
-    endpoint.ask_all([_PROMPT.format(query=text) for text in texts], keep, args.parallel, "translate")
+def _ask_endpoint(model: str, texts: Sequence[str], keep: Keep, parallel: int) -> None:
+    endpoint = Endpoint(model, ", or use --local")
+    endpoint.ask_all([_PROMPT.format(query=text) for text in texts], keep, parallel, "translate")
 
 
-def _ask_local(args: argparse.Namespace, texts: Sequence[str], keep: Keep) -> None:
+def _ask_local(model_name: str, texts: Sequence[str], keep: Keep) -> None:
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
-        model = AutoModelForSeq2SeqLM.from_pretrained(args.model).eval()
+        tokenizer = AutoTokenizer.from_pretrained(model_name)
+        model = AutoModelForSeq2SeqLM.from_pretrained(model_name).eval()
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise InputError(
-            f"no sequence-to-sequence model ({reason}); HF_ENDPOINT sets another hub", path=args.model
+            f"no sequence-to-sequence model ({reason}); HF_ENDPOINT sets another hub", path=model_name
         ) from None
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)

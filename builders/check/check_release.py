@@ -1,62 +1,67 @@
-"""Test a release, and compare its counts with the paper's Table 3.
+"""The verb `check`: test a release."""
 
-The exit code is 1 if a test finds an error. Errors are, for example, files that differ from the manifest, ids that are
-not the MD5 of their text, duplicate texts, queries without a positive passage, and joined rows or statistics that
-disagree with the other files. Warnings are, for example, control characters, very long texts, queries in two splits,
-and sizes that differ from the paper's Table 3. For a release from raw data, different sizes are not a warning. Every
-shard is read. Testing 8 million passages needs about 1 GB of memory and 1 GB of disk in TMPDIR.
-
-After the tests, the rows are counted without stats.json. The output has Table 3, the lengths of passages, and the
-number of test queries that share a positive passage with a training query. --figures draws histograms of the passage
-lengths and of the positives per query (passage-length.png, positives-per-query.png), and writes stats.json.
-
-example:
-  python -m builders check --release build/sample --figures build/sample-figures
-  python -m builders check --release dureader_retrieval --format json --accept ids-not-md5
-"""
-
-import argparse
 import json
 from pathlib import Path
+from typing import Annotated
 
-from builders.check.findings import ERROR, TESTS
-from builders.core.command import add_format
+from builders.check.check_options import AcceptedTests
 from builders.core.errors import log
-from builders.core.tables import print_result
+from builders.core.options import Shown
+from builders.core.results import Report
+from builders.core.verbs import TABLE_FORMATS, verb
+from builders.store.release_options import ReleasePath
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--release", type=Path, required=True, metavar="DIR", help="release directory to test")
-    add_accept(parser)
-    add("--figures", type=Path, metavar="DIR", help="write histograms (PNG) and the counts (stats.json) into DIR")
-    add_format(parser)
+@verb(formats=TABLE_FORMATS)
+def check_release(
+    release: ReleasePath,
+    *,
+    figures: Annotated[Path, Shown("DIR")] | None = None,
+    accept: AcceptedTests = (),
+) -> Report:
+    """Test a release, and compare its counts with the paper's Table 3.
 
+    The exit code is 1 if a test finds an error. Errors are, for example, files that differ from the manifest, ids that
+    are not the MD5 of their text, duplicate texts, queries without a positive passage, and joined rows or statistics
+    that disagree with the other files. Warnings are, for example, control characters, very long texts, queries in two
+    splits, and sizes that differ from the paper's Table 3. For a release from raw data, different sizes are not a
+    warning. Every shard is read. Testing 8 million passages needs about 1 GB of memory and 1 GB of disk in TMPDIR.
 
-def add_accept(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--accept",
-        nargs="+",
-        default=[],
-        metavar="TEST",
-        choices=sorted(name for name, (level, _) in TESTS.items() if level == ERROR and name != "manifest"),
-        help="count the errors of these tests as warnings (default: no test): %(choices)s",
-    )
+    After the tests, the rows are counted without stats.json. The output has Table 3, the lengths of passages, and the
+    number of test queries that share a positive passage with a training query. --figures draws histograms of the
+    passage lengths and of the positives per query (passage-length.png, positives-per-query.png), and writes stats.json.
 
+    Args:
+        release: release directory to test
+        figures: write histograms (PNG) and the counts (stats.json) into DIR
 
-def run(args: argparse.Namespace) -> int:
+    Returns:
+        The findings and the counts. The first table has a row for each test.
+
+    Raises:
+        InputError: the directory is not a release, or a file cannot be written.
+
+    Examples:
+        python -m builders check --release build/sample --figures build/sample-figures
+        python -m builders check --release dureader_retrieval --format json --accept ids-not-md5
+    """
     from builders.check.histograms import draw
     from builders.check.release_report import check
+    from builders.check.report_tables import tables_of
     from builders.core.files import check_file, write_bytes, write_text
     from builders.store.reader import open_release
 
-    if args.figures:
-        check_file(args.figures / "stats.json")
-    report = check(open_release(args.release), frozenset(args.accept))
-    if args.figures:
-        for name, image in draw(report.figures.lengths, report.figures.positives).items():
-            write_bytes(args.figures / name, image)
-        write_text(args.figures / "stats.json", json.dumps(report.figures.stats, ensure_ascii=False, indent=1) + "\n")
-        log.info("wrote %s", args.figures)
-    print_result(report.as_json(), report.text(), args.format)
-    return 1 if report.errors else 0
+    if figures:
+        check_file(figures / "stats.json")
+    outcome = check(open_release(release), frozenset(accept))
+    if figures:
+        for name, image in draw(outcome.figures.lengths, outcome.figures.positives).items():
+            write_bytes(figures / name, image)
+        write_text(figures / "stats.json", json.dumps(outcome.figures.stats, ensure_ascii=False, indent=1) + "\n")
+        log.info("wrote %s", figures)
+    return Report(
+        value=outcome.as_json(),
+        text=outcome.text,
+        tables=lambda: tables_of(outcome),
+        failed=bool(outcome.errors),
+    )

@@ -21,7 +21,7 @@ from builders.store.stored_answers import answer_counts
 
 
 @dataclass
-class Report:
+class CheckedRelease:
     """The findings on a release in the order of ``TESTS``, and its statistics.
 
     ``drawn`` has a row for the label overlap of each interpolation or extrapolation set.
@@ -38,6 +38,15 @@ class Report:
     def errors(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.level == ERROR]
 
+    def results(self) -> list[tuple[str, str, int, str]]:
+        """Return (test, result, number of faults, counted faults) of every test. The result is ok, or the worst level."""
+        results = []
+        for test, (_, counted) in TESTS.items():
+            findings = self.of(test)
+            result = min((finding.level for finding in findings), key=(ERROR, WARNING, INFO).index, default="ok")
+            results.append((test, result, sum(finding.count for finding in findings), counted))
+        return results
+
     def as_json(self) -> dict[str, Any]:
         tests = [
             {
@@ -53,11 +62,9 @@ class Report:
 
     def text(self) -> str:
         lines = []
-        for name, (_, counts) in TESTS.items():
-            found = self.of(name)
-            level = min((each.level for each in found), key=(ERROR, WARNING, INFO).index, default="ok")
-            lines.append(f"{level:<8} {name:<26} {sum(finding.count for finding in found):>9,}  {counts}")
-            for finding in found:
+        for test, result, faults, counted in self.results():
+            lines.append(f"{result:<8} {test:<26} {faults:>9,}  {counted}")
+            for finding in self.of(test):
                 examples = f": {', '.join(finding.examples)}" if finding.examples else ""
                 more = ", ..." if examples and finding.count > len(finding.examples) else ""
                 lines.append(f"{'':<9}{finding.where}: {finding.what}{examples}{more}")
@@ -67,7 +74,7 @@ class Report:
         return "\n".join(lines)
 
 
-def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
+def check(release: Release, accepted: frozenset[str] = frozenset()) -> CheckedRelease:
     """Test a release. ``accepted`` are names of tests whose errors count as warnings."""
     findings = check_files(release)
     # The rows of a config with a wrong file are not tested, because the file could be the cause of their faults.
@@ -93,7 +100,7 @@ def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
         findings.append(Finding("not-tested", str(release.path), len(broken), f"configs with a wrong file: {names}"))
     levels = {name: WARNING if name in accepted else level for name, (level, _) in TESTS.items()}
     findings = [replace(finding, level=finding.level or levels[finding.test]) for finding in findings]
-    return Report(sorted(findings, key=lambda finding: [*TESTS].index(finding.test)), figures, drawn)
+    return CheckedRelease(sorted(findings, key=lambda finding: [*TESTS].index(finding.test)), figures, drawn)
 
 
 def check_files(release: Release) -> list[Finding]:

@@ -37,11 +37,13 @@ class Unfinished(InputError):
 
 
 # Extra -> the import names of its libraries. A library is listed only under the smallest extra that installs it.
-_EXTRAS = {
+# The extra "" stands for the project without extras. pandas comes with datasets, and tokenizers with transformers.
+EXTRAS = {
+    "": "cyclopts datasets pandas",
     "builders": "duckdb filelock huggingface_hub jieba jinja2 matplotlib msgspec numba numpy pyarrow rensa "
     "rjieba scipy statsmodels tqdm yaml",
     "baselines": "faiss ir_measures",
-    "models": "accelerate sentence_transformers sklearn torch transformers",
+    "models": "accelerate sentence_transformers sklearn tokenizers torch transformers",
     "ray": "ray",
     "elasticsearch": "elasticsearch",
     "judge": "openai",
@@ -51,14 +53,16 @@ _EXTRAS = {
 
 
 def install(extra: str) -> str:
-    """Return the pip command that installs an extra of this checkout, or of the installed package."""
+    """Return the pip command that installs this checkout, or the package, with an extra. "" stands for no extra."""
     is_checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
     project = '-c constraints.txt -e ".' if is_checkout else '"dureader-retrieval'
-    return f'pip install {project}[{extra}]"'
+    return f'pip install {project}{f"[{extra}]" if extra else ""}"'
 
 
 def missing_library(error: ImportError) -> str:
     """Name a missing library and the command that installs it. Return "" if no extra installs the library."""
     package = (error.name or "").partition(".")[0]
-    extra = next((extra for extra, modules in _EXTRAS.items() if package in modules.split()), None)
-    return f"{error.name} is not installed: {install(extra)}" if extra else ""
+    for extra, libraries in EXTRAS.items():
+        if package in libraries.split():
+            return f"{error.name} is not installed: {install(extra)}"
+    return ""

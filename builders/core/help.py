@@ -65,7 +65,7 @@ def _option_lines(option: Option, verb_help: VerbHelp, width: int) -> list[str]:
         text += f"{': ' if text else ''}{', '.join(option.choices)}"
     if option.required and not option.positional:
         text += " (required)"
-    elif option.default not in (None, False, (), "", inspect.Parameter.empty):
+    elif option.default is not False and option.default not in (None, (), "", inspect.Parameter.empty):  # 0 == False
         text += f" (default: {_shown_default(option)})"
     lines = textwrap.wrap(text.strip(), width - _INDENT, break_on_hyphens=False)
     if len(head) > _INDENT - 2:  # the help begins on a line of its own

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from builders.core import hub_options
 from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import sha256_of, temporary_folder
 from builders.core.limits import full_disk
 from builders.core.typed import read_json
 
 OTHER_HUB = "; set HF_ENDPOINT to use a mirror or another hub"
-_REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
@@ -42,10 +42,11 @@ def add_repository(parser: argparse.ArgumentParser, kind: str) -> None:
 
 
 def repo_name(text: str) -> str:
-    """Check the name of a repository. An argparse type."""
-    if not _REPO.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"expected ORG/NAME, found {text}")
-    return text
+    """Check the name of a repository. An argparse type, to be deleted when `push` and `pull` are functions."""
+    try:
+        return hub_options.repo_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected {error}, found {text}") from None
 
 
 def check_models(*names: str | None) -> None:

@@ -85,6 +85,16 @@ class Flags:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class ShellDefault:
+    """The text that the command line gives to the verb if the words lack the option.
+
+    A call from Python has the parameter's default instead. The option's help names both.
+    """
+
+    text: str
+
+
 class Use(enum.Enum):
     """How the command line uses a parameter."""
 
@@ -262,7 +272,7 @@ def from_text(option: Option, text: str, label: str) -> Any:
 
 def _as_type(value_type: type, value: Any) -> Any:
     """Return the value as ``value_type``, or None if the value has another type."""
-    is_bool = isinstance(value, bool) or type(value).__name__ == "bool_"  # NumPy's bool is no number here
+    is_bool = type(value).__name__ == "bool"  # Python's or NumPy's; a truth value is no number here
     if value_type is bool:
         return bool(value) if is_bool else None
     if value_type is int:

@@ -5,20 +5,24 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from builders.core.docstrings import VerbHelp, read_help
 from builders.core.errors import UsageError
 from builders.core.help import option_help
-from builders.core.options import Option, Use, from_text
+from builders.core.options import Option, ShellDefault, Use, from_text
 from builders.core.verbs import VerbSpec, load_function, shell_options, verb_spec
 
 
-def verb_app(name: str, spec: VerbSpec) -> App:
-    """Return the parser of a verb. ``name`` is the verb's word in a program's parser."""
+def verb_app(name: str, spec: VerbSpec, *, typed: bool = False) -> App:
+    """Return the parser of a verb. ``name`` is the verb's word in a program's parser.
+
+    ``typed`` is True for completion, which needs choices and paths. To parse words, the parser must not know the types:
+    where a program has imported pydantic, cyclopts lets pydantic compare the words with the types, and refuses them.
+    """
     verb_help = read_help(spec.function)
     app = App(name=name, help=verb_help.summary, version_flags=[], help_flags=[])
-    app.default(_signature_holder(shell_options(spec), verb_help))
+    app.default(_signature_holder(shell_options(spec), verb_help, typed))
     return app
 
 
@@ -29,6 +33,8 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
     """
     try:
         _, bound, _ = verb_app("verb", spec).parse_args(list(words), exit_on_error=False, print_error=False)
+    except UnusedCliTokensError as error:
+        raise UsageError(f"unexpected argument {' '.join(error.unused_tokens or ())!r}") from None
     except CycloptsError as error:
         raise UsageError(" ".join(str(error).split())) from None
     options = shell_options(spec)
@@ -39,6 +45,8 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
     for option in options:
         if option.name in bound.arguments:
             arguments[option.name] = _convert(option, bound.arguments[option.name])
+        elif shell_default := option.marker(ShellDefault):
+            arguments[option.name] = from_text(option, shell_default.text, option.flags[0])
     return arguments
 
 
@@ -54,9 +62,9 @@ def _convert(option: Option, words: Any) -> Any:
     return tuple(from_text(option, text, flag) for text in words)
 
 
-def _signature_holder(options: Sequence[Option], verb_help: VerbHelp) -> Callable[..., Any]:
+def _signature_holder(options: Sequence[Option], verb_help: VerbHelp, typed: bool) -> Callable[..., Any]:
     """Return a function whose signature tells cyclopts the options. The function itself is never called."""
-    parameters = [_shell_parameter(option, option_help(option, verb_help)) for option in options]
+    parameters = [_shell_parameter(option, option_help(option, verb_help), typed) for option in options]
     parameters.sort(key=lambda parameter: parameter.kind)  # Python wants positional parameters first
 
     def signature_holder(*args: Any, **kwargs: Any) -> None:
@@ -66,19 +74,18 @@ def _signature_holder(options: Sequence[Option], verb_help: VerbHelp) -> Callabl
     return signature_holder
 
 
-def _shell_parameter(option: Option, help_line: str) -> inspect.Parameter:
+def _shell_parameter(option: Option, help_line: str, typed: bool) -> inspect.Parameter:
     """Return the parameter that tells cyclopts about an option."""
     negative = f"--no-{option.flags[0].removeprefix('--')}" if Use.WITH_NO in option.markers else ""
     # parse_words checks for missing options, and names all of them at once.
     settings: dict[str, Any] = {"name": option.flags, "required": False, "negative": negative, "help": help_line}
     if option.value_type is not bool:
         settings["converter"] = _texts_of_tokens
-    # The annotation is for completion: choices, or paths.
-    annotation: Any = option.value_type if option.value_type in (bool, int, float) else option.shell_type
-    if option.choices:
-        annotation = Literal[option.choices]
+    if not option.is_list:
+        settings["allow_repeating"] = True  # the last value counts, so that a script can override an earlier value
+    annotation: Any = _completed_type(option) if typed else _untyped(option)
     if option.is_list and not option.positional:
-        annotation = list[annotation]
+        annotation = list[annotation] if typed else list[Any] | None
         # A repeated option takes one value at each use. Other lists take all values up to the next option.
         fewest = 0 if Use.MAY_BE_EMPTY in option.markers else 1
         settings["consume_multiple"] = False if Use.REPEATED in option.markers else (fewest, None)
@@ -87,6 +94,17 @@ def _shell_parameter(option: Option, help_line: str) -> inspect.Parameter:
     return inspect.Parameter(
         option.name, kind, default=default, annotation=Annotated[annotation, Parameter(**settings)]
     )
+
+
+def _completed_type(option: Option) -> Any:
+    """Return the type from which a shell's completion offers values: choices, or the names of files."""
+    if option.choices:
+        return Literal[option.choices]
+    return option.value_type if option.value_type in (bool, int, float) else option.shell_type
+
+
+def _untyped(option: Option) -> Any:
+    return bool | None if option.value_type is bool else Any
 
 
 def _kind_of(option: Option) -> Any:
@@ -105,10 +123,10 @@ def program_app(name: str, verbs: Mapping[str, str]) -> App:
     program = App(name=name, version_flags=["--version"])
     for verb, target in verbs.items():
         if ":" in target:
-            program.command(verb_app(verb, verb_spec(load_function(target))))
+            program.command(verb_app(verb, verb_spec(load_function(target)), typed=True))
             continue
         steps = App(name=verb, version_flags=[])
         for step, step_target in importlib.import_module(target).STEPS.items():
-            steps.command(verb_app(step, verb_spec(load_function(step_target))))
+            steps.command(verb_app(step, verb_spec(load_function(step_target)), typed=True))
         program.command(steps)
     return program

@@ -1,20 +1,10 @@
 """Seeded random draws that do not depend on the machine, the Python version or the order of the input."""
 
-import argparse
 import hashlib
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
-
-
-def size(text: str) -> int:
-    """Parse a number of queries or passages, for example ``14K`` (14,000) or ``1M``. An argparse type."""
-    times = {"K": 1_000, "M": 1_000_000}.get(text[-1:].upper(), 1)
-    value = int(text[:-1] if times > 1 else text) * times
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, found {text}")
-    return value
 
 
 def size_name(count: int) -> str:

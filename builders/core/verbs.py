@@ -28,6 +28,11 @@ class VerbSpec:
     formats: tuple[str, ...]
     default_format: str
 
+    @property
+    def writes_formats(self) -> bool:
+        """True if the verb has a parameter ``format``, because the verb itself may write its report to a file."""
+        return any(option.name == "format" for option in self.options)
+
     def words(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the words of the command line that stand for a call with these arguments.
 
@@ -107,9 +112,12 @@ QUIET = Option("quiet", bool, False, False, False, (Help("log only warnings and 
 
 
 def shell_options(spec: VerbSpec) -> list[Option]:
-    """Return the options of a verb on the command line: its own, and --quiet and --format, which only a shell needs."""
+    """Return the options of a verb on the command line: its own, and --quiet and --format, which only a shell needs.
+
+    A verb that writes its report to a file has a parameter ``format`` of its own.
+    """
     options = [*spec.options, QUIET]
-    if spec.formats:
+    if spec.formats and not spec.writes_formats:
         options.append(Option("format", str, spec.default_format, False, False, (Help("output format"),), spec.formats))
     return options
 

@@ -3,7 +3,6 @@
 All rows come in Arrow batches, so that the memory of an export does not depend on the size of the set.
 """
 
-import argparse
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 from builders.core.errors import InputError
 from builders.core.files import temporary_folder
 from builders.store.judgments import read_negative_ids
-from builders.store.layout import DRAWN, JOINED, QRELS, SETS, SPLITS, Set, config_of, is_config, set_of
+from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set, config_of, set_of
 from builders.store.reader import Release
 
 ROWS = 1_024  # rows of a batch; a joined row can have 100 kB
@@ -184,14 +183,6 @@ class DrawnSet(ReleaseSet):
                 wanted = wanted.filter(pc.invert(pc.is_in(wanted, found[column])))
                 if found.num_rows:
                     yield found
-
-
-def set_name(text: str) -> str:
-    """Return the name of a set or of a drawn training set. An argparse type."""
-    if text in SETS or (text.startswith(DRAWN) and is_config(text)):
-        return text
-    known = f"{', '.join(SETS)}, restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
-    raise argparse.ArgumentTypeError(f"expected one of {known}; found {text!r}")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ _WRAP = re.compile(rb'\s*\{\s*"data"\s*:\s*\[\s*')
 _WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")
 
 
-def build_official(archives: list[Path], out: Path, skip_bad_lines: bool = False) -> dict[str, Any]:
+def build_from_archives(archives: Sequence[Path], out: Path, skip_bad_lines: bool = False) -> dict[str, Any]:
     """Build the release ``out`` from official archives, and return the content of its ``stats.json``.
 
     ``skip_bad_lines`` skips lines in a wrong format; see :class:`.blocks.Findings`.

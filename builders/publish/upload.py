@@ -1,6 +1,6 @@
 """Upload a release to the hub with cards, histograms, eval.yaml and a new manifest."""
 
-import argparse
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from builders.core.errors import InputError
 from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
 from builders.core.hub import upload
 from builders.publish.pages import eval_yaml, example, scores_table
+from builders.publish.publish_options import SplitScores
 from builders.store.benchmark_tasks import parts_of
 from builders.store.card import CHINESE, card, configs_of, is_reading
 from builders.store.layout import MANIFEST, NAME
@@ -21,8 +22,19 @@ from builders.store.reader import Release
 _FORBIDDEN = (".py", ".lock")  # `datasets` refuses repositories with scripts; .lock files come from its cache
 
 
-def publish(release: Release, args: argparse.Namespace) -> str:
-    """Test a release, upload it in one commit, and return the commit's URL. ``args`` are the options of `publish`.
+def publish(
+    release: Release,
+    *,
+    repo: str,
+    create: bool = False,
+    private: bool = False,
+    scores: Sequence[SplitScores] = (),
+    framework: str = "",
+    accepted_tests: Collection[str] = (),
+) -> str:
+    """Test a release, upload it in one commit, and return the commit's URL.
+
+    The arguments are the options of `publish`. ``accepted_tests`` are names of tests whose errors count as warnings.
 
     Raises :class:`InputError` if the release fails a test or contains unlisted files, or if the hub reports an error.
     """
@@ -32,7 +44,7 @@ def publish(release: Release, args: argparse.Namespace) -> str:
     if unlisted:
         shown = ", ".join(unlisted[:3]) + ", ..." * (len(unlisted) > 3)
         raise InputError(f"has {shown}, which the manifest does not list; remove these files", path=release.path)
-    report = check(release, frozenset(args.accept))
+    report = check(release, frozenset(accepted_tests))
     if report.errors:
         first = report.errors[0]
         raise InputError(
@@ -41,20 +53,22 @@ def publish(release: Release, args: argparse.Namespace) -> str:
             path=release.path,
         )
     with temporary_folder() as work:
-        files = stage(release, report.figures, work, args)
+        files = stage(release, report.figures, work, repo=repo, scores=scores, framework=framework)
         return upload(
             files,
-            args.repo,
+            repo,
             kind="dataset",
             manifest=MANIFEST,
             name=NAME,
             message=f"Release {files[MANIFEST][1][:12]}",
-            create=args.create,
-            private=args.private,
+            create=create,
+            private=private,
         )
 
 
-def stage(release: Release, figures: Figures, work: Path, args: argparse.Namespace) -> dict[str, tuple[Path, str]]:
+def stage(
+    release: Release, figures: Figures, work: Path, *, repo: str, scores: Sequence[SplitScores], framework: str
+) -> dict[str, tuple[Path, str]]:
     """Prepare the published files. Return {path in the repository: (file, SHA-256)}.
 
     Data files are published from the release. Cards, histograms, eval.yaml, the manifest and a copy of stats.json are
@@ -65,14 +79,14 @@ def stage(release: Release, figures: Figures, work: Path, args: argparse.Namespa
     configs, stats = configs_of(own), {**written, **figures.stats}
     made = {f"assets/{name}": content for name, content in draw(figures.lengths, figures.positives).items()}
     published: dict[str, Any] = {
-        "repo": args.repo,
+        "repo": repo,
         "images": sorted(made),
         "example": example(release, configs),
-        "scores": scores_table(release, builds, dict(args.scores)),
+        "scores": scores_table(release, builds, {part.split: part.file for part in scores}),
         "split": next((split for name, split in parts_of({*release.splits()}) if name == "main"), ""),
     }
     made[CARD_ZH] = card(own, stats, builds, CHINESE, **published).encode()
-    if benchmark := eval_yaml(configs, is_reading(builds), args.framework):
+    if benchmark := eval_yaml(configs, is_reading(builds), framework):
         made[EVAL] = benchmark.encode()
     for name, content in made.items():
         write_bytes(work / name, content)

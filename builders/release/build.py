@@ -31,7 +31,7 @@ from builders.text.span_options import Options
 _SMALL = 32 << 20  # bytes; with less input, worker processes cost more time than they save
 
 
-def build_release(
+def build_from_raw(
     sources: list[Source],
     out: Path,
     options: Options,

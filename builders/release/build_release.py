@@ -1,98 +1,98 @@
-"""Build a release from raw DuReader 2.0 (the paper's Section 2.2).
+"""The verb `release`: build a release from raw DuReader."""
 
-The input is JSON lines, plain or gzipped, in files, folders and zip archives. DuReader's search and zhidao files are
-read, raw or preprocessed. The output has passages, queries, qrels, joined rows, a card and statistics. Labels follow
-Algorithm 1 (span-F1). Passages and ids follow the rules of the official data. A file's split is read from its name, or
-set by --train, --dev and --test. A complete new release replaces the old release in --out. To resume a killed build,
-run the same command again.
-
-example:
-  python -m builders release --raw builders/sample --out build/sample
-  python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
-  python -m builders release --engine ray --ray-address HEAD:6379 --raw /mnt/raw --out /mnt/release
-"""
-
-import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError
-from builders.core.limits import usable_cores
-from builders.core.tables import print_result
-from builders.store.layout import SPLITS
-from builders.text.span_options import MIN_CHARS, Options, add_rule, raw_path
+from builders.core.options import AtLeastOne, Shown, Use
+from builders.core.verbs import TABLE_FORMATS, verb
+from builders.core.words import SEGMENTERS
+from builders.store.release_options import NewRelease
+from builders.text.span_options import MIN_CHARS, THRESHOLD, Options, RawPath, Segmenter, SpanThreshold, Unit
+
+if TYPE_CHECKING:
+    from builders.store.written_release import WrittenRelease
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--raw",
-        nargs="+",
-        type=raw_path,
-        default=[],
-        metavar="PATH",
-        help="raw files and folders; the split is read from file names",
-    )
-    for split in SPLITS:
-        add(
-            f"--{split}", nargs="+", type=raw_path, default=[], metavar="PATH", help=f"raw files and folders of {split}"
-        )
-    add("--out", required=True, metavar="DIR", help="release directory to write")
-    add_rule(parser)
-    add(
-        "--match",
-        choices=["threshold", "best"],
-        default="threshold",
-        help="label every paragraph that reaches the threshold, or only the best for each answer (default: threshold)",
-    )
-    add(
-        "--min-chars",
-        type=whole_number(1),
-        default=MIN_CHARS,
-        metavar="N",
-        help="join paragraphs until a passage has N characters (default: 256)",
-    )
-    add("--workers", type=whole_number(1), help="worker processes, or parallel tasks of ray (default: all cores)")
-    add("--engine", choices=["local", "ray"], default="local", help="this machine or a Ray cluster (default: local)")
-    add(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="head of the cluster (default: RAY_ADDRESS, then a cluster on this machine, then a new cluster)",
-    )
-    add("--resume", action=argparse.BooleanOptionalAction, default=True, help="resume a killed build (default: on)")
-    add_format(parser)
+@verb(formats=TABLE_FORMATS)
+def build_release(
+    raw: Sequence[RawPath] = (),
+    *,
+    out: NewRelease,
+    train: Sequence[RawPath] = (),
+    dev: Sequence[RawPath] = (),
+    test: Sequence[RawPath] = (),
+    unit: Unit = "word",
+    segmenter: Segmenter = SEGMENTERS[0],
+    threshold: SpanThreshold = THRESHOLD,
+    match: Literal["threshold", "best"] = "threshold",
+    min_chars: Annotated[AtLeastOne, Shown("N")] = MIN_CHARS,
+    workers: Annotated[AtLeastOne, Shown("N")] | None = None,
+    engine: Literal["local", "ray"] = "local",
+    ray_address: Annotated[str, Shown("HOST:PORT")] | None = None,
+    resume: Annotated[bool, Use.WITH_NO] = True,
+) -> "WrittenRelease":
+    """Build a release from raw DuReader 2.0 (the paper's Section 2.2).
 
+    The input is JSON lines, plain or gzipped, in files, folders and zip archives. DuReader's search and zhidao files
+    are read, raw or preprocessed. The output has passages, queries, qrels, joined rows, a card and statistics. Labels
+    follow Algorithm 1 (span-F1). Passages and ids follow the rules of the official data. A file's split is read from
+    its name, or set by --train, --dev and --test. A complete new release replaces the old release in --out. To resume a
+    killed build, run the same command again.
 
-def run(args: argparse.Namespace) -> None:
-    from builders.release.build import build_release
+    Args:
+        raw: raw files and folders; the split is read from file names
+        train: raw files and folders of train
+        dev: raw files and folders of dev
+        test: raw files and folders of test
+        match: label every paragraph that reaches the threshold, or only the best for each answer
+        min_chars: join paragraphs until a passage has N characters
+        workers: worker processes, or parallel tasks of ray (default: all cores)
+        engine: this machine or a Ray cluster
+        ray_address: head of the cluster (default: RAY_ADDRESS, then a cluster on this machine, then a new cluster)
+        resume: resume a killed build
+
+    Returns:
+        The release. Its ``report`` has the statistics, for example Table 3.
+
+    Raises:
+        InputError: there is no input, a row is wrong, or ``out`` exists and is not a release.
+
+    Examples:
+        python -m builders release --raw builders/sample --out build/sample
+        python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
+        python -m builders release --engine ray --ray-address HEAD:6379 --raw /mnt/raw --out /mnt/release
+    """
+    from builders.core.limits import usable_cores
+    from builders.core.results import Report
+    from builders.release.build import build_from_raw
     from builders.release.rows import find_sources
+    from builders.store.draft import check_release_output
+    from builders.store.table3 import table3_tables, table3_text
+    from builders.store.written_release import open_written
 
-    sources = find_sources(_paths(args, args.raw))
-    for split in SPLITS:
-        sources += find_sources(_paths(args, getattr(args, split)), split)
+    sources = []
+    for split, paths in ((None, raw), ("train", train), ("dev", dev), ("test", test)):
+        # Machines of a cluster may have different working directories, so they need absolute paths.
+        found_at = [Path(os.path.abspath(path)) for path in paths] if engine == "ray" else paths
+        sources += find_sources(found_at, split)
     if not sources:
         raise InputError("no input; give --raw, or --train, --dev, --test")
-    options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
-    out, workers = Path(args.out), args.workers or usable_cores()
-    if args.engine == "ray":
+    options = Options(unit, threshold, match, min_chars, segmenter)
+    if engine == "ray":
         from builders.core.jobs_ray import RayEngine
-        from builders.store.draft import check_release_output
 
         check_release_output(out)
-        with RayEngine(args.ray_address, args.workers) as engine:
-            stats = build_release(sources, out, options, resume=args.resume, engine=engine)
+        with RayEngine(ray_address, workers) as ray_engine:
+            stats = build_from_raw(sources, out, options, resume=resume, engine=ray_engine)
     else:
-        stats = build_release(sources, out, options, workers, resume=args.resume)
-    from builders.store.table3 import table3_text
+        stats = build_from_raw(sources, out, options, workers or usable_cores(), resume=resume)
 
-    read = [
-        f"{split}: {counts['questions']:,} questions read, {stats['table3'][split]['queries']:,} queries kept"
-        for split, counts in stats["read"].items()
-    ]
-    print_result(stats, "\n".join([*read, table3_text(stats), f"release: {args.out}"]), args.format)
-
-
-def _paths(args: argparse.Namespace, paths: list[Path]) -> list[Path]:
-    # Machines of a cluster may have different working directories, so they need absolute paths.
-    return [Path(os.path.abspath(path)) if args.engine == "ray" else path for path in paths]
+    lines = []
+    for split, counts in stats["read"].items():
+        kept = stats["table3"][split]["queries"]
+        lines.append(f"{split}: {counts['questions']:,} questions read, {kept:,} queries kept")
+    lines += [table3_text(stats), f"release: {out}"]
+    return open_written(out, Report(stats, "\n".join(lines), table3_tables(stats)))

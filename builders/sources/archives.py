@@ -1,6 +1,5 @@
 """Read ``builders/sources.json``: the archives from which releases are built, and the models of the paper."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from builders.core.errors import InputError
+from builders.core.results import Report, Table
 from builders.core.typed import Count, read_json
 
 _FILE = Path(__file__).parents[1] / "sources.json"
@@ -36,9 +36,12 @@ def read_archives(names: Sequence[str] = ()) -> Archives:
     return {name: archive for name, archive in every.items() if not names or name in names}
 
 
-def as_json(archives: Archives) -> str:
-    """Format the archives as indented JSON."""
-    return json.dumps(msgspec.to_builtins(archives), ensure_ascii=False, indent=1)
+def archives_report(archives: Archives) -> Report:
+    """Return the archives as a report with a row for each archive."""
+    value = msgspec.to_builtins(archives)
+    columns = Archive.__struct_fields__
+    rows = [[name, *(fields[column] for column in columns)] for name, fields in value.items()]
+    return Report(value, as_text(archives), [Table(["name", *columns], rows)])
 
 
 def as_text(archives: Archives) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError
+from builders.core.results import Table
 from builders.core.tables import aligned
 from builders.core.typed import json_lines
 from builders.store.layout import QRELS, SETS
@@ -129,9 +130,22 @@ def labelled(qrels: pa.Table) -> list[str]:
     return sorted(pc.unique(qrels.filter(pc.greater(qrels["score"], 0))["query-id"]).to_pylist())
 
 
+def overlap_columns(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the names of the values that any of the rows has, in order."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def overlap_report_table(rows: list[dict[str, Any]]) -> Table:
+    """Return the rows of :func:`drawn_overlaps` as a table of a report."""
+    names = overlap_columns(rows)
+    shares = [name for name in names if name.endswith("share")]
+    cells = [[row.get(name) for name in names] for row in rows]
+    return Table(names, cells, percent_columns=shares, text_columns=2)
+
+
 def overlap_table(rows: list[dict[str, Any]]) -> str:
     """Format the rows of :func:`drawn_overlaps` as an aligned table."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = overlap_columns(rows)
     cells = [[_cell(name, row.get(name)) for name in names] for row in rows]
     return "\n".join(aligned([[name.replace("_", " ") for name in names], *cells], left=2, gap="  "))
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
+from builders.core.results import Table
 from builders.core.tables import aligned
 from builders.store.judgments import labelled
 from builders.store.layout import SETS, SPLITS
@@ -72,14 +73,20 @@ def warn_of_gaps(counts: dict[str, dict[str, Any]]) -> None:
             log.warning("%s: %d queries have a positive passage, but no answer", split, found["unanswered"])
 
 
+def answer_counts_table(counts: dict[str, dict[str, Any]]) -> Table:
+    """Return the result of :func:`answer_counts` as a table with a column for each split."""
+    rows = []
+    for name in ("queries", "answered", "unanswered", "answers", "in_passages"):
+        rows.append([name.replace("_", " "), *(split_counts[name] for split_counts in counts.values())])
+    for name in _GROUPS:
+        for value in sorted({value for split_counts in counts.values() for value in split_counts[name]}):
+            numbers = [split_counts[name].get(value, 0) for split_counts in counts.values()]
+            rows.append([f"{name} {value or 'unknown'}", *numbers])
+    return Table(["answers", *counts], rows)
+
+
 def answers_text(counts: dict[str, dict[str, Any]]) -> str:
     """Format the result of :func:`answer_counts` as aligned text."""
-    table = [["answers", *counts]]
-    for name in ("queries", "answered", "unanswered", "answers", "in_passages"):
-        table.append([name.replace("_", " "), *(f"{found[name]:,}" for found in counts.values())])
-    for name in _GROUPS:
-        for value in sorted({value for found in counts.values() for value in found[name]}):
-            table.append(
-                [f"{name} {value or 'unknown'}", *(f"{found[name].get(value, 0):,}" for found in counts.values())]
-            )
-    return "\n".join(aligned(table, widths=(32, 11)))
+    table = answer_counts_table(counts)
+    cells = [[title, *(f"{number:,}" for number in numbers)] for title, *numbers in table.rows]
+    return "\n".join(aligned([table.columns, *cells], widths=(32, 11)))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from builders.core.results import Table
 from builders.core.tables import aligned, round_stat
 
 # Lower limits of the bars in a card's histograms. The last bar has no upper limit.
@@ -106,3 +107,17 @@ def table3_text(stats: dict[str, Any]) -> str:
         for name, length in stats["collections"].items()
     ]
     return "\n".join(lines)
+
+
+_LENGTHS = ("passages", "mean_chars", "median_chars", "min_chars", "max_chars")
+
+
+def table3_tables(stats: dict[str, Any]) -> list[Table]:
+    """Return Table 3, and a table with the lengths of the passages of each collection."""
+    columns = stats["table3"]
+    figures = [[title, *(column.get(key) for column in columns.values())] for key, title in TABLE3_ROWS]
+    lengths = [[name, *(summary[key] for key in _LENGTHS)] for name, summary in stats["collections"].items()]
+    return [
+        Table(["statistic", *columns], figures, title="Table 3"),
+        Table(["collection", *_LENGTHS], lengths, title="Lengths of the passages in characters"),
+    ]

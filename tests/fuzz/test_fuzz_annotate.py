@@ -10,9 +10,9 @@ from fuzzing import Reader, as_json, equal, fuzz_of, loads, same, writing
 from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate import rounds
-from builders.annotate.review import write_rows
 from builders.annotate.tasks import Task, read_export, read_lines, read_sheet, write_lines, write_sheet
-from builders.annotate.translate import COLUMNS, _earlier
+from builders.annotate.translate import COLUMNS, read_earlier
+from builders.annotate.translations import write_rows
 from builders.core.endpoint import text_in
 from builders.core.files import read_whole
 
@@ -97,9 +97,9 @@ READERS = [
         lambda folder: [row.label for _, row in read_export(folder / "export.json")], _as_choices,
     ),
     Reader(
-        "builders.annotate.translate:_earlier",
+        "builders.annotate.translate:read_earlier",
         lambda f: write_rows(f / "machine.tsv", COLUMNS, [("a", "几点", 'at "what"', "m"), ("b", "谁", "", "m")]),
-        {"machine.tsv": TEXT}, lambda folder: _earlier(folder / "machine.tsv", "m"),
+        {"machine.tsv": TEXT}, lambda folder: read_earlier(folder / "machine.tsv", "m"),
     ),
     Reader(
         "builders.core.endpoint:text_in", writing("answer.json", json.dumps(COMPLETION)), {"answer.json": JSON},

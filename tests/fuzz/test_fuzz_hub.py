@@ -126,7 +126,10 @@ def _read_pushed(folder: Path) -> Any:
 
 _ANSWERS = {"answers/*.headers": JSON, "answers/*.json": JSON}
 _CONTENT = _ANSWERS | {"answers/*.bytes": BYTES}
-_FETCHED, _SENT = "builders.core.hub:commit_in baselines.hub.pull:fetch", "builders.core.hub:upload"
+_FETCHED, _SENT = (
+    "builders.core.hub:commit_in baselines.hub.published_checkpoint:fetch_checkpoint",
+    "builders.core.hub:upload",
+)
 READERS = [  # errors name the repository
     Reader(_FETCHED, _world(_pull), _CONTENT, _read_pulled, _as_its_manifest, names_files=False),
     Reader(_SENT, _world(_push), _ANSWERS, _read_pushed, same, names_files=False),

@@ -16,7 +16,7 @@ from spoil import BYTES, JSON, TEXT
 from baselines.core.checkpoint import TRAINING, check_hashes, open_checkpoint, write_hashes
 from baselines.hub.model_card import model_card
 from baselines.hub.paddle import read_config, read_parameter, read_vocabulary
-from baselines.hub.pull import File, Manifest
+from baselines.hub.published_checkpoint import CheckpointManifest, PublishedFile
 from baselines.train import resume
 from baselines.train.resume import is_done, start_commit
 from builders.core.files import sha256_of
@@ -75,7 +75,8 @@ def _read_hashed(folder: Path) -> Any:
 
 def _manifest(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
-    (folder / "manifest.json").write_text(Manifest([File("config.json", 2, sha256_of(folder / "config.json"))]).text())
+    file = PublishedFile("config.json", 2, sha256_of(folder / "config.json"))
+    (folder / "manifest.json").write_text(CheckpointManifest([file]).text())
 
 
 def _listing(folder: Path) -> Any:
@@ -146,11 +147,13 @@ def _paddle(folder: Path) -> None:
 _CHECKPOINT, _PADDLE, _RESUME = "baselines.core.checkpoint:", "baselines.hub.paddle:", "baselines.train.resume:"
 _FILES, _LIST = {"*.json": JSON, "model.safetensors": BYTES}, {"manifest.json": JSON}
 _STATES = {"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON}
-_CONFIG, _PULL = "ernie_config.json", "baselines.hub.pull:__post_init__"
+_CONFIG, _PULL = "ernie_config.json", "baselines.hub.published_checkpoint:__post_init__"
 READERS = [
     Reader(f"{_CHECKPOINT}_read,_settings,open_checkpoint", _checkpoint, _FILES, _read_checkpoint, _as_its_files),
     Reader(f"{_CHECKPOINT}check_hashes", _hashed, _FILES, _read_hashed, same),
-    Reader(_PULL, _manifest, _LIST, lambda f: read_json(f / "manifest.json", Manifest), as_json("manifest.json")),
+    Reader(
+        _PULL, _manifest, _LIST, lambda f: read_json(f / "manifest.json", CheckpointManifest), as_json("manifest.json")
+    ),
     Reader("builders.core.hub:_earlier", _manifest, _LIST, _listing, _as_listed),
     Reader(f"{_RESUME}is_done,start_commit", _trained, {f"model/{TRAINING}": JSON}, _done, _as_trained),
     Reader(f"{_RESUME}states_kept,last_state", _states, _STATES, _read_states, _as_states),

@@ -18,15 +18,17 @@ from official_archives import original_files, preprocessed_files, write_files, w
 from releases import TEXTS, make_release, raw_row, tables, write_rows
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 
-from builders.add import ccovid, cmedqa, squad
-from builders.add.add_answers import add_answers
+from builders.add import squad_files
+from builders.add.ccovid import read_ccovid
+from builders.add.cmedqa import read_cmedqa
 from builders.add.crosslingual import read_pairs
+from builders.add.raw_answers import write_answers
 from builders.add.vectors import read_embeddings
-from builders.annotate.review import review_packages
 from builders.annotate.rounds import Rule
+from builders.annotate.translations import review_packages
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
-from builders.official.assembly import build_official
+from builders.official.assembly import build_from_archives
 from builders.official.copies import Judgment, Ranked, Text, kind_of, rows_of
 from builders.official.official_archives import find_members
 from builders.release.rows import find_sources, parse_rows
@@ -64,7 +66,7 @@ def _answers(folder: Path) -> None:
 
 
 def _read_answers(folder: Path) -> Any:
-    return add_answers(folder / "release", [folder / "search.dev.json"], folder / "out", Options())
+    return write_answers(open_release(folder / "release"), [folder / "search.dev.json"], folder / "out", Options())
 
 
 def _cmedqa(folder: Path) -> None:
@@ -93,8 +95,8 @@ def _squad(folder: Path) -> None:
 
 
 def _read_squad(folder: Path) -> Any:
-    train = find_files(folder / "train.json", squad._JSON, "")
-    return squad.read({"train": train}, find_files(folder / "articles.txt", squad._ANY, "")).queries
+    train = find_files(folder / "train.json", squad_files._JSON, "")
+    return squad_files.read_squad({"train": train}, find_files(folder / "articles.txt", squad_files._ANY, "")).queries
 
 
 def _translations(folder: Path) -> None:
@@ -165,7 +167,7 @@ def _official(folder: Path) -> None:
 
 
 def _read_official(folder: Path) -> Any:
-    build_official([folder / "files"], folder / "out")
+    build_from_archives([folder / "files"], folder / "out")
     return None
 
 
@@ -230,24 +232,25 @@ READERS = [
         {"pairs.parquet": PARQUET + BYTES}, _read_pairs("pairs.parquet"),
     ),
     Reader(_COPIES, _copies, {"*.jsonl": JSON_LINES, "*.parquet": PARQUET}, _read_copies),
-    Reader(f"{_ADD}add_answers:add_answers", _answers, {"*.json": JSON_LINES}, _read_answers),
+    Reader(f"{_ADD}raw_answers:write_answers", _answers, {"*.json": JSON_LINES}, _read_answers),
     Reader(
         "builders.sources.lines:read_blocks builders.release.rows:parse_row", _raw,
         {"*.json": JSON_LINES, "*.gz": BYTES}, _read_raw,
     ),
     Reader(  # the files are joined before an error is found
-        f"{_TABLE} {_ADD}cmedqa:_read_candidates,read", _cmedqa, {"*.*": TEXT},
-        lambda f: cmedqa.read([f])[0].queries, names_files=False,
+        f"{_TABLE} {_ADD}cmedqa:_read_candidates,read_cmedqa", _cmedqa, {"*.*": TEXT},
+        lambda f: read_cmedqa([f])[0].queries, names_files=False,
     ),
     Reader(
-        f"{_ADD}ccovid:_rows,read {_FILES}_members,open_bytes", _ccovid,
-        {"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES}, lambda f: ccovid.read([f])[0].queries, names_files=False,
+        f"{_ADD}ccovid:_rows,read_ccovid {_FILES}_members,open_bytes", _ccovid,
+        {"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES}, lambda f: read_ccovid([f])[0].queries, names_files=False,
     ),
     Reader(  # files without any question are one error
-        f"{_ADD}squad:_paragraphs,_lines", _squad, {"*.json": JSON, "*.txt": TEXT}, _read_squad, names_files=False,
+        f"{_ADD}squad_files:_paragraphs,_lines", _squad, {"*.json": JSON, "*.txt": TEXT}, _read_squad,
+        names_files=False,
     ),
     Reader(
-        f"{_ADD}crosslingual:read_pairs builders.annotate.review:review_packages", _translations, {"*.*": TEXT},
+        f"{_ADD}crosslingual:read_pairs builders.annotate.translations:review_packages", _translations, {"*.*": TEXT},
         _read_translations,
     ),
     Reader(f"{_ADD}vectors:_encoded,_parquet", _vectors, _EMBEDDED, _read_vectors),

@@ -1,0 +1,79 @@
+"""A checkpoint on the Hugging Face hub: its manifest, and the download of its files."""
+
+import glob
+import json
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from baselines.core.checkpoint import CARD, belongs
+from builders.core.errors import InputError
+from builders.core.files import sha256_of
+from builders.core.hub import OTHER_HUB, clear_errors
+from builders.core.typed import Count, Sha256, read_json
+from builders.store.layout import MANIFEST
+
+NAME: Literal["dureader_retrieval checkpoint"] = "dureader_retrieval checkpoint"
+
+
+class PublishedFile(Struct, frozen=True):
+    """A file's path in the repository, its size, and its SHA-256 in lower-case hex."""
+
+    path: str
+    bytes: Count
+    sha256: Sha256
+
+    def __post_init__(self) -> None:
+        if not belongs(self.path) and self.path != CARD:
+            raise ValueError(f"its manifest names {self.path}, which is no file of a checkpoint")
+
+
+class CheckpointManifest(Struct, frozen=True):
+    """The manifest of a checkpoint on the hub. It lists all other files.
+
+    ``results`` lists the files of ``.eval_results``, which are never pulled. The next push replaces these files.
+    """
+
+    files: list[PublishedFile]
+    results: list[dict[str, str]] = []
+    name: Literal["dureader_retrieval checkpoint"] = NAME
+    format: Literal[1] = 1
+
+    def text(self) -> str:
+        """Return the content of the manifest's file."""
+        return json.dumps(msgspec.to_builtins(self), ensure_ascii=False, indent=1) + "\n"
+
+
+def fetch_checkpoint(repo: str, commit: str, folder: Path) -> None:
+    """Fetch into ``folder`` the files that the manifest of a commit lists, except files that are already complete.
+
+    After a broken connection, the download of a file resumes. After a restart, an incomplete file is fetched from its
+    beginning, because huggingface_hub 2 keeps no incomplete files. Raises :class:`InputError` if the hub refuses, if
+    `push` did not make the checkpoint, or if a file differs from the manifest.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    api = HfApi()
+    other = f"other models load by name: SentenceTransformer({repo!r}){OTHER_HUB}"
+    with clear_errors(repo, api.endpoint, "model", "download"):
+        try:
+            path = api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=folder)
+            files = read_json(Path(path), CheckpointManifest).files
+        except (EntryNotFoundError, InputError) as error:
+            reason = error if isinstance(error, InputError) else f"no {MANIFEST}"
+            raise InputError(f"{repo} is no checkpoint that `push` made ({reason}); {other}") from None
+        patterns = [
+            glob.escape(file.path) for file in files
+        ]  # escaped, so that no name matches other files as a pattern
+        snapshot_download(repo, revision=commit, allow_patterns=patterns, local_dir=folder)
+    for file in files:
+        if not (folder / file.path).is_file():
+            raise InputError(f"{repo} is no checkpoint that `push` made ({file.path} is missing); {other}")
+        if sha256_of(folder / file.path) != file.sha256:
+            raise InputError(f"{repo}: {file.path} differs from its manifest; run the same command again{OTHER_HUB}")
+    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's download records
+    (folder / MANIFEST).unlink()

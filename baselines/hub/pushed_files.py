@@ -1,0 +1,129 @@
+"""The files that `push` sends to the hub: the checkpoint, its card, its manifest, and scores for the leaderboard."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from baselines.core.checkpoint import CARD, Checkpoint
+from baselines.hub.model_card import Measured
+from baselines.hub.published_checkpoint import CheckpointManifest, PublishedFile
+from baselines.measure.measures import PAPER, measure_run
+from baselines.measure.qrels import release_qrels
+from builders.core.errors import InputError, log
+from builders.core.files import sha256_of, write_text
+from builders.core.hub import as_yaml, clear_errors, commit_in
+from builders.store.benchmark_tasks import task_id
+from builders.store.layout import MANIFEST, SETS
+from builders.store.manifest import EVAL, read_manifest
+from builders.store.reader import Release
+from builders.store.runs import Run, read_run
+
+RESULTS = ".eval_results"
+
+
+def score_runs(release: Release, split: str, set_name: str, runs: Sequence[Run | Path]) -> list[Measured]:
+    """Return the scores of each run, with the facts about the release that the card states."""
+    qrels = release_qrels(release, split, set_name)
+    corpus = SETS[set_name].corpus
+    passage_count = release.rows(corpus, "corpus")
+    fingerprint = release.fingerprint(corpus, "corpus")
+    measured = []
+    for run_or_path in runs:
+        run = read_run(run_or_path)
+        means, _ = measure_run(run, qrels)
+        measured.append(
+            Measured(
+                run=run.path.name,
+                set=set_name,
+                split=split,
+                queries=means["queries"],
+                passages=passage_count,
+                fingerprint=fingerprint,
+                values=means["official"],
+            )
+        )
+    return measured
+
+
+def stage_files(
+    checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, str]
+) -> dict[str, tuple[Path, str]]:
+    """Return the files to push, {path in the repository: (file, SHA-256)}. New files are written into ``work``.
+
+    ``results`` has the texts of the files of :func:`eval_results`.
+    """
+    names, skipped = checkpoint.files()
+    if skipped:
+        log.info("skipped, not needed on the hub: %s", ", ".join(sorted({name.split("/")[0] for name in skipped})))
+    if MANIFEST in names:
+        raise InputError(f"has a {MANIFEST}, which push writes itself; remove this file", path=checkpoint.path)
+    write_text(work / CARD, card)
+    paths = {name: checkpoint.path / name for name in names} | {CARD: work / CARD}
+    published = [PublishedFile(name, path.stat().st_size, sha256_of(path)) for name, path in sorted(paths.items())]
+    manifest = CheckpointManifest(published, [{"path": name} for name in sorted(results)])
+    files = {file.path: (paths[file.path], file.sha256) for file in published}
+    for name, text in {**results, MANIFEST: manifest.text()}.items():
+        write_text(work / name, text)
+        files[name] = (work / name, sha256_of(work / name))
+    return files
+
+
+def eval_results(measured: Sequence[Measured], release: Release, dataset: str, repo: str) -> dict[str, str]:
+    """Return the files of ``.eval_results/`` with their YAML, one file for each run.
+
+    The hub shows these scores on the dataset's leaderboard. The files are therefore written only if the passages,
+    queries and judgments of ``release`` and ``dataset`` are identical. Otherwise a warning gives the reason. The format
+    is huggingface_hub's EvalResultEntry (github.com/huggingface/hub-docs, eval_results.yaml).
+
+    Raises:
+        InputError: the dataset does not exist, or the hub refuses.
+    """
+    from huggingface_hub import EvalResultEntry, HfApi, eval_result_entries_to_yaml
+
+    api = HfApi()
+    with clear_errors(dataset, api.endpoint, "dataset", "download"):
+        commit = commit_in(api.repo_info(dataset, repo_type="dataset"), dataset)
+        difference = _difference(measured, release, dataset, commit)
+    if difference:
+        log.warning("%s: %s; %s is not written", dataset, difference, RESULTS)
+        return {}
+    files: dict[str, str] = {}
+    for run in measured:
+        entries = [
+            EvalResultEntry(
+                dataset_id=dataset,
+                task_id=task_id(run.set, run.split, measure),
+                value=round(100 * run.values[official], 4),
+                dataset_revision=commit,
+                source_url=f"{api.endpoint}/{repo}",
+                source_name="Model card",
+                notes=run.run,
+            )
+            for measure, official in PAPER.items()
+        ]
+        name = re.sub(r"[^\w.-]+", "_", run.run).removesuffix(".gz").lstrip(".") or "run"
+        path = f"{RESULTS}/{name}.yaml"
+        if path in files:
+            raise InputError(f"two runs would both be written to {path}; rename one of them")
+        files[path] = as_yaml(eval_result_entries_to_yaml(entries))
+    return files
+
+
+def _difference(measured: Sequence[Measured], release: Release, dataset: str, commit: str) -> str:
+    """Describe the first difference between ``release`` and ``dataset``; empty if the measured data are identical."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        _, path = (hf_hub_download(dataset, n, repo_type="dataset", revision=commit) for n in (EVAL, MANIFEST))
+        theirs = Release(Path(path).parent, read_manifest(Path(path)))
+    except EntryNotFoundError:
+        return f"has no {EVAL} or no {MANIFEST}; `python -m builders publish` writes both"
+    except InputError as error:
+        return str(error)
+    for run in measured:
+        found = SETS[run.set]
+        for split in ((found.corpus, "corpus"), (found.queries, run.split), (found.qrels, run.split)):
+            if split not in theirs.splits() or release.fingerprint(*split) != theirs.fingerprint(*split):
+                return f"differs from {release.path} in {'/'.join(split)}"
+    return ""

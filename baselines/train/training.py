@@ -1,0 +1,252 @@
+"""Train the model of a recipe, from the last saved state if there is one, and write its checkpoint directory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, versions, write_json
+from baselines.retrieve.hub_models import quiet_libraries
+from baselines.train.recipe import MADE
+from baselines.train.resume import is_done, last_state, states_kept, states_of
+from baselines.train.training_job import TrainingJob
+from builders.core.errors import log
+from builders.core.files import check_place, sha256_of
+from builders.core.folders import replace_directory, work_beside
+from builders.core.results import Report
+from builders.store.layout import set_of
+
+if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input errors should appear earlier
+    from baselines.train.data import Batches
+    from baselines.train.trainers import Evaluate
+
+
+def run_training(job: TrainingJob) -> Mapping[str, Any] | None:
+    """Train the model and write the checkpoint directory, unless ``job.out`` has this training's checkpoint already.
+
+    The first process returns the content of ``training.json`` after a training. The result is None in other processes,
+    and if there was nothing to do. Raises :class:`InputError` for wrong input, and if other files occupy ``job.out``.
+    """
+    if job.resume and is_done(job.out, job.about, lambda: job.commit):
+        log.info("%s is this training's checkpoint already; --no-resume trains again", job.out)
+        if job.first:
+            with work_beside(job.out, wait=True):  # removes temporary files of a killed training
+                pass
+        return None
+    if job.commit:  # fetched before the large libraries are loaded, so that errors appear at once
+        log.info("starts from %s, commit %s", job.start, job.commit)
+    return train_checkpoint(job)
+
+
+def summarise(out: Path, training: Mapping[str, Any]) -> Report:
+    """Return the summary of a training: its checkpoint, its steps, and the last scores on the dev sample."""
+    summary = {"checkpoint": str(out), "steps": training["steps"], "dev": training["dev"][-1:]}
+    return Report(summary, json.dumps(summary))
+
+
+def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
+    """Train the model, from the last saved state if there is one, and write the checkpoint directory.
+
+    The first process returns the content of ``training.json``, other processes return None. Raises :class:`InputError`
+    for wrong input, and if other files occupy the output's path.
+    """
+    from baselines.retrieve.devices import devices_of
+
+    quiet_libraries()
+    if not job.first:
+        log.setLevel(logging.WARNING)
+    (device, *_) = devices_of(None if job.device == "auto" else job.device)
+    if device != "cpu":
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+    check_place(job.out)
+    data = read_data(job)
+    with contextlib.ExitStack() as stack:
+        work = None  # folder in which the first process writes the checkpoint
+        if job.first:
+            work = stack.enter_context(work_beside(job.out))
+            about = {**job.about, "start_commit": job.commit}
+            states = stack.enter_context(states_kept(job.out, about, job.resume))
+            last_state(states, job.world)  # removes damaged states before the other processes look for states
+        if job.world > 1:
+            from baselines.train.trainers import together
+
+            stack.enter_context(together(job.rank, job.world, device))
+        return _train_model(job, data, device, work)
+
+
+@dataclass
+class TrainingData:
+    """The training rows, read before anything is written or a model is opened.
+
+    Attributes:
+        batches: the rows, in batches.
+        counts: the numbers of rows, for ``training.json``.
+        evaluate: evaluates a model on the dev sample. None without a dev sample, and in all processes but the first.
+        passages: the collection. None for pairs of questions.
+    """
+
+    batches: Batches
+    counts: dict[str, int]
+    evaluate: Evaluate | None
+    passages: Any
+
+
+def read_data(job: TrainingJob) -> TrainingData:
+    """Read the rows that the recipe learns from."""
+    from baselines.core.passages import open_passages
+    from baselines.train import data
+
+    recipe, settings = job.recipe, job.recipe.train
+    rows: Any
+    sample: Any = None
+    passages = None
+    if job.release is None:
+        from baselines.train import matching_pairs
+
+        train, dev = matching_pairs.train_and_dev(job.pairs, job.dev_pairs, recipe.data.held_out, settings.seed)
+        counts = {"pairs": len(train), "positive pairs": sum(pair.label for pair in train)}
+        counts |= {"dev pairs": len(dev), "positive dev pairs": sum(pair.label for pair in dev)}
+        log.info("%s", ", ".join(f"{name}: {count:,}" for name, count in counts.items()))
+        rows = data.QuestionRows(train)
+        if job.first and settings.evaluations:
+            sample = matching_pairs.Measured(dev, recipe.data.passage_length)
+    else:
+        passages = open_passages(job.release, set_of(recipe.data.set).corpus, job.cache)
+        if recipe.model.kind == "mlm":
+            rows, counts = data.PassageRows(passages), {"passages": len(passages)}
+        else:
+            pairs = data.read_pairs(job.release, recipe, passages, job.negatives)
+            dual, counts = recipe.model.kind == "dual", pairs.counts
+            rows = data.DualRows(pairs, passages, recipe.data.rows) if dual else data.CrossRows(pairs, passages)
+        sample = data.dev_sample(job.release, recipe, passages, job.dev_run) if job.first else None
+    sizes = {"max_steps": settings.max_steps, "rank": job.rank, "world": job.world}
+    batches = data.Batches(rows, settings.batch, settings.epochs, settings.seed, **sizes)
+    evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
+    return TrainingData(batches, counts, evaluate, passages)
+
+
+def _train_model(job: TrainingJob, data: TrainingData, device: str, work: Path | None) -> Mapping[str, Any] | None:
+    """Train in this process, from the last intact state if there is one. Only the first process has ``work``."""
+    from transformers import set_seed
+
+    from baselines.train.trainers import Monitor
+    from builders.core.jobs import loading
+
+    states, start, batches = states_of(job.out), job.start, data.batches
+    if start in MADE:
+        from baselines.train.trained_models import make_start
+
+        start = str(make_start(job.recipe, start, data.passages, states / "start"))
+    set_seed(job.recipe.train.seed)
+    trainer = make_trainer(job, start, batches, states, device)
+    monitor = Monitor(trainer, data.evaluate, job.recipe.train.evaluations)
+    state, monitor.seconds = last_state(states, job.world)
+    trainer.add_callback(monitor)
+    if state:
+        log.info("resumed after step %s of %d", state.name.split("-")[-1], len(batches))
+    log.info("%d rows, %d steps of %d rows, on %s", len(batches.rows), len(batches), batches.batch, trainer.args.device)
+    with loading():
+        trainer.train(resume_from_checkpoint=str(state) if state else None)
+    if work is None:
+        return None
+    training = training_record(job, trainer, data.counts, monitor.elapsed())
+    write_checkpoint(job.out, work, trainer, job.recipe.resolved(), training)
+    log.info("%s: %d steps in %.0f s", job.out, len(batches), monitor.elapsed())
+    return training
+
+
+def make_trainer(job: TrainingJob, start: str, batches: Batches, states: Path, device: str) -> Any:
+    """Create the library's trainer for the recipe's kind of model, with the model to train."""
+    from baselines.retrieve.devices import compile_transformers
+    from baselines.train import trained_models, trainers
+
+    recipe = job.recipe
+    options = trainers.arguments(recipe, states, batches, device)
+    if recipe.model.kind == "mlm":
+        masked, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
+        trainer = trainers.mask_trainer(recipe, masked, tokenizer, batches.rows, batches, options)
+    elif recipe.model.kind == "dual":
+        dual = trained_models.dual_encoder(recipe, start, device, job.commit)
+        trainer = trainers.dual_trainer(recipe, dual, batches.rows, batches, options)
+    else:
+        cross = trained_models.cross_encoder(recipe, start, device, job.commit)
+        trainer = trainers.cross_trainer(recipe, cross, batches.rows, batches, options)
+    if recipe.train.compile:
+        compile_transformers(trainer.model)
+    return trainer
+
+
+def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seconds: float) -> dict[str, Any]:
+    """Return the content of ``training.json``: data, sizes, time, device, losses and dev scores."""
+    import torch
+
+    batches, history, device = trainer.batches, trainer.state.log_history, trainer.args.device
+    return {
+        "about": {**job.about, "start_commit": job.commit},
+        "builds": [build.verb for build in job.release.manifest.builds] if job.release else None,
+        "counts": counts,
+        "rows": len(trainer.train_dataset),
+        "steps": len(batches),
+        "steps_per_epoch": batches.steps_per_epoch,
+        "batch": batches.batch,
+        "processes": job.world,
+        "seconds": round(seconds, 1),
+        "rows_per_second": round(len(batches) * batches.batch / seconds, 2),
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"CPU, {torch.get_num_threads()} threads",
+        "precision": "bf16" if trainer.args.bf16 else "fp32",
+        "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
+        "dev_run": {"name": job.dev_run.name, "sha256": sha256_of(job.dev_run)} if job.dev_run else None,
+        "dev": [
+            {"step": entry["step"], **scores}
+            for entry in history
+            if (scores := {k.removeprefix("dev_"): v for k, v in entry.items() if k.startswith("dev_")})
+        ],
+        "versions": versions(),
+    }
+
+
+def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
+    """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
+    from baselines.hub.model_card import draw_curve, finish_checkpoint
+
+    # finish_checkpoint writes the card. To write a card, the library would search the hub for parts of a local path.
+    no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
+    _forget_lengths(trainer)
+    trainer.model.save_pretrained(str(work), **no_card)
+    if hasattr(trainer.processing_class, "save_pretrained"):  # a static model saves its tokenizer by itself
+        trainer.processing_class.save_pretrained(str(work))
+    write_json(work / RECIPE, recipe)
+    write_json(work / TRAINING, training)
+    try:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        panel, dev = figure.subplots(), training["dev"]
+        measure = next(name for name in dev[0] if name != "step") if dev else ""
+        draw_curve(panel, training["losses"], measure, [(row["step"], row[measure]) for row in dev], size=10)
+        panel.set_title(recipe["name"], parse_math=False)  # the name may contain a dollar sign
+        figure.savefig(work / LOSSES, dpi=120, metadata={"Software": None})
+    except ImportError:
+        log.warning("no %s: matplotlib is not installed", LOSSES)
+    finish_checkpoint(work, out.name)
+    replace_directory(work, out)
+
+
+def _forget_lengths(trainer: Any) -> None:
+    """Reset the tokenizers' truncation and padding, which the last batch has set.
+
+    Otherwise a resumed training could save different bytes. A loaded model reads lengths from its modules' settings.
+    """
+    found = [trainer.processing_class, *(getattr(module, "tokenizer", None) for module in trainer.model.modules())]
+    for backend in filter(None, (getattr(tokenizer, "backend_tokenizer", None) for tokenizer in found)):
+        backend.no_truncation()
+        backend.no_padding()

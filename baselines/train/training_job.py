@@ -1,0 +1,192 @@
+"""A training with its options, validated before any large library is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from baselines.core.checkpoint import TRAINING, left_out, weights_sha256
+from baselines.retrieve.hub_models import model_commit
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe
+from baselines.train.recipe_files import names
+from builders.core.errors import InputError
+from builders.core.files import sha256_of
+from builders.core.folders import check_output
+from builders.store.layout import REMOVED, SETS, base_set, set_of
+from builders.store.reader import Release, open_release
+
+if TYPE_CHECKING:
+    from baselines.retrieve.question_pairs import PairFile
+
+_FIRST_REPORTS = 5.0  # seconds in which the first process reports an error
+
+
+@contextlib.contextmanager
+def report_errors_once() -> Iterator[None]:
+    """Let the first process of torchrun report an :class:`InputError` that all processes raise."""
+    try:
+        yield
+    except InputError:
+        if os.environ.get("RANK", "0") != "0":
+            time.sleep(_FIRST_REPORTS)  # torchrun ends this process during the wait, so the error appears only once
+        raise
+
+
+class TrainingJob:
+    """A training with its options. Raises :class:`InputError` if an option is missing or does not fit the recipe.
+
+    Attributes:
+        recipe: all settings of the training.
+        release: None if the recipe learns from ``pairs``.
+        out: the checkpoint directory to write.
+        pairs, dev_pairs: files of labelled pairs of questions for training and evaluation. Empty with a release.
+        negatives: files of hard negatives. Empty if the recipe needs no file.
+        dev_run: a run of the dev queries that a cross-encoder re-ranks during training, or None.
+        start: ``scratch``, ``words``, a directory, or a name on the hub.
+        device: auto, cpu or cuda.
+        resume: True to resume from saved states and to skip a finished training.
+        cache: folder of unpacked collections. None: the user's cache.
+        rank, world: the number of this process and of all processes, from torchrun. Without torchrun: 0 and 1.
+        first: True in the process that evaluates and writes.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        release: Release | Path | None,
+        out: Path,
+        pairs: Sequence[str],
+        dev_pairs: Sequence[str],
+        negatives: Sequence[Path],
+        dev_run: Path | None,
+        start: str | None,
+        device: str,
+        resume: bool,
+        cache: Path | None,
+    ) -> None:
+        self.recipe = recipe
+        self.start = start or recipe.model.start
+        self.dev_run = dev_run
+        self.device = device
+        self.resume = resume
+        self.cache = cache
+        self._check_options(
+            has_release=release is not None,
+            has_pairs=bool(pairs),
+            has_dev_pairs=bool(dev_pairs),
+            has_negatives=bool(negatives),
+        )
+        recipe.train.loggers()  # raises an error for a logger that is not installed
+        self.release = None if release is None else open_release(release)
+        self.pairs: list[PairFile] = []
+        self.dev_pairs: list[PairFile] = []
+        if pairs:
+            from baselines.retrieve.question_pairs import pair_file
+
+            self.pairs = [pair_file(text) for text in pairs]
+            self.dev_pairs = [pair_file(text) for text in dev_pairs]
+        self.negatives = list(negatives) if recipe.negatives else []
+        if recipe.negatives and not self.negatives and recipe.data.negatives not in ("", FROM_RELEASE):
+            self.negatives = [Path(recipe.data.negatives)]
+        self.out = check_output(out, "a checkpoint", TRAINING)
+        if self.start.startswith(FROM_RECIPE):
+            self.start = str(self._checkpoint_of_recipe(beside=out))
+        left_out(Path(self.start), need=bool(recipe.data.leave_out))
+        files = [*self.negatives, self.dev_run] if self.dev_run else self.negatives
+        for path in files:
+            if not path.is_file():  # a pipe is refused, because SHA-256 is computed in a second pass
+                raise InputError("no such file", path=path)
+        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.first = self.rank == 0
+
+    def _check_options(self, *, has_release: bool, has_pairs: bool, has_dev_pairs: bool, has_negatives: bool) -> None:
+        """Raise :class:`InputError` if the options do not fit the recipe's model and data."""
+        recipe = self.recipe
+        name = f"the recipe {recipe.name}"
+        if recipe.data.source == PAIRS:
+            if not has_pairs or has_release or has_negatives or self.dev_run:
+                remedy = "give --pairs FILE..., and no --release, --negatives or --dev-run"
+                raise InputError(f"{name} learns from labelled pairs of questions; {remedy}")
+            if self.start in MADE:
+                raise InputError(f"start {self.start} needs a release; train mlm-scratch and use its checkpoint")
+        elif has_pairs or has_dev_pairs or not has_release:
+            raise InputError(f"{name} learns from a release; give --release DIR, and no --pairs or --dev-pairs")
+        elif recipe.negatives and not (has_negatives or recipe.data.negatives):
+            raise InputError(
+                f"{name} needs {recipe.negatives} hard negatives per positive; give --negatives F from `python -m "
+                "baselines mine`, use the official negatives with --set data.negatives=release, or train without "
+                "negatives with --set data.negatives_per_positive=0"
+            )
+        if self.dev_run and recipe.model.kind != "cross":
+            raise InputError(f"--dev-run needs a cross-encoder; {name} trains another kind of model")
+        if self.start == WORDS and recipe.model.kind != "dual":
+            raise InputError(f'model.start = "words" needs a dual-encoder; {name} trains another kind of model')
+
+    def _checkpoint_of_recipe(self, beside: Path) -> Path:
+        """Return the checkpoint of the recipe that ``recipe:NAME`` names, which is expected beside the output."""
+        folder = beside.parent / self.start.removeprefix(FROM_RECIPE)
+        if not folder.is_dir():
+            needed_by = f"{folder.name}, which {self.recipe.name} starts from"
+            raise InputError(f"no checkpoint of {needed_by}; train it or give --start", path=folder)
+        return folder
+
+    @functools.cached_property
+    def about(self) -> dict[str, Any]:
+        """Everything the training depends on, without local paths and without the commit of a hub model.
+
+        A training can resume only if its dependencies are unchanged. ``dev_run`` is not included, because no weight
+        depends on it. Raises :class:`InputError` if the release lacks the recipe's split.
+        """
+        start, negatives = Path(self.start), [sha256_of(path) for path in self.negatives]
+        return {
+            "recipe": self.recipe.resolved(),
+            "start": start.name if start.is_dir() else self.start,
+            "start_sha256": weights_sha256(start) if start.is_dir() else None,
+            "data": self._data_hashes(),
+            # One hash, or a list of several: checkpoints of earlier versions have this form.
+            "negatives_sha256": negatives if len(negatives) > 1 else next(iter(negatives), None),
+        }
+
+    def _data_hashes(self) -> dict[str, str]:
+        """Return the fingerprint of each split that the training reads, or the SHA-256 of each file of pairs."""
+        if self.release is not None:
+            hashes = {}
+            for config, split in self._splits_read():
+                hashes[f"{config}/{split}"] = self.release.fingerprint(config, split)
+            return hashes
+        hashes = {}
+        for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs)):
+            for number, file in enumerate(files, 1):
+                name = f"{file.path.name}:{','.join(file.columns)}" if file.columns else file.path.name
+                hashes[f"{use} {number}: {name}"] = sha256_of(file.path)
+        return hashes
+
+    def _splits_read(self) -> list[tuple[str, str]]:
+        """Return the (config, split) pairs of the release that the training reads."""
+        data = self.recipe.data
+        configs = set_of(data.set)
+        splits = [(configs.corpus, "corpus")]
+        if self.recipe.model.kind != "mlm":
+            splits += [(configs.queries, data.split), (configs.qrels, data.split)]
+            if data.negatives == FROM_RELEASE and data.negatives_per_positive and not self.negatives:
+                splits.append((SETS[base_set(data.set)].joined[data.split], data.split))
+            if data.similar:
+                splits.append((REMOVED, data.split))
+        return splits
+
+    @functools.cached_property
+    def commit(self) -> str | None:
+        """The commit of a starting checkpoint on the hub, else None. Raises :class:`InputError` if the hub fails."""
+        if self.start in MADE:
+            return None
+        remedy = "--start DIR"
+        scratch = f"{self.recipe.name}-scratch"
+        if scratch in names():
+            remedy += f", or the recipe {scratch},"
+        return model_commit(self.start, self.recipe.model.revision, f"{remedy} needs no hub")

@@ -1,0 +1,37 @@
+"""Options that several steps of `add` share. This module imports no slow library, so that ``--help`` is quick."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from builders.core.options import AtLeastOne, Help, OneOf, Parsed, Shown
+from builders.sources.encoding import CHOICES
+
+_UNITS = {"K": 1_000, "M": 1_000_000}
+
+
+def parse_size(size: str | int) -> int:
+    """Return a number of queries or passages, for example 14,000 for ``14K``, or 1,000,000 for ``1M``."""
+    expected = "a number of at least 1, for example 500, 14K or 1M"
+    text = str(size)
+    unit = _UNITS.get(text[-1:].upper(), 1)
+    try:
+        number = int(text[:-1] if unit > 1 else text) * unit
+    except ValueError:
+        raise ValueError(expected) from None
+    if number < 1:
+        raise ValueError(expected)
+    return number
+
+
+SetSize = Annotated[int, Parsed(parse_size, accepts=(str, int)), Shown("N")]
+SourcePaths = Annotated[Sequence[Path], Shown("PATH"), Help("source files, .gz, .zip and folders")]
+Encoding = Annotated[str, OneOf(CHOICES), Help("encoding of the source files (auto: detected)")]
+TestSize = Annotated[AtLeastOne, Shown("N")]
+DrawSeed = Annotated[int, Shown("N"), Help("seed of the draw")]
+Embeddings = Annotated[
+    Sequence[Path],
+    Shown("PATH"),
+    Help("vectors of all training and test queries: directories of `baselines encode --queries`, or .parquet files"),
+]
+ExtendedRelease = Annotated[Path, Shown("DIR"), Help("new release (may be --release)")]

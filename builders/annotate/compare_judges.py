@@ -1,0 +1,105 @@
+"""Agreement of a model's judgments with people's judgments of the same pairs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from builders.annotate.kappa import cohen, finite
+from builders.annotate.pool import open_runs
+from builders.annotate.prefill import RELEVANT, grades_by, warn_of_kin
+from builders.annotate.rounds import Pair, open_round, standings
+from builders.core.errors import InputError
+from builders.core.results import Report, Table
+from builders.core.tables import text_table
+from builders.store.runs import Run
+
+_DEPTH = 10  # depth of MRR, the benchmark's measure (Section 3.2)
+
+
+def compare_judges(round_path: Path, model: str, runs: Sequence[Run | Path]) -> Report:
+    """Compare the judgments of ``model`` with people's, and rank ``runs`` by both.
+
+    Raises :class:`InputError` if no pair was judged by people and by the model.
+    """
+    people, grades = _labels_of_both(round_path, model)
+    if not people:
+        raise InputError(f"no pair was judged by people and {model}; run `annotate prefill`", path=round_path)
+    opened_runs, run_names = open_runs(runs)
+    grade_rows = [{"grade": grade, "irrelevant": 0, "relevant": 0} for grade in range(4)]
+    for pair, label in people.items():
+        grade_rows[grades[pair]]["relevant" if label else "irrelevant"] += 1
+    relevant = {pair: int(grade >= RELEVANT) for pair, grade in grades.items()}
+    figures: dict[str, Any] = {
+        "pairs": len(people),
+        "kappa": cohen(list(people.values()), list(relevant.values())),
+        "grades": grade_rows,
+        "model": model,
+        "same_family": warn_of_kin(model, run_names),
+    }
+    if opened_runs:
+        from scipy.stats import kendalltau
+
+        run_rows = []
+        for name, run in zip(run_names, opened_runs, strict=True):
+            run_rows.append({"run": name, "people": mrr(run, people), "model": mrr(run, relevant)})
+        figures["runs"] = run_rows
+        tau = kendalltau([row["people"] for row in run_rows], [row["model"] for row in run_rows])
+        figures["tau"] = finite(tau.statistic)  # None if all values of a judge are equal
+    return Report(figures, _text_of(figures), _tables_of(figures))
+
+
+def _labels_of_both(round_path: Path, model: str) -> tuple[dict[Pair, int], dict[Pair, int]]:
+    """Return (people's labels, the model's grades) of the pairs that people and the model judged, in the same order."""
+    grades_by_package = grades_by(round_path, model)
+    people: dict[Pair, int] = {}
+    grades: dict[Pair, int] = {}
+    for standing in standings(round_path, open_round(round_path, "relevance")):
+        for pair in standing.pairs:
+            label = standing.label(pair)
+            grade = grades_by_package.get((standing.package.name, pair))
+            if label is not None and grade is not None:
+                people[pair] = label
+                grades[pair] = grade
+    return people, grades
+
+
+def mrr(run: Run, labels: Mapping[Pair, int]) -> float:
+    """Return the run's MRR@10 over the queries that have a positive in ``labels``, or 0 if no query has a positive."""
+    positives = {pair for pair, label in labels.items() if label}
+    reciprocal_ranks = []
+    for query_id in {query_id for query_id, _ in positives}:
+        ranking = run.rankings.get(query_id, [])[:_DEPTH]
+        ranks = (rank for rank, passage_id in enumerate(ranking, 1) if (query_id, passage_id) in positives)
+        reciprocal_ranks.append(1 / next(ranks, math.inf))
+    return math.fsum(reciprocal_ranks) / max(1, len(reciprocal_ranks))
+
+
+def _tables_of(figures: dict[str, Any]) -> list[Table]:
+    agreement = ("model", "pairs", "kappa")
+    tables = [
+        Table(agreement, [[figures[name] for name in agreement]], "agreement"),
+        Table(
+            ("grade", "relevant", "irrelevant"),
+            [(row["grade"], row["relevant"], row["irrelevant"]) for row in figures["grades"]],
+            "grades",
+        ),
+    ]
+    if "runs" in figures:
+        rows = [(row["run"], row["people"], row["model"]) for row in figures["runs"]]
+        tables.append(Table(("MRR@10", "people", "model"), rows, "runs", percent_columns=("people", "model")))
+        tables.append(Table(("Kendall's tau",), [[figures["tau"]]], text_columns=0))
+    return tables
+
+
+def _text_of(figures: dict[str, Any]) -> str:
+    kappa = "-" if figures["kappa"] is None else f"{figures['kappa']:.3f}"
+    lines = [f"{figures['model']} (a model) and people, {figures['pairs']:,} pairs: Cohen's kappa {kappa}"]
+    for row in reversed(figures["grades"]):
+        lines.append(f"grade {row['grade']}: people found {row['relevant']:,} relevant, {row['irrelevant']:,} not")
+    if "runs" in figures:
+        rows = [(row["run"], f"{row['people']:.4f}", f"{row['model']:.4f}") for row in figures["runs"]]
+        tau = "-" if figures["tau"] is None else f"{figures['tau']:.3f}"
+        lines += ["", text_table(("MRR@10", "people", "model"), rows)]
+        lines.append(f"Kendall's tau of the two orders: {tau}")
+    return "\n".join(lines)

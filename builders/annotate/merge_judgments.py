@@ -1,0 +1,128 @@
+"""Write a release with the judgments of a round's accepted packages (Section 2.3)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from builders.annotate.rounds import JUDGMENTS, ROUND, Pair, Round, fingerprint_of, open_round, standings
+from builders.check.paper import relabelled, relabelled_text
+from builders.core.errors import InputError, log
+from builders.core.results import Report, Table
+from builders.release.answer_records import renew_answers
+from builders.store.draft import describe_files, draft_release
+from builders.store.judgments import Judged, qrels_table, read_judged
+from builders.store.names import QRELS_BEFORE
+from builders.store.published import published
+from builders.store.reader import Release
+from builders.store.rejudge import rejudge
+
+# Columns of the report's table by the names of the figures.
+_COLUMNS = {
+    "queries": "queries",
+    "per_query_before": "positives a query before",
+    "per_query_after": "positives a query after",
+    "share_with_false_negatives": "queries with a false negative",
+    "share_with_false_positives": "queries with a false positive",
+    "false_negatives": "pairs that became positive",
+    "false_positives": "pairs that became negative",
+    "without_positives": "queries without positives",
+}
+_SHARES = ("queries with a false negative", "queries with a false positive")
+
+
+def merge_judgments(round_path: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
+    """Write the release ``out``: ``base`` with a round's judgments. Return ``relabelled`` of the new ``stats.json``.
+
+    Raises :class:`InputError` if the round was made from other queries or passages, or has no settled label.
+    """
+    annotation_round = open_round(round_path, "relevance")
+    split = annotation_round.split
+    if annotation_round.fingerprint != fingerprint_of(base, split):
+        raise InputError(
+            f"was made from other queries or passages than {split} of {base.path}", path=round_path / ROUND
+        )
+    labels, undecided = settled_labels(round_path, annotation_round)
+    packages = annotation_round.packages
+    not_accepted = [package.name for package in packages if package.state != "accepted"]
+    if not labels:
+        states = f"{len(not_accepted)} of {len(packages)} packages are not accepted"
+        raise InputError(f"has no pair with a settled label: {states}; run `annotate check`", path=round_path)
+    if not_accepted:
+        log.warning("skipped packages that are not accepted: %s", ", ".join(not_accepted))
+    if undecided:
+        log.warning("%d undecided pairs stay unchanged; decide them with `annotate adjudicate`", len(undecided))
+    old_judged = read_judged(base, "qrels", split)
+    new_judged = correct_judgments(old_judged, labels)
+    source_paths = [round_path / ROUND, *sorted((round_path / JUDGMENTS).glob("*.jsonl"))]
+    build = {
+        "verb": "annotate merge",
+        "options": {
+            "split": split,
+            "pool": annotation_round.pool,
+            "packages": len(packages) - len(not_accepted),
+        },
+        "sources": describe_files((path.relative_to(round_path).as_posix(), path) for path in source_paths),
+    }
+    with draft_release(out, build, base) as draft:
+        rejudge(draft, base, split, new_judged)
+        renew_answers(draft, base, split, new_judged)
+        # The first merge keeps the judgments from before people corrected them.
+        if old_judged and (QRELS_BEFORE, split) not in base.splits():
+            draft.write(QRELS_BEFORE, split, [qrels_table(old_judged)])
+        judged_before = read_judged(base, QRELS_BEFORE, split) or old_judged
+        query_ids = base.table("queries", split, ["_id"])["_id"].to_pylist()
+        figures: dict[str, dict[str, Any]] = draft.stats.setdefault("relabelled", {})
+        figures[split] = relabelled(query_ids, judged_before, new_judged)
+    return figures
+
+
+def merge_report(figures: dict[str, dict[str, Any]], out: Path) -> Report:
+    """Return the figures of :func:`merge_judgments` and of the paper, for the release ``out``."""
+    paper = published()["relabelled"]
+    rows = []
+    for name, values in (*figures.items(), ("paper", paper)):
+        rows.append([name, *(values.get(key) for key in _COLUMNS)])
+    return Report(
+        {"release": figures, "paper": paper},
+        f"{relabelled_text(figures, paper)}\nrelease: {out}",
+        tables=[Table(("split", *_COLUMNS.values()), rows, percent_columns=_SHARES)],
+    )
+
+
+def settled_labels(round_path: Path, annotation_round: Round) -> tuple[dict[Pair, int], list[Pair]]:
+    """Return (label by pair, pairs without a label) for the accepted packages of a round.
+
+    Models' judgments never count. Raises :class:`InputError` if labels changed after their package was accepted.
+    """
+    labels: dict[Pair, int] = {}
+    undecided: list[Pair] = []
+    for standing in standings(round_path, annotation_round):
+        package = standing.package
+        if package.state != "accepted":
+            continue
+        if package.labels != standing.digest:
+            raise InputError(
+                f"labels of {package.name} changed after it was accepted; run `annotate check`", path=round_path
+            )
+        for pair in standing.pairs:
+            label = standing.label(pair)
+            if label is None:
+                undecided.append(pair)
+            else:
+                labels[pair] = label
+    return labels, undecided
+
+
+def correct_judgments(judged: Judged, labels: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
+    """Return the judgments corrected by ``labels``. Label 1 makes a pair positive. Label 0 sets the score to 0.
+
+    Old pairs stay in their order. New pairs follow the old pairs of the same query.
+    """
+    corrected = {query_id: dict(relevance) for query_id, relevance in judged.items()}
+    for (query_id, passage_id), label in labels.items():
+        relevance = corrected.setdefault(query_id, {})
+        if not label:
+            relevance[passage_id] = 0
+        elif relevance.get(passage_id, 0) <= 0:
+            relevance[passage_id] = 1
+    return corrected

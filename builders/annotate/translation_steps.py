@@ -1,0 +1,130 @@
+"""The steps `translate` and `translations` of `annotate`: English queries for the cross-lingual set."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from builders.annotate.annotate_options import PACKAGE_SIZE, REVIEW_ITEMS, ItemCount, Parallel, Written
+from builders.core.errors import UsageError
+from builders.core.options import Shown, Use
+from builders.core.results import Report
+from builders.core.verbs import TABLE_FORMATS, verb
+from builders.store.release_options import MainSplit, ReleasePath
+
+Tables = Sequence[Annotated[Path, Shown("TABLE")]]
+
+
+@verb()
+def translate_queries(
+    release: ReleasePath,
+    *,
+    split: Sequence[MainSplit] = ("dev",),
+    model: Annotated[str, Shown("NAME")],
+    local: bool = False,
+    parallel: Parallel = 4,
+    out: Annotated[Path, Shown("OUT")],
+) -> Written:
+    """Translate queries into English by a model (Section 2.5).
+
+    --model names a model at the endpoint in OPENAI_BASE_URL, or with --local a sequence-to-sequence model of
+    transformers, as a folder or a name on a hub (for example Helsinki-NLP/opus-mt-zh-en). Any server with OpenAI's chat
+    API works. The queries are sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key.
+
+    The output is a table (TSV) with the columns id, zh, machine_translation and model. Every answer is saved as it
+    comes, so a killed command asks again only about the queries in flight. Queries that OUT already has from the same
+    model are not asked again.
+
+    In the paper, people corrected machine translations. `annotate translations export --translations OUT` puts the
+    table into packages for people, with the review and acceptance of A.3. `add crosslingual --source OUT` makes the
+    cross-lingual set without people. The set's figures then have the number of machine translations.
+
+    Args:
+        release: release with the Chinese queries
+        split: splits to translate
+        model: model at the endpoint, or with --local a folder or hub name
+        local: run the model on this machine, with transformers
+        out: table to write, .tsv
+
+    Returns:
+        The path of the table, and the numbers of queries and of translated queries.
+
+    Raises:
+        InputError: the release lacks a split, the table is by another model, or the model fails.
+
+    Examples:
+        python -m builders annotate translate --release build/sample --split dev --model NAME --out build/machine.tsv
+        python -m builders annotate translations export --release build/sample --split dev \\
+            --translations build/machine.tsv --out build/packages.tsv
+    """
+    from builders.annotate.translate import translate_splits
+    from builders.store.reader import open_release
+
+    release_path = open_release(release).path
+    queries, translated = translate_splits(out, release_path, splits=split, model=model, local=local, parallel=parallel)
+    text = f"{translated:,} of {queries:,} queries translated by {model} (a model): {out}"
+    return Written((out,), text, {"queries": queries, "translated": translated})
+
+
+@verb(formats=TABLE_FORMATS)
+def manage_translations(
+    action: Annotated[Literal["export", "review", "import"], Use.POSITIONAL, Shown("action")],
+    release: ReleasePath,
+    *,
+    source: Tables = (),
+    out: Annotated[Path, Shown("OUT")],
+    split: Sequence[MainSplit] = (),
+    package_size: ItemCount = PACKAGE_SIZE,
+    translations: Tables = (),
+    reviews: Sequence[Annotated[Path, Shown("SHEET")]] = (),
+    pairs: ItemCount = REVIEW_ITEMS,
+) -> Written | Report:
+    """Translate queries by hand, for the cross-lingual set.
+
+    `export` writes packages of 1,000 queries into one tab-separated file with the columns package, id, zh,
+    machine_translation and english. Translators fill in or correct `english`. `review` draws 100 random queries of each
+    package for each of two reviewers. A reviewer's sheet has the columns package, id, zh, english and correct.
+    Reviewers fill in `correct` with 1 or 0. `import` computes each package's accuracy, the mean over its reviewers. If
+    every accuracy is at least 93 %, `import` builds the set as `add crosslingual` does. Otherwise, `import` prints the
+    accuracies and exits with 1.
+
+    Args:
+        action: write packages, draw sheets for reviewers, or build the set
+        release: release with the Chinese queries
+        source: tables with packages (review, import)
+        out: table or release to write
+        split: splits to translate (export; default: all)
+        package_size: queries of a package (export)
+        translations: machine translations to correct (export)
+        reviews: filled-in sheets, one per reviewer (import)
+        pairs: queries of a package per reviewer (review, import)
+
+    Returns:
+        The paths of the written tables (export, review), or the figures of the packages and the set (import).
+
+    Raises:
+        InputError: a table lacks a column or a translation, or a sheet does not fit the packages.
+
+    Examples:
+        python -m builders annotate translations export --release build/sample --split dev test --out packages.tsv
+        python -m builders annotate translations review --source packages.tsv --release build/sample --out review.tsv
+        python -m builders annotate translations import --source packages.tsv --reviews review.1.tsv review.2.tsv \\
+            --release build/sample --out build/with-english
+    """
+    from builders.annotate.translations import import_translations, write_review_sheets, write_translation_packages
+    from builders.store.reader import open_release
+
+    if action != "export" and not source:
+        raise UsageError(f"{action} needs --source")
+    if action == "import" and not reviews:
+        raise UsageError("import needs --reviews")
+    release_path = open_release(release).path
+    if action == "import":
+        return import_translations(out, release_path, tables=source, reviews=reviews, queries_per_package=pairs)
+    if action == "review":
+        sheets = write_review_sheets(out, release_path, tables=source, queries_per_package=pairs)
+        return Written(tuple(sheets), "\n".join(map(str, sheets)))
+    queries, packages = write_translation_packages(
+        out, release_path, splits=split, package_size=package_size, machine_tables=translations
+    )
+    text = f"{queries:,} queries in {packages:,} packages: {out}"
+    return Written((out,), text, {"queries": queries, "packages": packages})

@@ -1,0 +1,199 @@
+"""Packages of translated queries, with the review and acceptance of Appendix A.3."""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from builders.add.crosslingual import Translation, build_crosslingual, open_translations
+from builders.annotate.rounds import Rule, answer_of
+from builders.annotate.verdicts import Verdict, fraction_rounded_down, judge_package, percent_rounded_down
+from builders.core.errors import InputError, log
+from builders.core.files import atomic_text, sha256_of
+from builders.core.results import Report, Table
+from builders.core.sampling import draw
+from builders.core.tables import round_stat
+from builders.sources.source_files import Source
+from builders.sources.source_tables import find_tables, open_table
+from builders.store.names import SPLITS
+
+PACKAGE_COLUMNS = ("package", "id", "zh", "machine_translation", "english")
+SHEET_COLUMNS = ("package", "id", "zh", "english", "correct")
+
+
+def write_translation_packages(
+    out: Path, release: Path, *, splits: Sequence[str], package_size: int, machine_tables: Sequence[Path]
+) -> tuple[int, int]:
+    """Write the queries of ``splits`` (empty: of all splits) as packages. Return (number of queries, of packages).
+
+    Raises :class:`InputError` if the release lacks a split.
+    """
+    _, texts_by_split, translations = open_translations(release, machine_tables, "auto")
+    chosen_splits = [split for split in SPLITS if split in (splits or texts_by_split)]
+    for split in chosen_splits:
+        if split not in texts_by_split:
+            raise InputError(f"has no queries of the split {split}", path=release)
+    # In reversed order, the first translation of a query wins.
+    machine = {translation.zh_id: translation.english for translation in reversed(translations)}
+    rows = []
+    for split in chosen_splits:
+        for number, (zh_id, text) in enumerate(texts_by_split[split].items()):
+            package = f"{split}-{number // package_size + 1:03d}"
+            english = machine.get(zh_id, "")
+            rows.append((package, zh_id, text, english, english))
+    write_rows(out, PACKAGE_COLUMNS, rows)
+    return len(rows), len({package for package, *_ in rows})
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a tab-separated table."""
+    with atomic_text(path) as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([columns, *rows])
+
+
+def write_review_sheets(out: Path, release: Path, *, tables: Sequence[Path], queries_per_package: int) -> list[Path]:
+    """Write a sheet with random queries of each package for each reviewer. Return the paths of the sheets.
+
+    The number of the reviewer is added to the name of ``out``.
+    """
+    _, texts_by_split, translations = open_translations(release, tables, "auto")
+    chinese: dict[str, str] = {}
+    for texts in texts_by_split.values():
+        chinese |= texts
+    packages = by_package(translations)
+    sheets = []
+    for reviewer in range(1, Rule().reviewers + 1):
+        rows = []
+        for package, content in packages.items():
+            chosen = draw(content, queries_per_package, f"{Rule().seed} {reviewer} {package}")
+            for zh_id, translation in content.items():
+                if zh_id in chosen:
+                    rows.append((package, zh_id, chinese[zh_id], translation.english, ""))
+        sheet = out.with_name(f"{out.stem}.{reviewer}{out.suffix}")
+        write_rows(sheet, SHEET_COLUMNS, rows)
+        sheets.append(sheet)
+    return sheets
+
+
+def import_translations(
+    out: Path, release: Path, *, tables: Sequence[Path], reviews: Sequence[Path], queries_per_package: int
+) -> Report:
+    """Build the cross-lingual set from reviewed packages. If a package is refused, only report the verdicts."""
+    base, texts_by_split, translations = open_translations(release, tables, "auto")
+    rule, sheets = Rule(review_pairs=queries_per_package), find_tables(reviews)
+    verdicts = review_packages(translations, sheets, rule)
+    packages = [_package_figures(package, size, verdict) for package, (size, verdict) in verdicts.items()]
+    lines = [_package_line(package, size, verdict) for package, (size, verdict) in verdicts.items()]
+    package_table = _package_table(verdicts)
+    refused = {package: verdict for package, (_, verdict) in verdicts.items() if verdict.refusal}
+    for package, verdict in refused.items():
+        log.error("package %s %s; revise the package, and review it again", package, verdict.refusal)
+    if refused:
+        return Report({"packages": packages}, "\n".join(lines), tables=[package_table], failed=True)
+    options = {
+        "action": "import",
+        "encoding": "auto",
+        "reviewers": rule.reviewers,
+        "pairs": rule.review_pairs,
+        "min_accuracy": rule.min_accuracy,
+    }
+    sources = [*find_tables(tables), *sheets]
+    stats = build_crosslingual(translations, texts_by_split, base, out, options, sources, packages)
+    split_rows = []
+    for split, figures in stats["english"].items():
+        query_count, words = figures["queries"], figures["words_per_query"]
+        split_rows.append((split, query_count, words))
+        lines.append(f"{split}: {query_count:,} English queries, {words:.2f} words each")
+    lines.append(f"release: {out}")
+    split_table = Table(("split", "queries", "words per query"), split_rows, "English queries")
+    return Report(stats, "\n".join(lines), tables=[package_table, split_table])
+
+
+def _package_figures(package: str, size: int, verdict: Verdict) -> dict[str, Any]:
+    accuracy = verdict.accuracy
+    return {
+        "package": package,
+        "queries": size,
+        "reviews": [{"right": right, "judged": judged} for right, judged in verdict.reviews.values()],
+        "accuracy": None if accuracy is None else round_stat(float(accuracy)),
+        "accepted": not verdict.refusal,
+    }
+
+
+def _package_line(package: str, size: int, verdict: Verdict) -> str:
+    accuracy = "-" if verdict.accuracy is None else percent_rounded_down(verdict.accuracy)
+    outcome = f"refused: {verdict.refusal}" if verdict.refusal else "accepted"
+    return f"package {package}: {size:,} queries, accuracy {accuracy}, {outcome}"
+
+
+def _package_table(verdicts: Mapping[str, tuple[int, Verdict]]) -> Table:
+    rows = []
+    for package, (size, verdict) in verdicts.items():
+        outcome = f"refused: {verdict.refusal}" if verdict.refusal else "accepted"
+        rows.append((package, size, fraction_rounded_down(verdict.accuracy), outcome))
+    columns = ("package", "queries", "accuracy", "outcome")
+    return Table(columns, rows, "packages", percent_columns=("accuracy",))
+
+
+def by_package(translations: Iterable[Translation]) -> dict[str, dict[str, Translation]]:
+    """Return package -> query id -> translation.
+
+    Raises :class:`InputError` for a translation without package or English text, and for a repeated query.
+    """
+    packages: dict[str, dict[str, Translation]] = {}
+    seen: dict[str, Translation] = {}
+    for translation in translations:
+        first = seen.setdefault(translation.zh_id, translation)
+        problem = ""
+        if not translation.package:
+            problem = "the column package is empty; expected the table of `annotate translations export`"
+        elif not translation.english:
+            problem = f"the query {translation.zh_id} of package {translation.package} has no English text"
+        elif first is not translation:
+            problem = f"the query {translation.zh_id} repeats line {first.line} of {first.source.name}; remove one"
+        if problem:
+            raise InputError(problem, path=translation.source.shown, line=translation.line)
+        packages.setdefault(translation.package, {})[translation.zh_id] = translation
+    return packages
+
+
+def review_packages(
+    translations: Iterable[Translation], sheets: Sequence[Source], rule: Rule
+) -> dict[str, tuple[int, Verdict]]:
+    """Return package -> (number of queries, verdict). Each sheet is from one reviewer.
+
+    Raises :class:`InputError` for a repeated sheet, for a row that has no judgment, repeats a query or is in no
+    package, and if the English text changed after the sheet was drawn.
+    """
+    packages = by_package(translations)
+    judged: dict[str, dict[str, dict[str, bool]]] = {package: {} for package in packages}
+    seen: dict[str, Source] = {}
+    for sheet in sheets:
+        content_key = sha256_of(sheet.path) + (sheet.member or "")
+        first = seen.setdefault(content_key, sheet)
+        if first is not sheet:
+            raise InputError(f"is the same sheet as {first.name}; expected another reviewer's", path=sheet.shown)
+        table = open_table(sheet, spreadsheet=True)
+        if missing := [name for name in SHEET_COLUMNS if name not in table.columns]:
+            raise InputError(f"has no column {missing[0]}; expected a reviewer's sheet", path=sheet.shown, line=1)
+        for line, (package, zh_id, _, english, correct) in table.rows(SHEET_COLUMNS):
+            translation = packages.get(package, {}).get(zh_id)
+            answer = answer_of(correct)
+            answers = judged.setdefault(package, {}).setdefault(sheet.shown, {})
+            problem = ""
+            if translation is None:
+                problem = f"package {package} has no query {zh_id}"
+            elif english.strip() != translation.english:
+                problem = f"judges {english!r}, but the package now has {translation.english!r}; draw a new sheet"
+            elif answer is None:
+                problem = f"expected 1 or 0 in the column correct, found {correct!r}"
+            elif zh_id in answers:
+                problem = f"the query {zh_id} is judged twice"
+            if problem:
+                raise InputError(problem, path=sheet.shown, line=line)
+            answers[zh_id] = bool(answer)
+    verdicts: dict[str, tuple[int, Verdict]] = {}
+    for package, content in packages.items():
+        reviews = {sheet: list(answers.values()) for sheet, answers in judged[package].items()}
+        verdicts[package] = (len(content), judge_package(len(content), reviews, rule))
+    return verdicts

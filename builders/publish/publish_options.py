@@ -1,0 +1,23 @@
+"""Options of `publish`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class SplitScores:
+    """A file with scores of runs on a split, for example on ``dev`` or ``cmedqa_test``."""
+
+    split: str
+    file: Path
+
+    def __str__(self) -> str:
+        return f"{self.split}={self.file}"
+
+
+def read_split_scores(text: str) -> SplitScores:
+    """Return the value of ``SPLIT=FILE``. Raise ValueError with the expected form for another text."""
+    split, _, file = text.partition("=")
+    if not (split and file):
+        raise ValueError("SPLIT=FILE")
+    return SplitScores(split, Path(file))

@@ -21,7 +21,7 @@ GROUPS = {
         "evaluate": "baselines.measure.evaluate:evaluate_runs",
         "compare": "baselines.measure.compare:compare_runs",
         "show": "baselines.look.show",
-        "errors": "baselines.measure.error_analysis",
+        "errors": "baselines.measure.error_analysis:analyse_errors",
         "reproduce": "baselines.reproduce.reproduce_tables:reproduce_tables",
     },
     "share a model": {

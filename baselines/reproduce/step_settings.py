@@ -70,10 +70,7 @@ class Settings:
         return arguments
 
     def _check_option(self, verb: str, option: str, value: OptionValue) -> None:
-        function = find_function(verb)
-        if function is None:
-            return
-        options = {each.name.replace("_", "-"): each for each in verb_spec(function).options}
+        options = {each.name.replace("_", "-"): each for each in verb_spec(find_function(verb)).options}
         if option not in options:
             raise self._error(verb, f"no option --{option}{did_you_mean(option, options)}")
         try:

@@ -107,7 +107,7 @@ def call(step: Step, quiet: bool = False, here: bool = False, processes: int = 1
     # stdout is for the report, so the output of a step goes to stderr.
     if here and processes == 1:
         with contextlib.redirect_stdout(sys.stderr):
-            code = call_verb(step.verb, step.arguments, quiet=quiet)
+            code = call_verb(step.verb, step.arguments)
     else:
         environment = dict(os.environ)
         if step.verb == "train" and processes == 1:

@@ -21,8 +21,8 @@ GROUPS = {
         "evaluate": "baselines.measure.evaluate:evaluate_runs",
         "compare": "baselines.measure.compare:compare_runs",
         "show": "baselines.look.show",
-        "errors": "baselines.measure.error_analysis",
-        "reproduce": "baselines.reproduce.reproduce_tables",
+        "errors": "baselines.measure.error_analysis:analyse_errors",
+        "reproduce": "baselines.reproduce.reproduce_tables:reproduce_tables",
     },
     "share a model": {
         "convert": "baselines.hub.convert:convert_checkpoint",

@@ -23,7 +23,7 @@ def add_answers(
     segmenter: Segmenter = SEGMENTERS[0],
     threshold: SpanThreshold = THRESHOLD,
 ) -> "WrittenRelease":
-    """Add people's answers and the types of the questions from raw DuReader.
+    """Add answers and the types of the questions from raw DuReader.
 
     The config `answers` has a row for each query whose text is the question of a raw row. The row has the answers, the
     type of the question (ENTITY, DESCRIPTION or YES_NO; FACT or OPINION), the service where the question was asked

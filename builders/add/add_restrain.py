@@ -23,10 +23,10 @@ def add_restrain(
     split: Annotated[Sequence[str], Shown("SPLIT")] = ("dev",),
     seed: Seed = 0,
 ) -> "WrittenRelease":
-    """Add training sets that are similar or dissimilar to a small test set (ReSTrain).
+    """Add training sets that are similar or dissimilar to a test set.
 
-    The method is Zhan et al.'s (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). It compares queries by the
-    cosine of their vectors, which any model can compute.
+    The method is ReSTrain of Zhan et al. (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). It compares
+    queries by the cosine of their vectors, which any model can compute.
 
     restrain-SIZE-interpolation has SIZE training queries: the nearest training query of every test query, then the
     second nearest, and so on. From the last rank, the queries with the largest cosines are used.

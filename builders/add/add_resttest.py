@@ -21,10 +21,10 @@ def add_resttest(
     buckets: Annotated[int, Between(low=2), Shown("K")] = 5,
     seed: Seed = 0,
 ) -> "WrittenRelease":
-    """Add training and test sets by k-means, each with one bucket excluded from training (ReSTTest).
+    """Add training and test sets from k-means buckets of the queries.
 
-    The method is Zhan et al.'s (arXiv 2204.11447). k-means assigns training and test queries to K buckets by their
-    vectors. The config of bucket N has three splits. `train` has the training queries of the other buckets,
+    The method is ReSTTest of Zhan et al. (arXiv 2204.11447). k-means assigns training and test queries to K buckets by
+    their vectors. The config of bucket N has three splits. `train` has the training queries of the other buckets,
     `extrapolation` the test queries of bucket N, and `interpolation` the other test queries. Average over the buckets.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options

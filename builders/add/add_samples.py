@@ -26,7 +26,7 @@ def add_samples(
     split: Annotated[Sequence[str], Shown("SPLIT")] = ("dev",),
     seed: Seed = 0,
 ) -> "WrittenRelease":
-    """Add nested samples of the collection, to search instead of all passages.
+    """Add nested samples of the collection, for quick searches.
 
     For every size, the config sample-SIZE has the ids of SIZE passages: all positives of the queries of --split, and
     randomly drawn passages. --hard RUN... also adds sample-SIZE-hard: all positives, then the passages that the runs

@@ -26,7 +26,7 @@ def pool_passages(
     scale: Scale = "sigmoid",
     top: Annotated[AtLeastOne, Shown("N")] = 5,
 ) -> Report:
-    """Pool the best passages of several runs for judging (Section 2.3).
+    """Pool the best passages of several runs (Section 2.3).
 
     `candidates` writes the union of each run's best 50 passages as a new run. The paper pools BM25 and four neural
     retrievers. `baselines rerank` then scores the candidates with each re-ranker of an ensemble. `select` averages the
@@ -105,7 +105,7 @@ def relabel_negatives(
     threshold: Annotated[float, Between(), Shown("X")] = 0.5,
     agree: Literal["mean", "all"] = "mean",
 ) -> Report | Path:
-    """Turn false negatives of the training data into positives (Section 4).
+    """Turn false negatives in train into positives (Section 4).
 
     Hard negatives are unjudged passages, and some of them answer the question. In the paper, such false negatives are
     14.8 % of the analysed errors (Table 10). As in RLHN, an ensemble of models finds false negatives, which then become

@@ -3,7 +3,6 @@
 Each commit contains a manifest that lists the published files. The next commit deletes the files of this manifest that
 are no longer published. Files that the manifest does not list are never deleted."""
 
-import argparse
 import contextlib
 import errno
 import re
@@ -14,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from builders.core import hub_options
 from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import sha256_of, temporary_folder
 from builders.core.limits import full_disk
@@ -28,25 +26,6 @@ _SMALL = 1 << 20
 _BAD_NAMES = {errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
 _LONGEST = 300  # characters of a library's message, so that the advice after the message is not cut
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, and never reported as foreign files
-
-
-def add_repository(parser: argparse.ArgumentParser, kind: str) -> None:
-    """Add ``--repo``, ``--create`` and ``--private`` for commands that upload to a repository."""
-    parser.add_argument("--repo", type=repo_name, required=True, metavar="ORG/NAME", help=f"the {kind} repository")
-    parser.add_argument(
-        "--create", action=argparse.BooleanOptionalAction, default=False, help="create the repository if it is missing"
-    )
-    parser.add_argument(
-        "--private", action="store_true", help="refuse a public repository; with --create, create a private one"
-    )
-
-
-def repo_name(text: str) -> str:
-    """Check the name of a repository. An argparse type, to be deleted when `push` and `pull` are functions."""
-    try:
-        return hub_options.repo_name(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"expected {error}, found {text}") from None
 
 
 def check_models(*names: str | None) -> None:

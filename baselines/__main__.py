@@ -22,7 +22,7 @@ GROUPS = {
         "compare": "baselines.measure.compare:compare_runs",
         "show": "baselines.look.show:show_passages",
         "errors": "baselines.measure.error_analysis:analyse_errors",
-        "reproduce": "baselines.reproduce.reproduce_tables",
+        "reproduce": "baselines.reproduce.reproduce_tables:reproduce_tables",
     },
     "share a model": {
         "convert": "baselines.hub.convert:convert_checkpoint",

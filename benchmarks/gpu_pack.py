@@ -24,7 +24,8 @@ from pathlib import Path
 
 from common import ROOT, parser_of
 
-from baselines.reproduce.matrix import Step, read_matrix
+from baselines.reproduce.plan import Step, Steps
+from baselines.reproduce.select_rows import Selection, select_rows
 from baselines.reproduce.step_settings import read_settings
 from baselines.reproduce.steps import run_steps
 from builders.core.errors import InputError
@@ -56,12 +57,12 @@ def build_release(data: Path, out: Path) -> None:
 
 def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None:
     """Run the steps of `reproduce` that need no model: BM25 searches, and mining from BM25's runs."""
-    matrix = read_matrix()
-    fill = {"release": str(release), "split": "dev", "out": str(runs), "variant": ""}
-    plan = matrix.plan(matrix.select(tables, None), fill, read_settings(SETTINGS))
+    do = Steps(release, runs, settings=read_settings(SETTINGS))
+    for row in select_rows(do, Selection(tables)):
+        row.run()
     free: dict[str, Step] = {}
-    for name, step in plan.items():
-        if step.command[1] in ("bm25", "mine") and all(other in free for other in step.needs):
+    for name, step in do.recorded.items():
+        if step.verb in ("bm25", "mine") and all(other in free for other in step.needs):
             free[name] = step
     run_steps(free, open_release(release))
 

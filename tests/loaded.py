@@ -27,7 +27,7 @@ from commands import ROOT, Done
 TRAINING = (
     *("datasets", "duckdb", "faiss", "jieba", "matplotlib.backends.backend_agg", "matplotlib.figure", "torch._dynamo"),
     *("sentence_transformers.cross_encoder", "transformers.models.bert.modeling_bert"),
-    *("baselines.train.training", "baselines.reproduce.reproduce_tables"),
+    *("baselines.train.training", "baselines.reproduce.run_tables"),
 )
 ANNOTATION = (
     *("filelock", "multiprocessing", "openai.resources.chat.completions", "pandas", "pyarrow.parquet", "rensa", "tqdm"),

@@ -75,8 +75,10 @@ def _quality() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def reproduce(folder: Path, *words: object, code: int = 0) -> Done:
-    """Run `reproduce` in this process on the release in a folder, with its output in the same folder."""
-    where = ["--release", folder / "release", "--out", folder / "out", "--one-process"]
+    """Run `reproduce` in this process, by default on the release in a folder, with its output in the same folder."""
+    where = ["--out", folder / "out", "--one-process"]
+    if "--release" not in words:
+        where += ["--release", folder / "release"]
     return run_verb("baselines", "reproduce", *where, *words, code=code)
 
 
@@ -108,8 +110,10 @@ class World:
     def words(self, *words: object, settings: str = SETTINGS) -> list[str]:
         path = self.folder / "settings.toml"
         path.write_text(settings, encoding="utf-8")
-        where = ["--release", self.release, "--out", self.out, "--settings", path]
-        return [str(word) for word in ["baselines", "reproduce", *where, "--one-process", *words]]
+        where = ["--release", self.release, "--settings", path, "--one-process"]
+        if "--out" not in words:
+            where += ["--out", self.out]
+        return [str(word) for word in ["baselines", "reproduce", *where, *words]]
 
     def environment(self) -> dict[str, str]:
         own = self.hub.environment(self.folder / "home", token=None)

@@ -18,6 +18,7 @@ from releases import TEXTS, json_lines, md5
 
 from builders.annotate.kappa import cohen, cohen_of, fleiss, fleiss_of
 from builders.annotate.merge_judgments import settled_labels
+from builders.annotate.round_steps import check_round, draw_reviews, import_judgments
 from builders.annotate.rounds import Rule, open_round
 from builders.annotate.tasks import Task, read_sheet, write_sheet
 from builders.annotate.verdicts import judge_package
@@ -201,6 +202,21 @@ def test_a_package_below_93_percent_is_sent_back_with_its_labels_and_accepted_wh
     assert first(hundred)["state"] == "accepted"
     verdicts = [(each.version, each.accepted) for each in open_round(hundred).packages[0].verdicts]
     assert verdicts == [(1, False), (2, True)] and {each["version"] for each in judgments(hundred)} == {1, 2}
+
+
+def test_steps_return_paths_and_tables_to_python(hundred: Path) -> None:
+    sheet = fill(hundred / SHEET, truth)
+    imported = import_judgments(hundred, [sheet], annotator=ANNA)
+    assert (imported.paths, imported.counts) == ((hundred,), {"judgments": SIZE, "new": SIZE})
+    sheets = draw_reviews(hundred, reviewers=[BEN]).paths
+    assert sheets == (hundred / "reviews" / BEN / "dev-001.csv",)
+    import_judgments(hundred, [fill(sheets[0], truth)], annotator=BEN)
+    packages, kappas = check_round(hundred).all_tables()
+    row = dict(zip(packages.columns, packages.rows[0], strict=True))
+    assert (row["reviews"], row["accuracy"], row["why"]) == (f"{BEN} 50/50", 1.0, "has 1 reviews, expected at least 2")
+    names = [(kappa, people, pairs) for kappa, people, _, pairs in kappas.rows]
+    assert names == [("Cohen", f"{ANNA}, {BEN}", 50), ("Fleiss", "2 people a pair", 50)]
+    assert draw_reviews(make_round(hundred / "other"), reviewers=[BEN]).report is None  # nothing is judged
 
 
 @pytest.mark.parametrize(("wrong", "expected"), [(7, "accepted"), (8, "sent back as version 2")])

@@ -137,6 +137,9 @@ def test_package_accuracy(tmp_path: Path, translated: tuple[Path, Path], wrong: 
     assert f"package dev-002: 120 queries, accuracy {accuracy}, {outcome}" in done.stdout
     assert done.code == int(accuracy < "93") == int(not out.exists()) == int("package dev-002" in done.stderr)
     assert done.code or open_release(out).rows("crosslingual", "dev") == 250
+    words = ("--source", packages, "--reviews", *sheets, "--release", base, "--out", out, "--format", "csv")
+    lines = call("import", *words, code=done.code).stdout.splitlines()
+    assert lines[:2] == ["package,queries,accuracy,outcome", "dev-001,120,1.0,accepted"]
 
 
 def test_refused_reviews(tmp_path: Path, translated: tuple[Path, Path]) -> None:

@@ -300,6 +300,16 @@ def test_bm25_is_run_once_and_the_trained_models_once_a_set(world: Path) -> None
     assert f"--passages {world}/runs/{NEAR}/embeddings/" in search
 
 
+def test_a_model_that_starts_from_another_starts_from_the_model_of_its_questions(world: Path) -> None:
+    words = json.loads(reproduce(world, "--row", "ce-de-neg-on-de", "--dry-run", "--format", "json"))
+    trainings = [command for command in words if command[:3] == ["baselines", "train", "ce-de-neg"]]
+    assert len(trainings) == 4
+    models = world / "runs" / "models"
+    for command in trainings:
+        config = command[command.index("--out") + 1].removeprefix(f"{models}/ce-de-neg.")
+        assert command[command.index("--start") + 1] == f"{models}/ce-bm25-neg.{config}"
+
+
 def test_the_gaps_interval_is_that_of_paired_queries() -> None:
     random = np.random.default_rng(1)
     one, other = random.random((300, 3)), random.random((300, 3)) * 0.8

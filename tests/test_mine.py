@@ -13,7 +13,9 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from builders.store.runs import write_run
+from baselines.train.mine import mine_negatives
+from builders.store.reader import open_release
+from builders.store.runs import read_run, write_run
 
 QUERIES = [md5(question) for question in QUESTIONS["train"]]
 TWIN = TEXTS[0].replace("，", ", ") + " "  # the first query's positive with other width and spaces
@@ -85,6 +87,13 @@ def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -
     some = [(query, hits) for query, hits in reversed(rankings(QUERIES)) if query != QUERIES[1]]
     write_run(tmp_path / "some.run", some)
     assert mined(world, "--run", tmp_path / "some.run") == {**found, QUERIES[1]: []}
+
+
+def test_from_python_the_result_has_the_file_and_the_counts(world: Path, tmp_path: Path) -> None:
+    release, ranking = open_release(world / "release"), read_run(world / "first.run")
+    found = mine_negatives(release, run=ranking, out=tmp_path / "n.jsonl", top_k=9, negatives=100)
+    assert (found.queries, found.queries_with_too_few, found.queries_without, found.excluded) == (4, 4, 0, 0)
+    assert len(Path(found).read_text().splitlines()) == 4
 
 
 def probabilities(world: Path, query: str, ids: list[str]) -> dict[str, float]:

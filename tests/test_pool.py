@@ -15,8 +15,11 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from whole_release import ENGLISH
 
 from builders.annotate.merge_judgments import merge_judgments
+from builders.annotate.pool_steps import pool_passages, relabel_negatives
+from builders.annotate.round_steps import merge_round
 from builders.annotate.rounds import State, add_judgments
-from builders.core.errors import InputError
+from builders.core.errors import InputError, UsageError
+from builders.core.results import Report
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -127,6 +130,20 @@ def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> 
     assert pairs("more") == pairs("whole") - pairs("pool")
 
 
+def test_a_call_from_python_takes_runs_and_returns_tables(world: Path) -> None:
+    runs = [read_run(world / "bm25.dev.run.gz"), world / "dense.dev.run"]
+    out = world / "pool.jsonl"
+    with pytest.raises(UsageError, match="select needs --scores"):
+        pool_passages("select", world / "release", runs=runs, out=out)
+    scores = [read_run(world / "a"), world / "b"]
+    report = pool_passages("select", world / "release", runs=runs, depth=2, scores=scores, top=2, out=out)
+    by_title = {table.title: table for table in report.all_tables()}
+    assert list(by_title) == ["candidates", "selected", "runs", "depths", "ranks"]
+    assert by_title["depths"].to_csv() == "depth,pairs,positives,share\n1,3,1,0.5\n2,6,2,1.0\n"
+    assert "| 1 | 3 | 1 | 50.00 |" in by_title["depths"].to_markdown()
+    assert by_title["ranks"].to_pandas()["pairs"].tolist() == [2, 2]
+
+
 Q = [md5(question) for question in QUESTIONS["train"]]  # question n is answered by text n
 NINE = math.log(9)  # its sigmoid is 9/10
 
@@ -184,6 +201,20 @@ def test_the_list_says_who_moved_it_and_a_second_relabelling_goes_on_from_it(sco
     assert row["scores"] == {"one": pytest.approx(0.9), "two": pytest.approx(0.9)}
     move(scored_release, "--threshold", 0.65, "--release", scored_release / "new", "--out", scored_release / "newer")
     assert pairs(scored_release / "newer") == [(Q[0], P[5]), (Q[0], P[2])] and len(moved(scored_release / "new")) == 1
+
+
+def test_relabelling_from_python_returns_the_run_and_then_the_counts(scored_release: Path) -> None:
+    release, negatives = scored_release / "release", scored_release / "negatives.jsonl"
+    out = relabel_negatives("candidates", release, negatives=negatives, out=scored_release / "candidates.run")
+    assert out == scored_release / "candidates.run"
+    scores = [scored_release / "one.run", read_run(scored_release / "two.run")]
+    report = relabel_negatives(
+        "move", release, negatives=negatives, scores=scores, threshold=0.65, out=scored_release / "new"
+    )
+    assert isinstance(report, Report)
+    counts, by_model = report.all_tables()
+    assert counts.to_pandas()["moved"].tolist() == [2]
+    assert by_model.to_csv() == "re-ranker,scored as positive\none,2\ntwo,1\n"
 
 
 @pytest.mark.parametrize(
@@ -252,6 +283,16 @@ def test_a_merge_keeps_the_old_qrels_and_joined_rows_follow_in_both_languages(wh
     (whole_copy / "manifest.json").write_text(json.dumps(listed))
     merge_judgments(whole_copy.parent / "round", open_release(whole_copy), out)
     assert qrels(out, "qrels-before") == before
+
+
+def test_a_merge_prints_a_row_for_each_split_and_for_the_paper(whole_copy: Path) -> None:
+    round_ = judged_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", LABELS)})
+    report = merge_round(round_, release=whole_copy, out=whole_copy.parent / "merged")
+    (table,) = report.all_tables()
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["paper"]["positives a query after"] == 4.91
+    assert rows["dev"]["queries with a false negative"] == report.value["release"]["dev"]["share_with_false_negatives"]
+    assert "| paper |  | 2.43 | 4.91 | 71.53 |" in report.to_markdown()
 
 
 def test_a_query_without_a_positive_stays_and_is_said(whole_copy: Path) -> None:

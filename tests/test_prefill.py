@@ -162,6 +162,9 @@ def test_a_model_is_compared_with_people(round_: Path, monkeypatch: pytest.Monke
     assert found["pairs"] == 12 and found["kappa"] == pytest.approx((10 / 12 - 0.625) / (1 - 0.625))
     assert found["grades"][2] == {"grade": 2, "irrelevant": 1, "relevant": 2}
     assert [row["people"] for row in found["runs"]] == [1, 1 / 2, pytest.approx(1 / 3)] and found["tau"] == 1
+    table = annotate("compare", round_, *words[:-1], "csv").stdout
+    assert table.startswith("model,pairs,kappa\njudge-7b,12,0.55")
+    assert "MRR@10,people,model\ngood,1.0,1.0\n" in table
 
 
 CHOICES = ERRORS.choices

@@ -16,6 +16,7 @@ from baselines.core.checkpoint import TRAINING
 from baselines.retrieve.hub_models import model_commit
 from baselines.train import resume
 from baselines.train.recipe import names, read_recipe
+from baselines.train.train import train_model
 from builders.core.errors import InputError
 from builders.store.runs import write_run
 
@@ -206,6 +207,14 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
     assert "belongs to another training" in error_of(world.train("--out", world.out, code=1, seed=3))
     (states / "about.json").write_text("{")
     assert error_of(world.train("--out", world.out, code=1, seed=3)).endswith("; --no-resume starts anew")
+
+
+def test_from_python_the_result_is_the_checkpoint(world: World) -> None:
+    options: dict[str, Any] = {"release": world.release, "start": str(world.start), "negatives": [world.negatives]}
+    for has_report in (True, False):  # the second call finds the finished training
+        found = train_model("ce-bm25-neg-scratch", out=world.out, set=SMALL, device="cpu", **options)
+        assert Path(found) == world.out and found.open().training["steps"] == 2
+        assert (found.report is not None) == has_report
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
-"""``reproduce``: matrix, plan, settings, finished steps, and rows that a release cannot provide."""
+"""``reproduce``: tables, plan, settings, finished steps, and rows that a release cannot provide."""
 
-import argparse
-import importlib
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from annotating import annotate, read_table
@@ -12,10 +11,16 @@ from commands import ROOT, run
 from releases import make_release, tables
 from reproduce_world import planned, reported, reproduce
 
-from baselines.reproduce.matrix import read_matrix
-from baselines.reproduce.step_settings import Settings, read_settings, verbs
+from baselines.reproduce.paper_tables import select_pool
+from baselines.reproduce.plan import Step, Steps
+from baselines.reproduce.select_rows import rows_of
+from baselines.reproduce.step_settings import read_settings
+from baselines.reproduce.verb_calls import find_function
 from baselines.train.recipe import names
 from builders.annotate.pool import read_pool
+from builders.core.options import check_value
+from builders.core.parser import parse_words
+from builders.core.verbs import verb_spec
 from builders.store.runs import read_run
 
 BM25 = ("--table", 4, "--row", "bm25")
@@ -31,14 +36,32 @@ def here(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-def test_every_command_is_one_that_its_verb_takes() -> None:
-    matrix = read_matrix()
-    for variant in ("", "-scratch"):
-        for step in matrix.plan(matrix.rows, {"release": "R", "split": "dev", "out": "O", "variant": variant}).values():
-            parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
-            importlib.import_module(verbs(step.command[0])[step.command[1]]).add_arguments(parser)
-            args = parser.parse_args(step.command[2:])
-            assert args.release == Path("R") and Path(args.out) == step.output
+@pytest.mark.parametrize("scratch", [False, True])
+def test_every_step_is_one_that_its_verb_takes(scratch: bool) -> None:
+    do = Steps(Path("R"), Path("O"), scratch=scratch)
+    for row in rows_of(do) + rows_of(do, of_pool=True):
+        row.run()
+    select_pool(do)
+    for step in do.recorded.values():
+        assert step.arguments["release"] == "R" and Path(step.arguments["out"]) == step.output
+        if function := find_function(step.verb):
+            spec = verb_spec(function)
+            arguments = parse_words(spec, step.words()[1 + len(step.verb.split()) :])
+            options = {option.name: option for option in spec.options}
+            assert arguments == {name: check_value(options[name], v, name) for name, v in step.arguments.items()}
+
+
+def test_steps_with_the_same_output_are_the_same() -> None:
+    class CheckedSteps(Steps):
+        def __call__(self, verb: str, *, out: str, **arguments: Any) -> Step:
+            earlier = self.recorded.pop(out, None)
+            step = super().__call__(verb, out=out, **arguments)
+            assert earlier in (None, step)
+            return step
+
+    do = CheckedSteps(Path("R"), Path("O"))
+    for row in rows_of(do) + rows_of(do, of_pool=True):
+        row.run()
 
 
 def steps_of(folder: Path, *words: object) -> list[list[str]]:
@@ -60,7 +83,7 @@ def test_shared_steps_come_once_and_before_what_needs_them(tmp_path: Path) -> No
         others = {name for name in every if name.startswith(("question-matching", "static")) or name in POOL[1:]}
         assert {*trained} - {"mlm"} == ({*POOL} if pool else every - others - {"mlm"})
     commands = steps_of(tmp_path, "--row", "ce-bm25-neg-on-bm25", "--scratch")
-    assert [command[1] for command in commands] == ["bm25", "train", "bm25", "mine", "train", "rerank"]
+    assert [command[1] for command in commands] == ["bm25", "bm25", "mine", "train", "train", "rerank"]
     assert not [word for command in commands for word in command if "de-" in word]
 
 
@@ -69,33 +92,39 @@ def test_dry_run_prints_the_commands_and_runs_nothing(tmp_path: Path, monkeypatc
     build, bm25, evaluate = run("baselines", "reproduce", *BM25, "--dry-run").stdout.splitlines()
     assert build == f"python -m builders release --raw {ROOT / 'builders' / 'sample'} --out build/sample"
     assert bm25 == (
-        "python -m baselines bm25 --release build/sample --split dev --top-k 50"
-        " --analyzer words --stop-words keep --k1 1.2 --b 0.75 --out build/runs/bm25.dev.run.gz"
+        "python -m baselines bm25 --release build/sample --split dev --out build/runs/bm25.dev.run.gz --top-k 50"
+        " --k1 1.2 --b 0.75 --analyzer words --stop-words keep"
     )
-    assert evaluate == "python -m baselines evaluate --release build/sample --split dev build/runs/bm25.dev.run.gz"
+    assert evaluate == "python -m baselines evaluate build/runs/bm25.dev.run.gz --release build/sample --split dev"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_embedded_sample_is_run_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    def trained(*words: object) -> list[str]:
+    def trained(*words: object) -> list[list[str]]:
         found = run("baselines", "reproduce", "--dry-run", "--format", "json", "--row", "de-bm25-neg", *words).stdout
-        return [command[2] + " " + command[-1] for command in json.loads(found) if command[1] == "train"]
+        return [command for command in json.loads(found) if command[1] == "train"]
 
-    small = ["de-bm25-neg-scratch train.evaluations=2"]  # of a static model, which starts from words
-    assert trained() == trained("--small", "--release", "x") == small
-    assert trained("--release", "build/sample")[0].startswith("de-bm25-neg ")
+    ((_, _, recipe, *words),) = trained()  # only one training, because the static model starts from words
+    assert recipe == "de-bm25-neg-scratch" and "train.evaluations=2" in words
+    assert [command[2] for command in trained("--small", "--release", "x")] == ["de-bm25-neg-scratch"]
+    assert [command[2] for command in trained("--release", "build/sample")] == ["de-bm25-neg"]
+
+
+def command_of(words: list[str]) -> str:
+    """Return a command without folders."""
+    return " ".join(Path(word).name for word in words[1:])
 
 
 def test_the_pool_has_nine_models_and_the_rerankers_score_what_five_retrieve(tmp_path: Path) -> None:
     commands = planned(tmp_path, "--release", "nowhere", "--pool")
-    lines = [" ".join(Path(word).name for word in command[1:]) for command in commands]
+    lines = [command_of(command) for command in commands]
     dev, train = ([f"{name}.{split}.run.gz" for name in ("bm25", *RETRIEVERS)] for split in ("dev", "train"))
     scores = [f"{name}.dev.run.gz" for name in RERANKERS]
     at = "--release nowhere --split"
     best = f"annotate pool select {at} dev --runs {' '.join(dev)} --scores {' '.join(scores)} --out pool.dev.jsonl.gz"
-    assert lines[-10:] == [best, *(f"evaluate {at} dev {run}" for run in dev + scores)]
+    assert lines[-10:] == [best, *(f"evaluate {run} {at} dev" for run in dev + scores)]
     expected = {
         f"annotate pool candidates {at} train --runs {' '.join(train)} --out pool.train.run.gz",
         f"mine {at} train --run pool.train.run.gz --top-k 250 --negatives 4 --out pool.negatives.jsonl.gz",
@@ -107,7 +136,7 @@ def test_the_pool_has_nine_models_and_the_rerankers_score_what_five_retrieve(tmp
         expected |= {f"rerank {at} dev --run pool.dev.run.gz --top-k 250 --model {name} --out {name}.dev.run.gz"}
     assert expected <= {*lines}
     error = reproduce(tmp_path, "--pool", "--table", 4, "--dry-run", code=1).error
-    assert error.startswith("matrix.toml: no row matches --table 4; known rows: --pool --row pool-bm25; ")
+    assert error.startswith("no row matches --table 4; known rows: --pool --row pool-bm25; ")
 
 
 TINY = """
@@ -156,7 +185,7 @@ def bare(here: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--table", 99), "matrix.toml: no row matches --table 99; known rows: --table 4 --row bm25"),
+        (("--table", 99), "no row matches --table 99; known rows: --table 4 --row bm25"),
         (("--table", 7), "RELEASE: bm25, de-zero-shot, de-fine-tuned: has no cmedqa-queries/test to measure on; `pyth"),
         (("--row", "official-de"), "RELEASE: official-de: has no official hard negatives, which `python -m builders"),
         (("--row", "official-ce", "--scratch"), "RELEASE: official-ce: has no recipe without pretrained weights"),
@@ -226,7 +255,8 @@ def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path:
     for command in with_settings(tmp_path, f"[options]\n{text}", "--table", 5):
         verb = command[1]
         if verb == "rerank":
-            assert command[-4:] == ["--top-k", "20", "--max-length", "96"]
+            assert command[command.index("--top-k") + 1] == "20"
+            assert command[command.index("--max-length") + 1] == "96"
         if verb == "mine":
             assert command.count("--negatives") == 1 and command[command.index("--negatives") + 1] == "1"
         if verb == "bm25":
@@ -247,10 +277,26 @@ def test_settings_of_a_recipe_reach_the_recipes_that_are_like_it(tmp_path: Path)
         assert {*map(tuple, given.values())} == {tuple(seeds)}
 
 
-def test_a_setting_replaces_a_flag_or_an_option_of_a_step_with_its_value() -> None:
-    given = Settings(options={"bm25": {"quiet": True, "top-k": 5}})
-    words = given.with_options(["baselines", "bm25", "--quiet", "--top-k", "50", "--out", "O"])
-    assert words == ["baselines", "bm25", "--out", "O", "--quiet", "--top-k", "5"]
+def test_a_setting_replaces_an_option_of_a_step(tmp_path: Path) -> None:
+    (command,) = with_settings(tmp_path, "[options.bm25]\ntop-k = 5\n", "--row", "bm25", "--table", 4)
+    assert command.count("--top-k") == 1 and command[command.index("--top-k") + 1] == "5"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("topk = 5", "no option --topk; did you mean top-k?"),
+        ("top-k = 0", "--top-k: expected a whole number of at least 1, found 0"),
+        ("analyzer = 'foo'", "--analyzer: expected one of words, characters, bigrams, both, found 'foo'"),
+        ("split = 'test'", "--split defines the step and cannot be set; remove it"),
+        ("out = 'elsewhere'", "--out defines the step and cannot be set; remove it"),
+    ],
+)
+def test_a_wrong_setting_of_a_step_is_named(tmp_path: Path, setting: str, message: str) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(f"[options.bm25]\n{setting}\n")
+    done = reproduce(tmp_path, *BM25, "--dry-run", "--settings", path, code=1)
+    assert done.error == f"{path}: options.bm25: {message}"
 
 
 def test_the_settings_that_come_with_the_project_are_good() -> None:

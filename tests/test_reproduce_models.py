@@ -20,7 +20,8 @@ from loaded import Loaded, Started
 from reproduce_world import SETTINGS, TEXTS, World, make_paper_release, ran
 from tiny_families import ERNIE, MBERT, publish, publish_all, write_ernie, write_mbert
 
-from baselines.reproduce.matrix import read_matrix
+from baselines.reproduce.plan import Step, Steps
+from baselines.reproduce.select_rows import rows_of
 from baselines.reproduce.steps import call
 from baselines.train.recipe import names
 
@@ -57,9 +58,8 @@ def first(world: World, loaded: Loaded, pinned: str) -> Done:
 
 def test_every_row_runs_from_the_hub_names_of_its_recipes(world: World, first: Done, pinned: str) -> None:
     rows = json.loads(first.stdout)["rows"]
-    assert {(row["table"], row["row"]) for row in rows} == {
-        (row.table, row.name) for row in read_matrix().select(None, None)
-    }
+    every_row = rows_of(Steps(Path("R"), Path("O")))
+    assert {(row["table"], row["row"]) for row in rows} == {(row.table, row.name) for row in every_row}
     for row in rows:
         low, high = row["interval"]
         assert 0 <= low <= row["ours"] <= high <= 100
@@ -133,15 +133,16 @@ def test_a_training_in_one_process_sees_one_card_and_torchruns_every_card(monkey
         return mock.Mock(**{"wait.return_value": 0})
 
     monkeypatch.setattr("baselines.reproduce.steps.subprocess.Popen", done_at_once)
+    training = Step("x", "train", {"recipe": "x"}, Path("x"))
     for visible, given in ((None, "0"), ("2,3", "2"), ("", "")):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        call(["baselines", "train", "x"], quiet=False)
-        call(["baselines", "encode", "x"], quiet=False)  # uses every GPU, with one process each
+        call(training, quiet=False)
+        call(Step("x", "encode", {"model": "x"}, Path("x")), quiet=False)  # uses every GPU, with one process each
         assert [env.get("CUDA_VISIBLE_DEVICES") for _, env in calls[-2:]] == [given, visible]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    call(["baselines", "train", "x"], quiet=True, here=True, processes=4)
+    call(training, quiet=True, here=True, processes=4)
     words, environment = calls[-1]
     assert words == [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
@@ -156,8 +157,9 @@ def test_a_row_is_trained_in_two_processes(world: World, loaded: Loaded, monkeyp
     row = ("--row", "de-bm25-neg", "--format", "json")
     report = json.loads(world.reproduce(*row, "--processes", 2, settings=settings, loaded=loaded).stdout)
     assert world.training("de-bm25-neg")["processes"] == 2
-    assert report["steps"]["de"]["processes"] == 2 and report["steps"]["de-passages"]["processes"] == 1
-    assert "torch.distributed.run" in report["steps"]["de"]["command"]
+    steps, model = report["steps"], "models/de-bm25-neg"
+    assert steps[model]["processes"] == 2 and steps["embeddings/de-bm25-neg"]["processes"] == 1
+    assert "torch.distributed.run" in steps[model]["command"]
     # The result equals that of one process, so the step does not run again in one process.
     assert ran(world.reproduce(*row, settings=settings)) == []
 

@@ -14,9 +14,11 @@ from reproduce_world import reported, reproduce
 from baselines.reproduce.costs import KNOWN, Sizes, StepCost, step_cost
 from baselines.reproduce.leaderboard import board, read_leaderboard
 from baselines.reproduce.marks import nearness, other_data, other_models
-from baselines.reproduce.matrix import read_matrix
+from baselines.reproduce.plan import Step, Steps
+from baselines.reproduce.published_scores import read_published_scores
 from baselines.reproduce.report_page import page
-from baselines.reproduce.step_settings import Settings, read_settings
+from baselines.reproduce.select_rows import Selection, rows_of, select_rows
+from baselines.reproduce.step_settings import NO_SETTINGS, Settings, read_settings
 from baselines.train.recipe import read_recipe
 from builders.store.reader import open_release
 
@@ -43,7 +45,7 @@ def test_near_is_what_our_interval_holds() -> None:
 
 
 def test_data_are_the_papers_where_split_and_sizes_are() -> None:
-    on = read_matrix().published_on
+    on = read_published_scores().data
     assert other_data(WHOLE, "dev", on["official-dev"]) == []
     assert other_data(WHOLE, "test", on["official-dev"]) == ["measured on test, published on dev"]
     fewer = other_data(WHOLE | {"passages": 7, "queries": 3}, "dev", on["official-dev"])
@@ -62,13 +64,18 @@ def test_data_are_the_papers_where_split_and_sizes_are() -> None:
 )
 def test_another_start_and_another_training_are_named(tmp_path: Path, settings: str, reasons: list[str]) -> None:
     (tmp_path / "settings.toml").write_text(settings)
-    matrix, given = read_matrix(), read_settings(tmp_path / "settings.toml")
-    fill = {"release": "R", "split": "dev", "out": "O", "variant": ""}
+    given = read_settings(tmp_path / "settings.toml")
     for row, expected in (("ce-de-neg-on-de", reasons), ("bm25", [])):
-        plan = matrix.plan(matrix.select(None, row), fill, given)
-        assert other_models(plan.values(), given) == expected
-    plan = matrix.plan(matrix.select(None, "de-bm25-neg"), fill | {"variant": "-scratch"})
-    assert other_models(plan.values(), Settings()) == ["models from scratch, not from pretrained weights"]
+        assert other_models(steps_of(row, given), given) == expected
+    scratch = steps_of("de-bm25-neg", NO_SETTINGS, scratch=True)
+    assert other_models(scratch, NO_SETTINGS) == ["models from scratch, not from pretrained weights"]
+
+
+def steps_of(row_name: str, settings: Settings, *, scratch: bool = False) -> list[Step]:
+    do = Steps(Path("R"), Path("O"), scratch=scratch, settings=settings)
+    for row in select_rows(do, Selection(row=row_name)):
+        row.run()
+    return list(do.recorded.values())
 
 
 def cells_of(lines: str) -> list[list[str]]:
@@ -86,13 +93,13 @@ def test_table_4_says_what_it_was_measured_on_as_text_json_and_page(here: Path) 
     footnote = "(1) not comparable: measured on dev, published on test; 6 passages, not 8,096,668"
     assert footnote in out
     report = reported(here, *BM25, "--html", here / "x.html")
-    step = report["steps"]["bm25-dev"]
+    step = report["steps"]["bm25.dev.run.gz"]
     first = report["rows"][0]
     assert (first["metric"], first["ours"], first["interval"]) == ("MRR@10", 100.0, [100.0, 100.0])
     assert (first["published"], first["published_by"], first["mark"]) == (21.03, "paper, test", "not comparable")
     assert (first["why"], first["like_for_like"]) == (footnote[20:].split("; "), None)
-    settings = "--analyzer words --stop-words keep --k1 1.2 --b 0.75"
-    bm25 = f"python -m baselines bm25 --release {release} --split dev --top-k 50 {settings} --out {file}"
+    settings = "--top-k 50 --k1 1.2 --b 0.75 --analyzer words --stop-words keep"
+    bm25 = f"python -m baselines bm25 --release {release} --split dev --out {file} {settings}"
     assert (step["command"], step["processes"]) == (bm25, 1) and step["seconds"] >= 0
     page = (here / "x.html").read_bytes()
     reproduce(here, *BM25, "--html", here / "x.html")
@@ -152,12 +159,27 @@ def leaderboard(*words: object) -> Done:
     return run("baselines", "reproduce", "--leaderboard", *words)
 
 
-def test_the_whole_s_figures_are_those_of_the_matrix() -> None:
-    found = {(f.model, f.split, f.metric): f.value for f in read_leaderboard().figures if f.searched == "whole"}
-    for row in read_matrix().rows:
-        if row.table in (4, 5):
-            split = "dev" if row.published_on else "test"
-            assert {metric: found[row.title, split, metric] for metric in row.published} == row.published
+def test_the_figures_of_the_whole_collection_are_those_of_tables_4_and_5() -> None:
+    figures = {(f.model, f.split, f.metric): f.value for f in read_leaderboard().figures if f.searched == "whole"}
+    published = read_published_scores()
+    for row in select_rows(Steps(Path("R"), Path("O")), Selection(tables=(4, 5))):
+        found = published.find_row(row.table, row.name)
+        assert found
+        split = published.data[found.data].split
+        assert {metric: figures[row.title, split, metric] for metric in found.scores} == found.scores
+
+
+def test_every_published_score_belongs_to_a_row() -> None:
+    rows = rows_of(Steps(Path("R"), Path("O")))
+    names = {(str(row.table), row.name) for row in rows if row.table}
+    published = read_published_scores().table
+    assert {(table, name) for table in published for name in published[table]} == names
+
+
+def test_a_table_of_another_verb_names_the_verb(tmp_path: Path) -> None:
+    for table, verb in ((2, "builders check"), (3, "builders check"), (10, "baselines errors --tally")):
+        error = reproduce(tmp_path, "--table", table, "--dry-run", code=1).error
+        assert error == f"--table {table}: `python -m {verb}` prints this table"
 
 
 def test_the_whole_and_the_sample_are_never_in_one_table() -> None:
@@ -195,32 +217,26 @@ KNOWN_ERNIE = KNOWN["nghuyong/ernie-1.0-base-zh"]
 LAYERS = 12 * (4 * 768**2 + 2 * 768 * 3072 + 9 * 768 + 3072)  # 85.1 million
 
 
-def cost(words: str, sizes: Sizes, **recipes: str) -> StepCost:
-    return step_cost(words.split(), sizes, {output: read_recipe(name) for output, name in recipes.items()})
+def cost(sizes: Sizes, verb: str, recipe: str = "", **arguments: str) -> StepCost:
+    """Estimate a step. ``recipe`` is the recipe of the training's or model's checkpoint m."""
+    recipes = {"m": read_recipe(recipe)} if recipe else {}
+    return step_cost(Step("", verb, arguments, Path("o")), sizes, recipes)
 
 
 def test_the_sample_counted_by_hand(sample_release: Path) -> None:
     sizes = Sizes(open_release(sample_release))
-    assert cost("baselines bm25 --split dev --out o", sizes) == (16, None, None, None)
-    assert cost("baselines mine --split train --negatives 4 --out o", sizes) == (30, None, None, None)
+    assert cost(sizes, "bm25", split="dev") == (16, None, None, None)
+    assert cost(sizes, "mine", split="train") == (30, None, None, None)
     # 49 pairs with 4 negatives are 196 rows: no whole batch of 256, and a training has one step at least.
     rows = 256
     tokens = rows * (32 + 2 * 384)
     disk = 4 * KNOWN_ERNIE.parameters * 7  # the checkpoint, and two states of three times its size
-    assert cost("baselines train de-bm25-neg --out m", sizes, m="de-bm25-neg") == (
-        *(rows, tokens, 6 * LAYERS * tokens, disk),
-    )
+    assert cost(sizes, "train", "de-bm25-neg", out="m") == (*(rows, tokens, 6 * LAYERS * tokens, disk),)
     tokens = 383 * 384
-    assert cost("baselines encode --model m --out o", sizes, m="de-bm25-neg") == (
-        *(383, tokens, 2 * LAYERS * tokens, 383 * 768 * 2),
-    )
-    assert cost("baselines search --split dev --model m --out o", sizes, m="de-bm25-neg") == (
-        *(16, 16 * 32, 2 * LAYERS * 16 * 32, None),
-    )
+    assert cost(sizes, "encode", "de-bm25-neg", model="m") == (*(383, tokens, 2 * LAYERS * tokens, 383 * 768 * 2),)
+    assert cost(sizes, "search", "de-bm25-neg", model="m", split="dev") == (*(16, 16 * 32, 2 * LAYERS * 16 * 32, None),)
     tokens = 16 * 50 * 384
-    assert cost("baselines rerank --split dev --model m --out o", sizes, m="ce-bm25-neg") == (
-        *(800, tokens, 2 * LAYERS * tokens, None),
-    )
+    assert cost(sizes, "rerank", "ce-bm25-neg", model="m", split="dev") == (*(800, tokens, 2 * LAYERS * tokens, None),)
 
 
 def test_a_dry_run_is_a_script_whose_comments_are_the_costs(sample_release: Path, tmp_path: Path) -> None:
@@ -231,7 +247,8 @@ def test_a_dry_run_is_a_script_whose_comments_are_the_costs(sample_release: Path
     assert table[0] == f"# {sample_release}, by formula:"
     assert table[1].split() == ["#", "step", "rows", "tokens", "operations", "disk"]
     assert [line.split()[1] for line in table[2:]] == [
-        *("bm25-train", "bm25-negatives", "de", "de-passages", "de-dev", "all")
+        *("bm25.train.run.gz", "bm25.negatives.jsonl.gz", "models/de-bm25-neg", "embeddings/de-bm25-neg"),
+        *("de-bm25-neg.dev.run.gz", "all"),
     ]
     paper = run("baselines", *words, "RELEASE").stdout
     assert paper.startswith("# the paper's collection, by formula:\n") and "3.6e+18  2.78 GB" in paper

@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
-from builders.core.options import AtLeastOne, Between, Help, OrObject, Parsed, Shown, Use
+from builders.core.options import AtLeastOne, Between, Help, Parsed, Shown, Use
 
 
 def model_name(value: str | os.PathLike[str]) -> str:
@@ -16,12 +16,8 @@ def model_name(value: str | os.PathLike[str]) -> str:
 
 
 ModelName = Annotated[str, Parsed(model_name, accepts=(str, os.PathLike)), Shown("M")]
-if TYPE_CHECKING:
-    from baselines.retrieve.vector_index import Index
 
-    EmbeddingsPath: TypeAlias = Index | Path
-else:
-    EmbeddingsPath = Annotated[Path, OrObject("baselines.retrieve.vector_index:Index"), Shown("DIR")]
+
 NewRun = Annotated[Path, Shown("RUN"), Use.REQUIRED, Help("run to write, gzipped if it ends in .gz")]
 TopK = Annotated[AtLeastOne, Shown("K"), Help("passages per query")]
 

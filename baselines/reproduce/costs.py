@@ -6,14 +6,13 @@ with the recipe's maximum length. Disk space covers checkpoints and embeddings. 
 the second forward pass of gradient caching, vector search, and static models.
 """
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from baselines.reproduce.matrix import Step
+from baselines.reproduce.plan import Step
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 from builders.core.errors import InputError
 from builders.core.tables import text_table
@@ -22,6 +21,7 @@ from builders.store.published import published
 from builders.store.reader import Release
 
 _TOP_K = 50  # default of --top-k
+_EMBEDDING_BYTES = 2  # of one number of an embedding
 
 
 class Architecture(NamedTuple):
@@ -128,54 +128,68 @@ def training_rows(recipe: Recipe, sizes: Sizes) -> int:
     return min(steps, train.max_steps or steps) * train.batch
 
 
-def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe]) -> StepCost:
-    """Estimate the cost of one command of a plan.
+def step_cost(step: Step, sizes: Sizes, recipes: Mapping[str, Recipe]) -> StepCost:
+    """Estimate the cost of one step of a plan.
 
     Args:
-        command: the words after ``python -m``.
+        step: the step.
         sizes: the sizes of the release.
         recipes: the recipes that the plan trains, by their names and by the paths of their checkpoints.
 
     Raises:
-        InputError: the release lacks a config that the command reads.
+        InputError: the release lacks a config that the step reads.
     """
-    verb, options = command[1], dict(itertools.pairwise(command))
-    split = options.get("--split", "train" if verb == "mine" else "dev")
-    if verb == "train":
-        recipe = recipes[options["--out"]]
-        rows, model = training_rows(recipe, sizes), architecture(recipe, recipes)
-        tokens = rows * tokens_of_row(recipe)
-        # The checkpoint and two states for resuming. A state also has Adam's two moments. A number takes 4 bytes.
-        disk = model and recipe.model.towers * model.parameters * 4 * (1 + 2 * 3 * bool(recipe.train.saves))
-        return StepCost(rows, tokens, model and 6 * model.in_layers * tokens, disk)
-    name = options.get("--set", "main")
-    config = options.get("--queries", set_of(name).queries)
-    if verb in ("bm25", "mine"):
-        return StepCost(sizes.queries(config, split))
-    recipe = recipes.get(options["--model"]) or read_recipe(Path(options["--model"]).name)
-    model, length, disk = architecture(recipe, recipes), recipe.data.passage_length, None
-    if verb == "encode":
-        rows = sizes.passages(name)
-        disk = model and rows * model.hidden * 2  # two bytes per number
-    elif verb == "search":
-        rows, length = sizes.queries(config, split), recipe.data.query_length
-    else:  # rerank
-        rows = sizes.queries(config, split) * min(int(options.get("--top-k", _TOP_K)), sizes.passages(name))
-    tokens = rows * int(options.get("--max-length", length))
-    return StepCost(rows, tokens, model and 2 * model.in_layers * tokens, disk)
+    arguments = step.arguments
+    if step.verb == "train":
+        return training_cost(recipes[arguments["out"]], sizes, recipes)
+    set_name = arguments.get("set", "main")
+    if step.verb == "encode":
+        rows = sizes.passages(set_name)
+    elif step.verb in ("bm25", "mine", "search", "rerank"):
+        rows = sizes.queries(arguments.get("queries", set_of(set_name).queries), arguments["split"])
+    else:
+        return StepCost(0)
+    if step.verb in ("bm25", "mine"):
+        return StepCost(rows)
+    if step.verb == "rerank":
+        rows *= min(arguments.get("top_k", _TOP_K), sizes.passages(set_name))
+    recipe = recipes.get(arguments["model"]) or read_recipe(Path(arguments["model"]).name)
+    model = architecture(recipe, recipes)
+    length = recipe.data.query_length if step.verb == "search" else recipe.data.passage_length
+    tokens = rows * arguments.get("max_length", length)
+    operations = model and 2 * model.in_layers * tokens
+    disk = model and rows * model.hidden * _EMBEDDING_BYTES if step.verb == "encode" else None
+    return StepCost(rows, tokens, operations, disk)
 
 
-def plan_table(plan: Mapping[str, Step], release: Release | None) -> str:
+def training_cost(recipe: Recipe, sizes: Sizes, recipes: Mapping[str, Recipe]) -> StepCost:
+    """Estimate the cost of a training."""
+    rows = training_rows(recipe, sizes)
+    tokens = rows * tokens_of_row(recipe)
+    model = architecture(recipe, recipes)
+    if model is None:
+        return StepCost(rows, tokens)
+    # The checkpoint and two states for resuming. A state also has Adam's two moments. A number takes 4 bytes.
+    copies = 1 + 2 * 3 if recipe.train.saves else 1
+    disk = recipe.model.towers * model.parameters * 4 * copies
+    return StepCost(rows, tokens, 6 * model.in_layers * tokens, disk)
+
+
+def plan_table(steps: Mapping[str, Step], release: Release | None) -> str:
     """Return the costs of a plan's steps as a table, with the sum of the costs. Unknown costs are dashes."""
-    recipes = {str(step.output): step.recipe() for step in plan.values() if step.command[1] == "train"}
-    recipes |= {recipe.name: recipe for recipe in recipes.values()}
+    recipes: dict[str, Recipe] = {}
+    for step in steps.values():
+        if step.verb == "train":
+            recipe = step.recipe()
+            recipes |= {str(step.output): recipe, recipe.name: recipe}
     costs = {}
-    for name, step in plan.items():
+    for name, step in steps.items():
         try:
-            costs[name] = step_cost(step.command, Sizes(release), recipes)
+            costs[name] = step_cost(step, Sizes(release), recipes)
         except (InputError, KeyError):  # the release, or the paper's tables, lack the config that the step reads
             costs[name] = StepCost(0)
-    operations, disk = (sum(filter(None, column)) for column in list(zip(*costs.values(), strict=True))[2:])
+    operations = sum(cost.operations or 0 for cost in costs.values())
+    disk = sum(cost.disk or 0 for cost in costs.values())
     costs["all"] = StepCost(0, None, operations, disk)
     rows = [
         [

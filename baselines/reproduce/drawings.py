@@ -10,7 +10,7 @@ import numpy as np
 
 from baselines.hub.model_card import draw_curve
 from baselines.measure.measures import PAPER
-from baselines.reproduce.report import Measured
+from baselines.reproduce.report import MeasuredRow
 from builders.core.files import write_bytes
 
 # The paper's caption says "before (light blue) and after (dark blue)". Other series are grey.
@@ -18,13 +18,13 @@ _COLOURS = {"before": "#a9cce3", "after": "#1f618d"}
 _METADATA = {"png": ["Software"], "svg": ["Date", "Creator", "Format", "Type"]}  # omitted for equal bytes
 
 
-def draw_figures(measured: Sequence[Measured], out: Path) -> list[Path]:
+def draw_figures(measured: Sequence[MeasuredRow], out: Path) -> list[Path]:
     """Draw each figure of the rows as PNG and SVG into ``out``, and return the files."""
     found: list[Path] = []
     for number in sorted({each.row.figure for each in measured if each.row.figure}):
         own = [each for each in measured if each.row.figure == number]
         for suffix in ("png", "svg"):
-            path = out / f"figure{number}.{own[0].split}.{suffix}"
+            path = out / f"figure{number}.{own[0].reference.split}.{suffix}"
             write_bytes(path, _drawn(own, suffix))
             found.append(path)
     return found
@@ -48,7 +48,7 @@ def _bytes_of(figure: Any, suffix: str) -> bytes:
     return content.getvalue()
 
 
-def _drawn(measured: Sequence[Measured], suffix: str) -> bytes:
+def _drawn(measured: Sequence[MeasuredRow], suffix: str) -> bytes:
     """Draw a panel for each measure. A panel has a group of bars for each system, with a bar for each series."""
     systems = list(dict.fromkeys(each.row.title for each in measured))
     series = list(dict.fromkeys(each.row.series for each in measured))
@@ -59,7 +59,7 @@ def _drawn(measured: Sequence[Measured], suffix: str) -> bytes:
         return _bytes_of(figure, suffix)
 
 
-def _bars(panel: Any, measured: Sequence[Measured], systems: list[str], series: list[str], name: str) -> None:
+def _bars(panel: Any, measured: Sequence[MeasuredRow], systems: list[str], series: list[str], name: str) -> None:
     width = 0.8 / len(series)
     for number, each_series in enumerate(series):
         own = [each for each in measured if each.row.series == each_series]

@@ -8,7 +8,6 @@ queries, interpolation on all other test queries. Scores are means over the buck
 its gap shows how much harder the test queries of extrapolation are.
 """
 
-import argparse
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -16,17 +15,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
 
 from baselines.measure.measures import PAPER, paper_by_query
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import LEVEL, RESAMPLES
-from baselines.reproduce.matrix import WORD, Matrix, Row, Step, fill, read_matrix, runnable
-from baselines.reproduce.step_settings import Settings, read_settings
-from baselines.reproduce.steps import printed, run_plan
+from baselines.reproduce.paper_tables import Row
+from baselines.reproduce.plan import Step, Steps, inputs_of
+from baselines.reproduce.select_rows import Selection, runnable_rows, select_rows
+from baselines.reproduce.steps import run_steps, shell_line
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
-from builders.core.tables import print_result, text_table
+from builders.core.results import Report, Table
+from builders.core.tables import text_table
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
@@ -42,34 +42,84 @@ Floats = npt.NDArray[np.float64]
 Fold = tuple[tuple[str, tuple[str, str]], tuple[str, tuple[str, str]]]
 
 
-def reproduce_extrapolation(args: argparse.Namespace) -> None:
-    """Run the missing steps and print the report. Raises :class:`InputError` if the release lacks the sets."""
-    release, matrix = open_release(args.release), read_matrix()
-    sets = _sets(release, args.split, args.extrapolation)
-    rows = [
-        row
-        for row in matrix.select(args.table, args.row)
-        if row.set == "main"
-        and not (row.split or row.queries or row.qrels or row.figure)
-        and (args.table or args.row or row.name in ROWS)
-    ]
+class StepsOnQuestions(Steps):
+    """Steps whose trainings read only the training questions of a config.
+
+    A training on questions is repeated for the config, and so is every step that uses the checkpoint. Other steps are
+    shared with ``shared``: BM25, masked language models, and the negatives of BM25.
+    """
+
+    def __init__(self, shared: Steps, config: str) -> None:
+        super().__init__(shared.release, shared.out, shared.split, settings=shared.settings)
+        self.variant = shared.variant
+        self.recorded = shared.recorded
+        self.config = config
+        self.repeated: set[str] = set()
+
+    def __call__(self, verb: str, *, out: str, after: Sequence[Step] = (), **arguments: Any) -> Step:
+        is_learning = verb == "train" and read_recipe(arguments["recipe"]).model.kind != "mlm"
+        inputs = [step for value in arguments.values() for step in inputs_of(value)]
+        is_reading = any(step.name in self.repeated for step in inputs)
+        if is_learning:
+            arguments["set"] = [f"data.set={self.config}", *arguments.get("set", ())]
+            for start in after:
+                if start.name in self.repeated:
+                    arguments["start"] = start
+            out = f"{out}.{self.config}"  # beside the other checkpoints, where recipes look for starting checkpoints
+        elif is_reading:
+            out = f"{self.config}/{out.replace(f'.{self.config}', '')}"  # the folder's name has the config already
+        if is_learning or is_reading:
+            self.repeated.add(out)
+        return super().__call__(verb, out=out, after=after, **arguments)
+
+
+def report_extrapolation(
+    do: Steps,
+    selection: Selection,
+    names: Sequence[str],
+    *,
+    dry_run: bool,
+    one_process: bool,
+    processes: int,
+) -> Report:
+    """Run the missing steps and return the report. Raises :class:`InputError` if the release lacks the sets ``names``.
+
+    With ``dry_run``, return the commands of the steps.
+    """
+    release = open_release(do.release)
+    sets = _sets(release, do.split, names)
+    row_names = [row.name for row in runnable_rows(_rows(do, selection), selection, release, do)]
+    runs: dict[tuple[str, str], Step] = {}  # by the name of the row and the config of the training questions
+    for config in dict.fromkeys(config for folds in sets.values() for fold in folds for config, _ in fold):
+        for row in _rows(StepsOnQuestions(do, config), selection):
+            if row.name in row_names:
+                runs[row.name, config] = row.run()
+    if dry_run:
+        steps = do.recorded.values()
+        return Report([step.words() for step in steps], "\n".join(shell_line(step, processes) for step in steps))
+    run_steps(do.recorded, release, one_process=one_process, processes=processes)
+    figures = []
+    rows = [row for row in _rows(do, selection) if row.name in row_names]
+    for (name, folds), row in itertools.product(sets.items(), rows):
+        values = []
+        for fold in folds:
+            values.append([_values(release, runs[row.name, config], test) for config, test in fold])
+        figures += _figures(name, row, values)
+    report = {"release": str(release.path), "split": do.split, "unit": "percent", "rows": figures}
+    return Report(report, lambda: text(report), lambda: [_table(figures)])
+
+
+def _rows(do: Steps, selection: Selection) -> list[Row]:
+    """Return the selected rows that measure whole splits of the set main."""
+    rows = []
+    for row in select_rows(do, selection):
+        is_part = row.split or row.queries or row.qrels or row.figure
+        is_default = selection.tables or selection.row or row.name in ROWS
+        if row.set == "main" and not is_part and is_default:
+            rows.append(row)
     if not rows:
         raise InputError("--extrapolation: no row measures the main set; name another --row or --table")
-    rows = runnable(rows, release, args)
-    configs = list(dict.fromkeys(config for folds in sets.values() for fold in folds for config, _ in fold))
-    extended, trained = trained_on(matrix, [row.step for row in rows], configs, fill(args)["variant"])
-    every = [replace(row, step=trained[row.step, config]) for config in configs for row in rows]
-    plan = extended.plan(every, fill(args), read_settings(args.settings) if args.settings else Settings())
-    if args.dry_run:
-        print(printed([step.command for step in plan.values()], args))
-        return
-    run_plan(plan, release, args)
-    figures = []
-    for (name, folds), row in itertools.product(sets.items(), rows):
-        values = [[_values(release, plan[trained[row.step, config]], test) for config, test in fold] for fold in folds]
-        figures += _figures(name, row, values)
-    report = {"release": str(release.path), "split": args.split, "unit": "percent", "rows": figures}
-    print_result(report, text(report), args.format)
+    return rows
 
 
 def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[Fold]]:
@@ -92,36 +142,6 @@ def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[
             path=release.path,
         )
     return {name: folds for name, folds in found.items() if not asked or name in asked}
-
-
-def trained_on(
-    matrix: Matrix, steps: Sequence[str], configs: Sequence[str], variant: str = ""
-) -> tuple[Matrix, dict[tuple[str, str], str]]:
-    """Repeat ``steps`` with each config's training questions, in a copy of the matrix.
-
-    A training on questions is repeated, and so is every step that uses the checkpoint. Other steps are shared: BM25,
-    masked language models, and the negatives of BM25. Returns the new matrix, and the names of the new steps by
-    (step, config).
-    """
-    added: dict[str, str] = {}
-
-    def of(step: str, config: str) -> str:
-        head, out = matrix.steps[step].split(" --out {out}/")
-        used = {word: of(word, config) for word in WORD.findall(head) if word in matrix.steps}
-        words = head.split()
-        learns = words[1] == "train" and read_recipe(words[2].replace("{variant}", variant)).model.kind != "mlm"
-        if not learns and all(before == after for before, after in used.items()):
-            return step
-        name = f"{step}/{config}"
-        head = WORD.sub(lambda found: f"{{{used.get(found[1], found[1])}}}", head)
-        if learns:  # beside the other checkpoints, where recipes look for starting checkpoints
-            added[name] = f"{head} --set data.set={config} --out {{out}}/{out}.{config}"
-        else:
-            added[name] = f"{head} --out {{out}}/{config}/{out}"
-        return name
-
-    names = {(step, config): of(step, config) for step in steps for config in configs}
-    return replace(matrix, steps=matrix.steps | added), names
 
 
 def _values(release: Release, step: Step, test: tuple[str, str]) -> dict[str, Floats]:
@@ -172,6 +192,13 @@ def gap_interval(folds: Sequence[Sequence[Mapping[str, Floats]]], seed: int = 0)
         means.append(np.nanmean(own, axis=0))
     low, high = np.nanquantile(means[1] - means[0], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return low, high
+
+
+def _table(figures: Sequence[Mapping[str, Any]]) -> Table:
+    """Return all figures as one table, in percent."""
+    columns = [name for name in figures[0] if name != "gap_interval"]
+    rows = [[*(figure[name] for name in columns), *figure["gap_interval"]] for figure in figures]
+    return Table([*columns, "gap_low", "gap_high"], rows, text_columns=4)
 
 
 def text(report: Mapping[str, Any]) -> str:

@@ -3,8 +3,6 @@
 ``leaderboard.toml`` has the scores. Each combination of a searched collection and a split has its own table.
 """
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +15,7 @@ from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import of_means
 from builders.core.errors import InputError, visible
 from builders.core.files import read_toml
+from builders.core.results import Report, Table
 from builders.core.tables import as_text, markdown_table, text_table
 from builders.core.typed import typed
 from builders.store.reader import Release, open_release
@@ -168,34 +167,56 @@ def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]
     return tables
 
 
-def print_leaderboard(args: argparse.Namespace) -> None:
-    """Print the tables that the options of `reproduce --leaderboard` select."""
-    if bool(args.leaderboard) != bool(args.release):
+def report_leaderboard(
+    runs: Sequence[Path], release_path: Path | None, *, split: str, searched: str | None, top: int | None
+) -> Report:
+    """Return the published scores and the scores of ``runs`` on a release.
+
+    Args:
+        runs: own runs, which are listed even if they are not among the ``top``.
+        release_path: the release of the runs. None without runs.
+        split: the split of the runs' queries.
+        searched: only the tables of this collection, and those of other collections (None: all tables).
+        top: the number of models in a table (None: all).
+    """
+    if bool(runs) != bool(release_path):
         raise InputError("runs and their release go together: --release DIR --leaderboard RUN...")
-    published, own = read_leaderboard(), []
-    if args.leaderboard:
-        release = open_release(args.release)
-        qrels = release_qrels(release, args.split)
-        own = [own_of(str(path), release, args.split, measure_run(read_run(path), qrels)) for path in args.leaderboard]
-    tables = [
-        table for table in board(published, own) if not args.searched or table["searched"] in (args.searched, OTHER)
-    ]
-    for table in tables:  # an own run is listed even if it is not among the top
-        best = table["models"][: args.top]
-        table["models"] = best + [each for each in table["models"][len(best) :] if "intervals" in each]
+    published, entries = read_leaderboard(), []
+    if release_path:
+        release = open_release(release_path)
+        qrels = release_qrels(release, split)
+        entries = [own_of(str(path), release, split, measure_run(read_run(path), qrels)) for path in runs]
+    tables = [table for table in board(published, entries) if not searched or table["searched"] in (searched, OTHER)]
+    for table in tables:
+        best = table["models"][:top]
+        table["models"] = best + [model for model in table["models"][len(best) :] if "intervals" in model]
     named = {model["source"] for table in tables for model in table["models"]}
     sources = {name: source for name, source in published.sources.items() if name in named}
-    if args.format == "json":
-        listed = {name: to_builtins(source) | {"place": source.place} for name, source in sources.items()}
-        print(json.dumps({"unit": "percent", "tables": tables, "sources": listed}, ensure_ascii=False, indent=1))
-        return
-    mark = args.format == "markdown"
-    name, grid, blank = (as_text, markdown_table, "\n\n") if mark else (visible, text_table, "\n")
-    parts = [
-        blank.join([f"{'### ' * mark}{name(title)}", grid(head, [list(map(name, row)) for row in rows])])
-        for title, head, rows in map(grid_of, tables)
-    ]
-    print("\n\n".join([*parts, LEGEND + blank + "\n".join("- " * mark + name(each) for each in listed_of(sources))]))
+    described = {name: to_builtins(source) | {"place": source.place} for name, source in sources.items()}
+    return Report(
+        {"unit": "percent", "tables": tables, "sources": described},
+        lambda: _text(tables, sources),
+        lambda: [Table(head, rows, title) for title, head, rows in map(grid_of, tables)],
+        extra_formats={"markdown": lambda: _markdown(tables, sources)},
+    )
+
+
+def _text(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, Source]) -> str:
+    parts = []
+    for title, head, rows in map(grid_of, tables):
+        cells = [[visible(cell) for cell in row] for row in rows]
+        parts.append(f"{visible(title)}\n{text_table(head, cells)}")
+    lines = [LEGEND, *(visible(line) for line in listed_of(sources))]
+    return "\n\n".join([*parts, "\n".join(lines)])
+
+
+def _markdown(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, Source]) -> str:
+    parts = []
+    for title, head, rows in map(grid_of, tables):
+        cells = [[as_text(cell) for cell in row] for row in rows]
+        parts += [f"### {as_text(title)}", markdown_table(head, cells)]
+    lines = [f"- {as_text(line)}" for line in listed_of(sources)]
+    return "\n\n".join([*parts, LEGEND, "\n".join(lines)])
 
 
 def grid_of(table: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from baselines.measure.significance import Interval
-from baselines.reproduce.matrix import Published, Step
+from baselines.reproduce.plan import Step
+from baselines.reproduce.published_scores import PublishedData
 from baselines.reproduce.step_settings import Settings
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 
@@ -14,7 +15,7 @@ _NEUTRAL = {
     *("train.seed", "train.mini_batch", "train.mini_batch_tokens", "train.workers", "train.compile", "train.logs"),
     *("train.evaluations", "train.saves", "data.dev_split", "data.dev_queries", "data.dev_passages", "model.revision"),
 }
-_NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "device", "cache", "quiet"}
+_NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "device", "cache"}
 _HALF = 0.005  # published scores have two decimals
 
 
@@ -27,7 +28,7 @@ def nearness(interval: Interval, published: float) -> str:
     return CLOSE if low - more - _HALF <= published <= high + more + _HALF else OFF
 
 
-def other_data(ours: Mapping[str, int], split: str, published: Published) -> list[str]:
+def other_data(ours: Mapping[str, int], split: str, published: PublishedData) -> list[str]:
     """Return the differences between our data and the data of the published score. ``ours``: our counts by key."""
     found = []
     if split != published.split:
@@ -42,13 +43,13 @@ def other_data(ours: Mapping[str, int], split: str, published: Published) -> lis
 
 def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
     """Return the differences between the models that a row's steps use and the models of the recipes."""
-    found: list[str] = []
+    differences: list[str] = []
     for step in steps:
-        verb = step.command[1]
-        if verb == "train":
-            found += _other_training(step.command[2], settings.of_recipe(step.command[2]))
-        found += settings.shown(verb, but=_NEUTRAL_OPTIONS)
-    return list(dict.fromkeys(found))
+        if step.verb == "train":
+            recipe = step.arguments["recipe"]
+            differences += _other_training(recipe, settings.of_recipe(recipe))
+        differences += settings.describe_options(step.verb, without=_NEUTRAL_OPTIONS)
+    return list(dict.fromkeys(differences))
 
 
 def _other_training(name: str, given: list[str]) -> list[str]:

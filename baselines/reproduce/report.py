@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
@@ -12,9 +12,11 @@ from baselines.measure.qrels import Qrels, release_qrels
 from baselines.measure.significance import Interval
 from baselines.reproduce.leaderboard import Own, own_of
 from baselines.reproduce.marks import NOT, nearness, other_data, other_models
-from baselines.reproduce.matrix import Matrix, Reference, Row, Step, behind
+from baselines.reproduce.paper_tables import Row
+from baselines.reproduce.plan import Step, steps_behind
+from baselines.reproduce.published_scores import PublishedScores, read_published_scores
 from baselines.reproduce.step_settings import Settings
-from baselines.reproduce.steps import Stamp, shown
+from baselines.reproduce.steps import Stamp, shell_line
 from builders.core.errors import InputError, log
 from builders.core.typed import read_json
 from builders.store.layout import SETS
@@ -22,115 +24,122 @@ from builders.store.reader import Release
 from builders.store.runs import read_run
 
 
+class Reference(NamedTuple):
+    """The judgments that a row is measured by: a set's split, and configs that replace its questions and judgments."""
+
+    set: str
+    split: str
+    queries: str
+    qrels: str
+
+
 @dataclass(frozen=True)
-class Measured:
-    """A row with our scores (in percent, under the paper's names), the 95 % intervals, and the judgments."""
+class MeasuredRow:
+    """A row with our scores (in percent, under the paper's names) and their 95 % intervals.
+
+    Attributes:
+        row: the row.
+        step: the step that wrote the row's run.
+        reference: the judgments of the row.
+        counts: the numbers of queries, positives and passages that the row was measured on.
+    """
 
     row: Row
-    split: str
-    qrels: Qrels
+    step: Step
+    reference: Reference
+    counts: Mapping[str, int]
     ours: dict[str, float]
     intervals: dict[str, Interval]
 
-    def counts(self, release: Release) -> dict[str, int]:
-        """Return the numbers of queries, positives and passages that the row was measured on."""
-        return {
-            "queries": len(self.qrels.positives),
-            "positives": self.qrels.pairs,
-            "passages": release.rows(SETS[self.row.set].corpus, "corpus"),
+
+@dataclass(frozen=True)
+class FinishedPlan:
+    """The steps behind the measured rows, their stamps, and the settings that they ran with."""
+
+    steps: Mapping[str, Step]
+    stamps: Mapping[str, Stamp]
+    settings: Settings
+
+
+def measure_rows(runs: Mapping[Row, Step], release: Release, split: str) -> tuple[list[MeasuredRow], list[Own]]:
+    """Measure the run of each row. Also return leaderboard entries for runs of the whole split of the set main."""
+    qrels_of: dict[Reference, Qrels] = {}
+    measured_rows: list[MeasuredRow] = []
+    entries: dict[str, Own] = {}
+    for row, step in runs.items():
+        reference = Reference(row.set, row.split or split, row.queries, row.qrels)
+        if reference not in qrels_of:
+            qrels_of[reference] = release_qrels(release, reference.split, row.set, row.queries, row.qrels)
+        qrels = qrels_of[reference]
+        entry = own_of(row.title, release, reference.split, measure_run(read_run(step.output), qrels))
+        counts = {
+            "queries": len(qrels.positives),
+            "positives": qrels.pairs,
+            "passages": release.rows(SETS[row.set].corpus, "corpus"),
         }
-
-
-def measure(
-    rows: Sequence[Row], plan: Mapping[str, Step], release: Release, split: str
-) -> tuple[list[Measured], list[Own]]:
-    """Return the measured rows, and leaderboard entries for runs that are measured on the whole split of main."""
-    known: dict[Reference, Qrels] = {}
-    found: list[Measured] = []
-    own: dict[str, Own] = {}
-    for row in rows:
-        reference = row.reference(split)
-        if reference not in known:
-            known[reference] = release_qrels(release, reference.split, row.set, row.queries, row.qrels)
-        measured = measure_run(read_run(plan[row.step].output), known[reference])
-        ours = own_of(row.title, release, reference.split, measured)
-        found.append(Measured(row, reference.split, known[reference], ours["figures"], ours["intervals"]))
+        measured_rows.append(MeasuredRow(row, step, reference, counts, entry["figures"], entry["intervals"]))
         if row.set == "main" and not (row.queries or row.qrels):
-            own.setdefault(row.step, ours)
-    return found, list(own.values())
+            entries.setdefault(step.name, entry)
+    return measured_rows, list(entries.values())
 
 
-def side_by_side(
-    matrix: Matrix,
-    release: Release,
-    measured: Sequence[Measured],
-    plan: Mapping[str, Step],
-    done: Mapping[str, Stamp],
-    settings: Settings,
-) -> dict[str, Any]:
-    """Return the report of the measured rows.
-
-    ``release`` is the release that the rows were measured on. ``plan`` has the steps behind the rows, ``done`` the
-    stamps and ``settings`` the settings of these steps. ``matrix`` has the published scores.
-    """
-    counted = {each.row.reference(each.split): each.counts(release) for each in measured}
-    sets = [
-        {"set": each.set, "split": each.split, "of": each.queries, "by": each.qrels, **counted[each]}
-        for each in sorted(counted)
-    ]
-    return {
-        "release": str(release.path),
-        "sets": sets,
-        "unit": "percent",
-        "rows": [figure for each in measured for figure in _figures(matrix, release, each, plan, done, settings)],
-        "steps": {
-            name: {
-                "command": shown(step.command, done[name].processes),
-                "seconds": done[name].seconds,
-                "processes": done[name].processes,
-            }
-            for name, step in plan.items()
-        },
-    }
+def side_by_side(measured_rows: Sequence[MeasuredRow], plan: FinishedPlan, release: Release) -> dict[str, Any]:
+    """Return the report of the measured rows as a JSON value, beside the published scores."""
+    counts_of = {measured.reference: measured.counts for measured in measured_rows}
+    sets = []
+    for reference in sorted(counts_of):
+        about = {"set": reference.set, "split": reference.split, "of": reference.queries, "by": reference.qrels}
+        sets.append({**about, **counts_of[reference]})
+    published = read_published_scores()
+    rows: list[dict[str, Any]] = []
+    for measured in measured_rows:
+        rows += _scores_of_row(measured, plan, published)
+    steps = {}
+    for name, step in plan.steps.items():
+        stamp = plan.stamps[name]
+        steps[name] = {
+            "command": shell_line(step, stamp.processes),
+            "seconds": stamp.seconds,
+            "processes": stamp.processes,
+        }
+    return {"release": str(release.path), "sets": sets, "unit": "percent", "rows": rows, "steps": steps}
 
 
-def _figures(
-    matrix: Matrix,
-    release: Release,
-    each: Measured,
-    plan: Mapping[str, Step],
-    done: Mapping[str, Stamp],
-    settings: Settings,
-) -> Iterator[dict[str, Any]]:
-    row, steps, counts = each.row, behind(plan, each.row.step), each.counts(release)
-    models = other_models(steps.values(), settings)
+def _scores_of_row(measured: MeasuredRow, plan: FinishedPlan, published: PublishedScores) -> Iterator[dict[str, Any]]:
+    """Yield a JSON value for each measure of a row."""
+    row = measured.row
+    steps = steps_behind(plan.steps, measured.step.name)
+    model_differences = other_models(steps.values(), plan.settings)
 
-    def beside(theirs: Row, name: str) -> dict[str, Any]:
-        """Return a row's published score, and the mark of our score."""
-        on, value = matrix.published(theirs), theirs.published.get(name)
-        mark, why = None, ["the paper prints no number"]
-        if value is not None:
-            why = [*other_data(counts, each.split, on), *models]
-            mark = NOT if why else nearness(each.intervals[name], value)
-        return {"published": value, "published_by": f"{on.source}, {on.split}", "mark": mark, "why": why}
+    def beside(name: str, metric: str) -> dict[str, Any]:
+        """Return the published score of the table's row ``name``, and the mark of our score."""
+        published_row = published.find_row(row.table, name)
+        if published_row is None or metric not in published_row.scores:
+            why = ["the paper prints no number"]
+            return {"published": None, "published_by": None, "mark": None, "why": why}
+        score, data = published_row.scores[metric], published.data[published_row.data]
+        why = [*other_data(measured.counts, measured.reference.split, data), *model_differences]
+        mark = NOT if why else nearness(measured.intervals[metric], score)
+        return {"published": score, "published_by": f"{data.source}, {data.split}", "mark": mark, "why": why}
 
-    like = next((other for other in matrix.rows if other.name == row.like), None)
-    if like and matrix.published(like).split != each.split:
-        like = None
-    for name in row.published or PAPER:  # all measures if the paper prints no number
+    published_row = published.find_row(row.table, row.name)
+    like = published.find_row(row.table, row.like)
+    # The scores of a similar system are only shown if they are from the split that we measure on.
+    has_like = like is not None and published.data[like.data].split == measured.reference.split
+    place = {"pool": True} if row.pool else {"figure": row.figure, "series": row.series} if row.figure else {}
+    for metric in published_row.scores if published_row else PAPER:  # all measures if the paper prints no number
         yield {
             "table": row.table,
-            **({"pool": True} if row.pool else {}),
-            **({"figure": row.figure, "series": row.series} if row.figure else {}),
+            **place,
             "row": row.name,
             "title": f"{row.title}, {row.series}" if row.series else row.title,
-            "metric": name,
-            "ours": round(each.ours[name], 2),
-            "interval": [round(end, 2) for end in each.intervals[name]],
-            **beside(row, name),
-            "like_for_like": beside(like, name) if like else None,
-            "step": row.step,
-            "seconds": round(sum(done[step].seconds for step in steps), 1),
+            "metric": metric,
+            "ours": round(measured.ours[metric], 2),
+            "interval": [round(end, 2) for end in measured.intervals[metric]],
+            **beside(row.name, metric),
+            "like_for_like": beside(row.like, metric) if has_like else None,
+            "step": measured.step.name,
+            "seconds": round(sum(plan.stamps[name].seconds for name in steps), 1),
         }
 
 
@@ -144,19 +153,22 @@ class _Training(Struct):
     device: str = ""
 
 
-def trainings(plan: Mapping[str, Step]) -> list[dict[str, Any]]:
+def training_curves(steps: Mapping[str, Step]) -> list[dict[str, Any]]:
     """Return the curves of a plan's trainings: ``losses`` as [step, loss], ``dev`` as [step, fraction] of ``measure``.
 
     A training with an unreadable record is skipped, with a warning.
     """
-    found = []
-    for step in (step for step in plan.values() if step.command[1] == "train"):
+    curves = []
+    for step in steps.values():
+        if step.verb != "train":
+            continue
         try:
-            read = read_json(step.output / TRAINING, _Training)
+            training = read_json(step.output / TRAINING, _Training)
         except (InputError, OSError) as error:
             log.warning("skipping the curve of %s: %s", step.output, error)
             continue
-        metric = next((name for row in read.dev for name in row if name != "step"), "")
-        dev = [[row["step"], row[metric]] for row in read.dev if "step" in row and metric in row]
-        found.append({"recipe": step.command[2], "measure": metric} | to_builtins(read) | {"dev": dev})
-    return found
+        metric = next((name for row in training.dev for name in row if name != "step"), "")
+        dev = [[row["step"], row[metric]] for row in training.dev if "step" in row and metric in row]
+        about = {"recipe": step.arguments["recipe"], "measure": metric}
+        curves.append(about | to_builtins(training) | {"dev": dev})
+    return curves

@@ -12,38 +12,7 @@ from builders.core.errors import log
 from builders.core.files import read_utf8, write_text
 
 PAGE = "reproduce.html"
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1d2125; --muted: #5b6570; --line: #e3e6e8; --edge: #8b949e; --box: #f6f8fa;
-  --own: #eef5fc; --ok: #d3f0da; --close: #fdf0c4; --off: #fbd9d3; --not: #e9ecef; }
-body { font: 15px/1.45 system-ui, "Noto Sans", "Noto Sans CJK SC", sans-serif; color: var(--ink); margin: 2rem auto;
-  max-width: 80rem; padding: 0 1rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; }
-table { border-collapse: collapse; margin: .6rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .6rem; border-top: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th { border-bottom: 1px solid var(--edge); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
-tr.under td { border-top: 0; padding-top: 0; font-size: .85em; color: var(--muted); }
-tr.own td { background: var(--own); } .mark { border-radius: .6rem; padding: 0 .5rem; font-size: .85em; }
-.mark a { color: inherit; text-decoration: none; } .ok { background: var(--ok); } .close { background: var(--close); }
-.off { background: var(--off); } .not { background: var(--not); } .mark, nav a { white-space: nowrap; }
-nav a { margin-right: .8rem; }
-pre { overflow-x: auto; background: var(--box); padding: .6rem; font-size: .8rem; }
-.curves { display: flex; flex-wrap: wrap; gap: 1rem; } figure { margin: 0; } figcaption { font-size: .85rem; }
-svg { max-width: 100%; height: auto; } .wide { overflow-x: auto; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e7ea; --muted: #a3adb7; --line: #343a40; --edge: #6b747d; --box: #22272c;
-    --own: #17293b; --ok: #14532d; --close: #5c4400; --off: #6b1d14; --not: #343a40; }
-  body { background: #16191c; } a { color: #7ab8f5; }
-}
-@media (max-width: 40rem) { /* Phones: a row becomes a block. Its first cell fills a line. Other lines have 3 cells. */
-  table, tbody { display: block; } thead, td:empty, td[data-head="|"] { display: none; } ul { padding-left: 1.2rem; }
-  tr { display: grid; grid-template-columns: repeat(3, 1fr); border-top: 1px solid var(--line); padding: .3rem 0; }
-  td, td:first-child { border: 0; padding: 0 .3rem 0 0; text-align: left; white-space: normal; }
-  td:first-child { grid-column: 1 / -1; font-weight: 600; } tr.under { border: 0; padding-top: 0; }
-  td:has(.mark) { grid-column: span 2; }
-  tr:not(.under) td:not(:first-child)::before { content: attr(data-head); display: block; font-size: .75em;
-    color: var(--muted); }
-}
-"""
+_STYLE = Path(__file__).with_name("report_page.css")
 _CLASSES = {OK: "ok", CLOSE: "close", OFF: "off", "-": "not"}
 
 
@@ -84,7 +53,7 @@ def page(
         # This policy lets the browser refuse requests and scripts.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<style>{_STYLE}</style></head><body>",
+        f"<style>\n{read_utf8(_STYLE)}</style></head><body>",
         "<h1>DuReader-retrieval: the paper's tables, reproduced</h1>",
         _items(report_text.measured_on(report)),
         f"<nav>{links}</nav>",

@@ -1,4 +1,4 @@
-"""A settings file, which changes values of recipes and options of the steps' commands.
+"""A settings file, which changes values of recipes and options of the steps.
 
 ```toml
 ["*"]                      # every recipe
@@ -12,30 +12,24 @@ top-k = 20
 ```
 """
 
-import argparse
-import importlib
-import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
+from baselines.reproduce.verb_calls import find_function, verbs_of
 from baselines.train.recipe import like_of, read_recipe
-from builders.core.errors import InputError
+from builders.core.errors import InputError, UsageError
 from builders.core.files import read_toml
+from builders.core.options import check_value, did_you_mean
+from builders.core.verbs import verb_spec
 
 EVERY = "*"
 OPTIONS = "options"
-_OF_THE_STEP = ("--set", "--split")  # options that define a step, like options whose values are names in braces
-_Value = str | bool | int | float
-
-
-def verbs(program: str = "baselines") -> Mapping[str, str]:
-    """Return the module of each verb of a program, by verb."""
-    found: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
-    return found
+# Options that say what a step is. Options whose values are outputs of other steps are also of this kind.
+_DEFINING = {"release", "set", "split", "out", "recipe", "action"}
+OptionValue = str | bool | int | float
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,7 @@ class Settings:
     """Changed values of recipes (``SECTION.KEY=VALUE`` by recipe or ``*``) and of options (by verb)."""
 
     recipes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, _Value]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
     path: Path | None = None
 
     def of_recipe(self, name: str) -> list[str]:
@@ -52,52 +46,54 @@ class Settings:
         The order is: values for ``*``, values for the recipe that ``like`` names, values for the recipe itself. Values
         for the recipe of ``like`` are skipped if the recipe's own file sets the same key.
         """
-        return [*self.recipes.get(EVERY, ()), *self._without_every(name)]
+        return [*self.recipes.get(EVERY, ()), *self._of_named_recipe(name)]
 
-    def _without_every(self, name: str) -> list[str]:
-        like, own = like_of(name)
-        before = self._without_every(like) if like else []
-        return [*(each for each in before if each.partition("=")[0] not in own), *self.recipes.get(name, ())]
+    def _of_named_recipe(self, name: str) -> list[str]:
+        like, keys_in_file = like_of(name)
+        inherited = self._of_named_recipe(like) if like else []
+        values = [value for value in inherited if value.partition("=")[0] not in keys_in_file]
+        return [*values, *self.recipes.get(name, ())]
 
-    def with_options(self, words: Sequence[str]) -> list[str]:
-        """Return the words of a step from ``matrix.toml`` with the options that are set for its verb.
+    def of_verb(self, verb: str, inputs: Collection[str] = ()) -> dict[str, OptionValue]:
+        """Return the changed arguments of a verb, by their names in Python.
 
-        Raises :class:`InputError` for an option that defines the step.
+        ``inputs`` names the arguments that are outputs of other steps. Raises :class:`InputError` for an option that
+        the verb lacks or that defines the step, and for a wrong value.
         """
-        found = list(words)
-        for name, value in self.options.get(words[1], {}).items():
-            option = f"--{name}"
-            start = found.index(option) if option in found else len(found)
-            earlier = list(itertools.takewhile(lambda word: not word.startswith("--"), found[start + 1 :]))
-            if option in _OF_THE_STEP or any(word.startswith("{") for word in earlier):
-                raise self._error(words[1], f"{option} defines the step and cannot be set; remove it")
-            del found[start : start + 1 + len(earlier)]
-            found += [option] if value is True else [option, str(value)]
-        return found
+        arguments = {}
+        for option, value in self.options.get(verb, {}).items():
+            name = option.replace("-", "_")
+            if name in _DEFINING or name in inputs:
+                raise self._error(verb, f"--{option} defines the step and cannot be set; remove it")
+            self._check_option(verb, option, value)
+            arguments[name] = value
+        return arguments
 
-    def check(self, command: Sequence[str]) -> None:
-        """Raise :class:`InputError` if the command's verb refuses an option or a value."""
-        verb = command[1]
-        if verb in self.options:
-            parser = _Parser(allow_abbrev=False, add_help=False)
-            importlib.import_module(verbs()[verb]).add_arguments(parser)
-            try:
-                parser.parse_args(list(command[2:]))
-            except ValueError as error:
-                raise self._error(verb, str(error)) from None
+    def _check_option(self, verb: str, option: str, value: OptionValue) -> None:
+        function = find_function(verb)
+        if function is None:
+            return
+        options = {each.name.replace("_", "-"): each for each in verb_spec(function).options}
+        if option not in options:
+            raise self._error(verb, f"no option --{option}{did_you_mean(option, options)}")
+        try:
+            check_value(options[option], value, label=f"--{option}")
+        except UsageError as error:
+            raise self._error(verb, str(error)) from None
 
-    def shown(self, verb: str, but: Collection[str]) -> list[str]:
-        """Return the options of a verb as on a command line, ``rerank --top-k 20``, except those in ``but``."""
-        own = self.options.get(verb, {}).items()
-        return [f"{verb} --{name} {value}".removesuffix(" True") for name, value in own if name not in but]
+    def describe_options(self, verb: str, without: Collection[str]) -> list[str]:
+        """Return the changed options of a verb as on a command line, ``rerank --top-k 20``, except ``without``."""
+        lines = []
+        for option, value in self.options.get(verb, {}).items():
+            if option not in without:
+                lines.append(f"{verb} --{option}" if value is True else f"{verb} --{option} {value}")
+        return lines
 
     def _error(self, verb: str, message: str) -> InputError:
         return InputError(f"{OPTIONS}.{verb}: {message}", path=self.path)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
+NO_SETTINGS = Settings()
 
 
 def read_settings(path: Path) -> Settings:
@@ -105,17 +101,20 @@ def read_settings(path: Path) -> Settings:
     content = read_toml(path)
     for name, tables in content.items():
         try:
-            msgspec.convert(tables, dict[str, dict[str, _Value]])
+            msgspec.convert(tables, dict[str, dict[str, OptionValue]])
         except msgspec.ValidationError as error:
             expected = "expected strings, numbers or true in sections, for example train.epochs = 3 or [options.rerank]"
             raise InputError(f"{name}: {expected}", path=path) from error
     options = content.pop(OPTIONS, {})
-    if unknown := next((verb for verb in options if verb not in verbs()), None):
-        raise InputError(f"{OPTIONS}.{unknown}: no verb of baselines; expected {', '.join(verbs())}", path=path)
-    recipes = {
-        recipe: [f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()]
-        for recipe, sections in content.items()
-    }
+    verbs = verbs_of("baselines")
+    for verb in options:
+        if verb not in verbs:
+            raise InputError(f"{OPTIONS}.{verb}: no verb of baselines; expected {', '.join(verbs)}", path=path)
+    recipes: dict[str, list[str]] = {}
+    for recipe, sections in content.items():
+        recipes[recipe] = []
+        for section, values in sections.items():
+            recipes[recipe] += [f"{section}.{key}={value}" for key, value in values.items()]
     for recipe in sorted(recipes.keys() - {EVERY}):  # the values of "*" are checked with each trained recipe
         try:
             read_recipe(recipe, recipes[recipe])

@@ -1,15 +1,14 @@
 """Run the steps of a plan. A step is skipped if its output is complete and was made from the same input.
 
-Beside an output, ``.NAME.step.json`` records the step's key (:func:`key_of_step`). The key covers the command, the data
-that the command reads, earlier steps, the recipe and the starting checkpoint. The output's files are recorded last. If
-files are missing or differ, the step runs again. Trainings resume.
+Beside an output, ``.NAME.step.json`` records the step's key (:func:`key_of_step`). The key covers the arguments, the
+data that the step reads, earlier steps, the recipe and the starting checkpoint. The output's files are recorded last.
+If files are missing or differ, the step runs again. Trainings resume.
 """
 
-import argparse
 import contextlib
 import hashlib
-import itertools
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -17,19 +16,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from baselines.core.checkpoint import check_hashes, weights_sha256, write_json
-from baselines.reproduce.matrix import Step
-from baselines.reproduce.step_settings import verbs
+from baselines.reproduce.plan import Step
+from baselines.reproduce.verb_calls import call_verb
 from baselines.retrieve.hub_models import model_commit
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe
 from baselines.train.resume import start_commit, states_of
-from builders.core.command import main
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of
 from builders.core.typed import read_json
@@ -53,85 +51,73 @@ class Stamp(Struct):
 
 
 def run_steps(
-    plan: Mapping[str, Step],
-    release: Release,
-    *,
-    quiet: bool = False,
-    here: bool = False,
-    processes: int = 1,
+    steps: Mapping[str, Step], release: Release, *, one_process: bool = False, processes: int = 1
 ) -> dict[str, Stamp]:
-    """Run every step of ``plan``, in its order.
+    """Run every step of a plan that is not finished, and return the stamps of all steps.
 
     Args:
-        plan: the result of :meth:`baselines.reproduce.matrix.Matrix.plan`.
-        release: the release that the commands name.
-        quiet: let the steps log only warnings and errors.
-        here: run every step in this process. Libraries load once, but memory is not released between steps.
+        steps: the steps in the order in which they run, by name.
+        release: the release that the steps read.
+        one_process: run every step in this process. Libraries load once, but memory is not released between steps.
         processes: number of processes of a training. The result does not depend on this number.
 
     Raises:
         InputError: a step failed. The outputs of earlier steps are complete.
     """
     keys: dict[str, str] = {}
-    for name, step in plan.items():  # before any step runs, so that a missing starting checkpoint fails at once
+    for name, step in steps.items():  # before any step runs, so that a missing starting checkpoint fails at once
         keys[name] = _known_key(step, [keys[other] for other in step.needs], release)
-    done: dict[str, Stamp] = {}
-    for name, step in plan.items():
-        if stamp := _done(step.output, keys[name]):
+    stamps: dict[str, Stamp] = {}
+    for name, step in steps.items():
+        stamp = _done(step.output, keys[name])
+        if stamp:
             log.info("skipped, already done: %s", step.output)
         else:
-            started, used = time.monotonic(), processes if step.command[1] == "train" else 1
-            stamp = Stamp(keys[name], step.command, processes=used)
+            stamp = Stamp(keys[name], step.words(), processes=processes if step.verb == "train" else 1)
             _begin(step, stamp)
-            call(step.command, quiet, here, used)
-            stamp.files, stamp.seconds = _listing(step.output), round(time.monotonic() - started, 1)
+            started = time.monotonic()
+            call(step, here=one_process, processes=stamp.processes)
+            stamp.files = _listing(step.output)
+            stamp.seconds = round(time.monotonic() - started, 1)
             write_json(_stamp(step.output), to_builtins(stamp))
-        done[name] = stamp
-    return done
+        stamps[name] = stamp
+    return stamps
 
 
-def run_plan(plan: Mapping[str, Step], release: Release, args: argparse.Namespace) -> dict[str, Stamp]:
-    """Run the missing steps of a plan with the options of `reproduce`."""
-    return run_steps(plan, release, quiet=args.quiet, here=args.one_process, processes=args.processes)
-
-
-def printed(commands: Sequence[list[str]], args: argparse.Namespace) -> str:
-    """Return the commands of --dry-run as lines, or with --format json as lists of words."""
-    if args.format == "json":
-        return json.dumps(commands)
-    return "\n".join(shown(command, args.processes) for command in commands)
-
-
-def sample_command(release: Path) -> list[str]:
-    """Return the command that builds the embedded sample."""
+def sample_command(release: Path) -> Step:
+    """Return the step that builds the embedded sample."""
     raw = _CHECKOUT / "builders" / "sample"
     if raw.is_relative_to(Path.cwd()):
         raw = raw.relative_to(Path.cwd())
-    return ["builders", "release", "--raw", str(raw), "--out", str(release)]
+    return Step("sample", "release", {"raw": [str(raw)], "out": str(release)}, release)
 
 
-def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1) -> None:
-    """Run one command of the project. Raises :class:`InputError` with the command if it fails.
+def call(step: Step, quiet: bool = False, here: bool = False, processes: int = 1) -> None:
+    """Run one step, in this process if ``here``. Raises :class:`InputError` with the command if the step fails.
+
+    The step logs only warnings and errors if ``quiet``, or if this process does.
 
     A training in one process gets only the first visible GPU. With several GPUs, transformers would wrap the model in
     torch's DataParallel, which breaks the cached loss. Torchrun starts several ``processes``.
     """
-    log.info("running: %s", shown(command, processes))
+    quiet = quiet or not log.isEnabledFor(logging.INFO)
+    command = shell_line(step, processes)
+    log.info("running: %s", command)
     started = time.monotonic()
-    words = [*command, *(["--quiet"] if quiet else [])]
     # stdout is for the report, so the output of a step goes to stderr.
     if here and processes == 1:
         with contextlib.redirect_stdout(sys.stderr):
-            code = main(command[0], "", verbs(command[0]), words[1:])
+            code = call_verb(step.verb, step.arguments, quiet=quiet)
     else:
         environment = dict(os.environ)
-        if command[1] == "train" and processes == 1:
+        if step.verb == "train" and processes == 1:
             environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        words = [*step.words(), *(["--quiet"] if quiet else [])]
         code = _wait(subprocess.Popen([sys.executable, *_run(words, processes)], stdout=2, env=environment))
     if here and code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
         raise KeyboardInterrupt  # the step has cleaned up by now
     if code:
-        raise InputError(f"this step failed with exit code {code}: {shown(command, processes)}")
+        raise InputError(f"this step failed with exit code {code}: {command}")
     log.info("finished after %.0f s", time.monotonic() - started)
 
 
@@ -153,9 +139,9 @@ def _run(command: list[str], processes: int) -> list[str]:
     return ["-m", *torchrun * (processes > 1), *command]
 
 
-def shown(command: list[str], processes: int = 1) -> str:
-    """Return a command as typed in a shell. ``processes`` only applies to a training."""
-    return "python " + shlex.join(_run(command, processes if command[1] == "train" else 1))
+def shell_line(step: Step, processes: int = 1) -> str:
+    """Return a step's command as typed in a shell. ``processes`` only applies to a training."""
+    return "python " + shlex.join(_run(step.words(), processes if step.verb == "train" else 1))
 
 
 def _known_key(step: Step, read: list[str], release: Release) -> str:
@@ -166,7 +152,7 @@ def _known_key(step: Step, read: list[str], release: Release) -> str:
     try:
         return key_of_step(step, read, release)
     except InputError as error:
-        commit = start_commit(step.output, step.recipe().model.start) if step.command[1] == "train" else None
+        commit = start_commit(step.output, step.recipe().model.start) if step.verb == "train" else None
         key = key_of_step(step, read, release, commit) if commit else ""
         if not _done(step.output, key):
             raise
@@ -179,21 +165,22 @@ def key_of_step(step: Step, read: list[str], release: Release, commit: str | Non
 
     ``commit`` is the commit of a starting checkpoint on the hub. None means the newest commit.
     """
-    about: dict[str, Any] = {"command": [w for w in step.command if w != str(release.path)], "read": read}
-    options = dict(itertools.pairwise(step.command))
-    joined = {options[name] for name in ("--queries", "--sample") if name in options}
-    set_name = options.get("--set", "main")
-    if step.command[1] == "train":
+    arguments = {name: value for name, value in step.arguments.items() if name != "release"}
+    about: dict[str, Any] = {"verb": step.verb, "arguments": arguments, "read": read}
+    set_name = arguments.get("set", "main")
+    configs_read = {arguments[name] for name in ("queries", "sample") if name in arguments}
+    if step.verb == "train":
         recipe = step.recipe()
         about["recipe"] = recipe.resolved()
         about["start"] = commit or _start(recipe)
         set_name = recipe.data.set
         if recipe.data.negatives == FROM_RELEASE:
-            joined |= {*SETS[base_set(set_name)].joined.values()}
-        joined |= {REMOVED} if recipe.data.similar else set()
+            configs_read |= {*SETS[base_set(set_name)].joined.values()}
+        if recipe.data.similar:
+            configs_read.add(REMOVED)
     configs = set_of(set_name)
-    wanted = {configs.corpus, configs.queries, configs.qrels, "queries"} | joined
-    about["data"] = [[*split, release.fingerprint(*split)] for split in release.splits() if split[0] in wanted]
+    configs_read |= {configs.corpus, configs.queries, configs.qrels, "queries"}
+    about["data"] = [[*split, release.fingerprint(*split)] for split in release.splits() if split[0] in configs_read]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 

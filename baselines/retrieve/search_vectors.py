@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from baselines.core.model_options import Device, Dtype, EmbeddingsPath, ModelName, NewRun, Revision, TopK
+from baselines.core.model_options import Device, Dtype, ModelName, NewRun, Revision, TopK
+from baselines.retrieve.vector_options import EmbeddingsPath
 from builders.core.errors import InputError, UsageError, log
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, SampleConfig, SetName

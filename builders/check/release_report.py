@@ -39,7 +39,7 @@ class CheckedRelease:
         return [finding for finding in self.findings if finding.level == ERROR]
 
     def results(self) -> list[tuple[str, str, int, str]]:
-        """Return (test, result, number of faults, counted faults) of every test. The result is ok, or the worst level."""
+        """Return (test, result, fault count, counted faults) of every test. The result is ok, or the worst level."""
         results = []
         for test, (_, counted) in TESTS.items():
             findings = self.of(test)

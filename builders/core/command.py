@@ -219,13 +219,13 @@ def run_verb(program: str, command: str, function: Callable[..., Any], words: Se
     spec = verb_spec(function)
     try:
         arguments = parse_words(spec, words)
+        start_logging(quiet=arguments.pop("quiet", False))
+        shown_format = arguments.get("format", spec.default_format) if spec.formats else ""
+        if spec.formats and not spec.writes_formats:
+            arguments.pop("format", None)
+        result = function(**arguments)
     except UsageError as error:
         raise UsageError(f"{as_typed(program, command)}: {error}") from error
-    start_logging(quiet=arguments.pop("quiet", False))
-    shown_format = arguments.get("format", spec.default_format) if spec.formats else ""
-    if spec.formats and not spec.writes_formats:
-        arguments.pop("format", None)
-    result = function(**arguments)
     report = result if isinstance(result, Report) else getattr(result, "report", None)
     if report is None:
         return 0

@@ -33,20 +33,28 @@ class VerbSpec:
         """True if the verb has a parameter ``format``, because the verb itself may write its report to a file."""
         return any(option.name == "format" for option in self.options)
 
-    def words(self, arguments: Mapping[str, Any]) -> list[str]:
+    def words(self, arguments: Mapping[str, Any], *, with_defaults: bool = False) -> list[str]:
         """Return the words of the command line that stand for a call with these arguments.
 
-        Options with their default are omitted. Paths and numbers become text. Raises ``KeyError`` if a required
-        argument is missing.
+        Paths and numbers become text. Arguments without an option come first, because an option with several values
+        would take them.
+
+        Args:
+            arguments: the arguments of the call, by name.
+            with_defaults: also write the arguments that equal the default of their option, so that the command stays
+                the same if a default changes.
         """
         words: list[str] = []
         positionals: list[str] = []
         for option in self.options:
-            if option.name not in arguments and option.default is not inspect.Parameter.empty:
+            value = arguments.get(option.name, option.default)
+            if value is inspect.Parameter.empty:
+                raise KeyError(option.name)
+            is_default = value == option.default
+            if value is None or (is_default and not (with_defaults and option.name in arguments)):
                 continue
-            value = arguments[option.name]
-            if value is None or value == option.default:
-                continue
+            if option.value_type is bool and not value and Use.WITH_NO not in option.markers:
+                continue  # a switch that is off has no word
             texts = [str(each) for each in value] if option.is_list else [str(value)]
             if option.positional:
                 positionals += texts
@@ -57,7 +65,7 @@ class VerbSpec:
                     words += [option.flags[0], text]
             else:
                 words += [option.flags[0], *texts]
-        return positionals + words  # in front, because an option with several values would take them
+        return positionals + words
 
 
 def verb(

@@ -22,7 +22,7 @@ _OURS = {
     "builders.release.write:write_file": "a complete file of the running build",
     "builders.similar.contamination:_open": "a file that the same command has just written",
     "baselines.reproduce.leaderboard:read_leaderboard": "the project's own file",
-    "baselines.reproduce.matrix:read_matrix": "the project's own file",
+    "baselines.reproduce.published_scores:read_published_scores": "the project's own file",
     "baselines.train.recipe:like_of": "the project's own files",
     "baselines.retrieve.families:declared": "the project's own file",
     "builders.sources.archives:read_archives": "the project's own file",

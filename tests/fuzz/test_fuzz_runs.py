@@ -18,8 +18,8 @@ from baselines.core.passages import open_passages
 from baselines.measure.fusion_weights import _is_apart, read_weights
 from baselines.measure.qrels import read_qrels
 from baselines.reproduce.drawings import curve
-from baselines.reproduce.matrix import Step
-from baselines.reproduce.report import trainings
+from baselines.reproduce.plan import Step
+from baselines.reproduce.report import training_curves
 from baselines.reproduce.step_settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
 from baselines.retrieve.question_pairs import pair_file, read_question_pairs
@@ -243,7 +243,7 @@ def _make_training(folder: Path) -> None:
 
 
 def _read_trainings(folder: Path) -> Any:
-    return [curve(each) for each in trainings({"x": Step("x", ["", "train", "x"], folder / "x")})]
+    return [curve(each) for each in training_curves({"x": Step("x", "train", {"recipe": "x"}, folder / "x")})]
 
 
 _RECIPE = "baselines.train.recipe:"
@@ -257,7 +257,7 @@ READERS += [
         "baselines.reproduce.step_settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
         lambda f: read_settings(f / "settings.toml"),
     ),
-    Reader("baselines.reproduce.report:trainings", _make_training, {"x/training.json": JSON}, _read_trainings),
+    Reader("baselines.reproduce.report:training_curves", _make_training, {"x/training.json": JSON}, _read_trainings),
     Reader(
         "baselines.reproduce.steps:_read", _make_stamp, {".step.step.json": JSON},
         lambda f: _done(f / "step", key_of(["a step"])),

@@ -1,0 +1,366 @@
+"""The tables and the figure of Section 3 of the paper as functions, and the nine models of the pool (Section 2.3).
+
+A table is a function that returns its rows. A row has a function that records the steps behind its run, so that a plan
+has only the steps of the selected rows. ``do(VERB, ...)`` records a step (:class:`baselines.reproduce.plan.Steps`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from baselines.reproduce.plan import Step, Steps
+from builders.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table, or one bar in each panel of a figure.
+
+    Attributes:
+        name: the row's name for --row.
+        title: the row's title in the paper. "A > B" means that B re-ranks the top passages of A.
+        run: records the steps behind the row, and returns the step that writes the measured run.
+        set: the set of the release.
+        split: the split to measure on. Empty: the user's --split.
+        queries: measure only the questions of this config. Empty: all questions of the set.
+        qrels: measure by the judgments of this config. Empty: the judgments of the set.
+        needs: further configs that the release must have.
+        like: another row of the table, whose scores are published on a split with published labels. Our scores are also
+            compared with these scores.
+        official_negatives: the steps read the hard negatives of the official data.
+        series: tells the bars of a system in a figure apart: before or after.
+        table, figure, pool: the table or figure of the row, or True for a row of the pool.
+    """
+
+    name: str
+    title: str
+    run: Callable[[], Step]
+    set: str = "main"
+    split: str = ""
+    queries: str = ""
+    qrels: str = ""
+    needs: tuple[str, ...] = ()
+    like: str = ""
+    official_negatives: bool = False
+    series: str = ""
+    table: int | None = None
+    figure: int | None = None
+    pool: bool = False
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The table or figure of the row, or the pool: ("table", 4), ("figure", 2) or ("pool", 1)."""
+        if self.pool:
+            return "pool", 1
+        return ("figure", self.figure) if self.figure is not None else ("table", self.table or 0)
+
+
+# --- The systems (Section 3.1, Figure 1) ---
+
+TOP_K = 50  # passages that a retriever finds for each query
+NEGATIVES = 4  # hard negatives for each positive passage (A.2)
+# The settings of BM25 are explicit, so that the scores of a table do not depend on the defaults of the verb.
+BM25: dict[str, Any] = {"top_k": TOP_K, "analyzer": "words", "stop_words": "keep", "k1": 1.2, "b": 0.75}
+
+
+def bm25(do: Steps, split: str, set_name: str = "main") -> Step:
+    return do("bm25", set=set_name, split=split, **BM25, out=in_set(set_name, f"bm25.{split}.run.gz"))
+
+
+def mine(do: Steps, run: Step, name: str, *, set_name: str = "main", **options: Any) -> Step:
+    """Sample hard negatives of the training queries from a run."""
+    arguments = {"top_k": TOP_K, "negatives": NEGATIVES, **options}
+    return do("mine", set=set_name, split="train", run=run, **arguments, out=f"{name}.negatives.jsonl.gz")
+
+
+def train(do: Steps, recipe: str, *, name: str = "", **inputs: Any) -> Step:
+    """Train a recipe. If another recipe trains the starting checkpoint, that training comes first.
+
+    ``name``: name of the checkpoint, if other than the recipe's.
+    """
+    start = do.starting_recipe(recipe + do.variant)
+    if start and start not in TRAININGS:
+        raise InputError(f"no step trains {start}, the starting checkpoint of {recipe + do.variant}")
+    before = [TRAININGS[start](do)] if start else []
+    return do("train", recipe=recipe + do.variant, **inputs, after=before, out=f"models/{name or recipe}{do.variant}")
+
+
+def search(do: Steps, model: Step, split: str, set_name: str = "main") -> Step:
+    """Search a set's passages with a dual-encoder."""
+    # The English queries of the set crosslingual search the Chinese passages of main.
+    corpus_set = "main" if set_name == "crosslingual" else set_name
+    name = model.output.name
+    passages = do("encode", set=corpus_set, model=model, out=f"embeddings/{in_set(corpus_set, name)}")
+    out = in_set(set_name, f"{name}.{split}.run.gz")
+    return do("search", set=set_name, split=split, model=model, passages=passages, top_k=TOP_K, out=out)
+
+
+def rerank(do: Steps, run: Step, model: Step, retriever: str) -> Step:
+    """Re-rank a run with a cross-encoder. ``retriever`` names the run in the output's name."""
+    return do(
+        "rerank", split=do.split, run=run, model=model, out=f"{model.output.name}.on-{retriever}.{do.split}.run.gz"
+    )
+
+
+def in_set(set_name: str, file_name: str) -> str:
+    """Put the name of a set before a file name. The files of the set main have no prefix."""
+    return file_name if set_name == "main" else f"{set_name}.{file_name}"
+
+
+def pretrain(do: Steps) -> Step:
+    """A small BERT, pretrained on the collection, which replaces pretrained weights with --scratch."""
+    return train(do, "mlm")
+
+
+def bm25_negatives(do: Steps) -> Step:
+    return mine(do, bm25(do, "train"), "bm25")
+
+
+def dual_encoder(do: Steps) -> Step:
+    """DE w/ BM25 Neg."""
+    return train(do, "de-bm25-neg", negatives=[bm25_negatives(do)])
+
+
+def dual_encoder_run(do: Steps) -> Step:
+    return search(do, dual_encoder(do), do.split)
+
+
+def cross_encoder(do: Steps) -> Step:
+    """CE w/ BM25 Neg."""
+    return train(do, "ce-bm25-neg", negatives=[bm25_negatives(do)], dev_run=bm25(do, "dev"))
+
+
+def cross_encoder_run(do: Steps) -> Step:
+    return rerank(do, bm25(do, do.split), cross_encoder(do), "bm25")
+
+
+def cross_encoder_on_dense(do: Steps) -> Step:
+    """CE w/ DE Neg."""
+    model = dual_encoder(do)
+    negatives = mine(do, search(do, model, "train"), model.output.name)
+    return train(do, "ce-de-neg", negatives=[negatives], dev_run=bm25(do, "dev"))
+
+
+# --- The models of the official code, trained on the hard negatives of the official data ---
+
+
+def official_retrieval(do: Steps, split: str) -> Step:
+    # The official recipes have no variant without pretrained weights. With --scratch, their rows are skipped.
+    model = do("train", recipe="official-de", out="models/official-de")
+    return search(do, model, split)
+
+
+def official_reranking(do: Steps) -> Step:
+    model = do("train", recipe="official-ce", dev_run=official_retrieval(do, "dev"), out="models/official-ce")
+    return rerank(do, official_retrieval(do, do.split), model, "de")
+
+
+# --- Section 3.3: retrieval and re-ranking ---
+
+
+def table_4(do: Steps) -> list[Row]:
+    """Retrieval: DE w/ BM25 Neg against BM25."""
+    return [
+        Row("bm25", "BM25", lambda: bm25(do, do.split)),
+        Row("de-bm25-neg", "DE w/ BM25 Neg", lambda: dual_encoder_run(do), like="official-de"),
+        Row("official-de", "official dual-encoder", lambda: official_retrieval(do, do.split), official_negatives=True),
+    ]
+
+
+def table_5(do: Steps) -> list[Row]:
+    """Re-ranking of BM25's and of DE's top passages by CE w/ BM25 Neg and CE w/ DE Neg."""
+    return [
+        Row("ce-bm25-neg-on-bm25", "BM25 > CE w/ BM25 Neg", lambda: cross_encoder_run(do)),
+        Row(
+            "ce-de-neg-on-bm25",
+            "BM25 > CE w/ DE Neg",
+            lambda: rerank(do, bm25(do, do.split), cross_encoder_on_dense(do), "bm25"),
+        ),
+        Row(
+            "ce-de-neg-on-de",
+            "DE w/ BM25 Neg > CE w/ DE Neg",
+            lambda: rerank(do, dual_encoder_run(do), cross_encoder_on_dense(do), "de"),
+            like="official-ce",
+        ),
+        Row(
+            "official-ce",
+            "official dual-encoder > official cross-encoder",
+            lambda: official_reranking(do),
+            official_negatives=True,
+        ),
+    ]
+
+
+# --- Section 3.4: the strategies for the quality of the development and test sets ---
+
+
+def table_6(do: Steps) -> list[Row]:
+    """CE w/ BM25 Neg, trained with and without the questions that are similar to a dev or test question."""
+    systems = {
+        "with": ("CE w/ Sim. Q", lambda: similar_questions_run(do)),
+        "without": ("CE w/o Sim. Q", lambda: cross_encoder_run(do)),
+    }
+    rows = []
+    for queries in ("duplicated", "others"):
+        for name, (title, run) in systems.items():
+            rows.append(
+                Row(f"{name}-similar-{queries}", f"{title}, {queries}", run, queries=queries, needs=("train-similar",))
+            )
+    return rows
+
+
+def similar_questions_run(do: Steps) -> Step:
+    """Re-rank with CE w/ BM25 Neg, whose training also has the similar questions."""
+    run = do("bm25", queries="train-similar", split="train", **BM25, out="bm25.train-similar.run.gz")
+    similar_negatives = mine(do, run, "bm25.train-similar", queries="train-similar")
+    model = train(
+        do,
+        "ce-bm25-neg",
+        name="ce-bm25-neg-similar",
+        negatives=[bm25_negatives(do), similar_negatives],
+        dev_run=bm25(do, "dev"),
+        set=["data.similar=true"],
+    )
+    return rerank(do, bm25(do, do.split), model, "bm25")
+
+
+def figure_2(do: Steps) -> list[Row]:
+    """The same runs, measured by the judgments before and after people corrected them."""
+    systems = {
+        "bm25": ("BM25", lambda: bm25(do, do.split)),
+        "de-bm25-neg": ("DE w/ BM25 Neg", lambda: dual_encoder_run(do)),
+        "ce-bm25-neg": ("BM25 > CE w/ BM25 Neg", lambda: cross_encoder_run(do)),
+    }
+    rows = []
+    for name, (title, run) in systems.items():
+        rows.append(Row(f"{name}-before", title, run, series="before", qrels="qrels-before"))
+        rows.append(Row(f"{name}-after", title, run, series="after", needs=("qrels-before",)))
+    return rows
+
+
+# --- Section 3.6: out of domain ---
+
+
+def table_7(do: Steps) -> list[Row]:
+    """cMedQA."""
+    return out_of_domain(do, "cmedqa")
+
+
+def table_8(do: Steps) -> list[Row]:
+    """cCOVID-News."""
+    return out_of_domain(do, "ccovid")
+
+
+def out_of_domain(do: Steps, set_name: str) -> list[Row]:
+    """DE w/ BM25 Neg without and with fine-tuning on the set's training queries."""
+
+    def fine_tuned() -> Step:
+        negatives = mine(do, bm25(do, "train", set_name), f"{set_name}.bm25", set_name=set_name)
+        return train(do, f"de-{set_name}", negatives=[negatives])
+
+    runs = {
+        ("bm25", "BM25"): lambda: bm25(do, "test", set_name),
+        ("de-zero-shot", "DE w/ BM25 Neg, zero-shot"): lambda: search(do, dual_encoder(do), "test", set_name),
+        ("de-fine-tuned", "DE w/ BM25 Neg, fine-tuned"): lambda: search(do, fine_tuned(), "test", set_name),
+    }
+    return [Row(name, title, run, set=set_name, split="test") for (name, title), run in runs.items()]
+
+
+# --- Section 3.7: cross-lingual ---
+
+
+def table_9(do: Steps) -> list[Row]:
+    """English queries and Chinese passages: multilingual BERT, trained on English, Chinese, or both queries."""
+
+    def english(model: Callable[[], Step]) -> Callable[[], Step]:
+        return lambda: search(do, model(), do.split, "crosslingual")
+
+    def supervised() -> Step:
+        return train(do, "mbert-supervised", negatives=[english_negatives(do)])
+
+    def transferred() -> Step:
+        return train(do, "mbert-transferred", negatives=[english_negatives(do)])
+
+    return [
+        Row("supervised", "Supervised Model", english(supervised), set="crosslingual"),
+        Row("zero-shot", "Zero-shot Model", english(lambda: zero_shot(do)), set="crosslingual"),
+        Row("zero-shot-monolingual", "Zero-shot Model, Chinese queries", lambda: search(do, zero_shot(do), do.split)),
+        Row("transferred", "Transferred Model", english(transferred), set="crosslingual"),
+    ]
+
+
+def zero_shot(do: Steps) -> Step:
+    """Multilingual BERT, trained on Chinese queries."""
+    return train(do, "mbert-zero-shot", negatives=[bm25_negatives(do)])
+
+
+def english_negatives(do: Steps) -> Step:
+    """The negatives of the English queries come from the run of the Chinese queries."""
+    return mine(do, bm25(do, "train"), "crosslingual", set_name="crosslingual")
+
+
+# --- Section 2.3, A.1: the nine models of the pool, five retrievers and four re-rankers that learn from the pool ---
+
+POOL_MODELS = {"ernie": "ERNIE", "bert": "BERT", "roberta": "RoBERTa", "macbert": "MacBERT"}
+POOL_SIZE = 5 * TOP_K  # the five retrievers find at most this number of passages for a query
+
+
+def pool(do: Steps) -> list[Row]:
+    """The nine models. The re-rankers order the pool's candidates."""
+    rows = [Row("pool-bm25", "BM25", lambda: bm25(do, do.split))]
+    for name, title in POOL_MODELS.items():
+        rows.append(Row(f"pool-de-{name}", f"DE from {title}", partial(pool_retrieval, do, name, do.split)))
+    for name, title in POOL_MODELS.items():
+        rows.append(Row(f"pool-ce-{name}", f"pool > CE from {title}", partial(pool_reranking, do, name)))
+    return rows
+
+
+def pool_retrieval(do: Steps, name: str, split: str) -> Step:
+    """Search with a dual-encoder of the pool. The dual-encoder from ERNIE is DE w/ BM25 Neg."""
+    model = dual_encoder(do) if name == "ernie" else train(do, f"de-{name}", negatives=[bm25_negatives(do)])
+    return search(do, model, split)
+
+
+def pool_runs(do: Steps, split: str) -> list[Step]:
+    return [bm25(do, split), *(pool_retrieval(do, name, split) for name in POOL_MODELS)]
+
+
+def pool_candidates(do: Steps, split: str) -> Step:
+    """All passages that one of the five retrievers finds."""
+    out = f"pool{do.variant}.{split}.run.gz"
+    return do("annotate pool", action="candidates", split=split, runs=pool_runs(do, split), out=out)
+
+
+def pool_reranking(do: Steps, name: str) -> Step:
+    """Train a cross-encoder on negatives from the pool of the training queries, and re-rank the candidates."""
+    negatives = mine(do, pool_candidates(do, "train"), f"pool{do.variant}", top_k=POOL_SIZE)
+    model = train(do, f"ce-pool-{name}", negatives=[negatives], dev_run=bm25(do, "dev"))
+    candidates = pool_candidates(do, do.split)
+    out = f"{model.output.name}.{do.split}.run.gz"
+    return do("rerank", split=do.split, run=candidates, top_k=POOL_SIZE, model=model, out=out)
+
+
+def select_pool(do: Steps) -> Step:
+    """Select each query's best passages for people to judge, by the mean score of the four re-rankers."""
+    scores = [pool_reranking(do, name) for name in POOL_MODELS]
+    return do(
+        "annotate pool",
+        action="select",
+        split=do.split,
+        runs=pool_runs(do, do.split),
+        scores=scores,
+        out=f"pool{do.variant}.{do.split}.jsonl.gz",
+    )
+
+
+TABLES = {4: table_4, 5: table_5, 6: table_6, 7: table_7, 8: table_8, 9: table_9}
+FIGURES = {2: figure_2}
+# The recipes whose checkpoints other recipes start from (``start = "recipe:NAME"``).
+TRAININGS: dict[str, Callable[[Steps], Step]] = {
+    "mlm": pretrain,
+    "de-bm25-neg": dual_encoder,
+    "ce-bm25-neg": cross_encoder,
+    "ce-de-neg": cross_encoder_on_dense,
+    "mbert-zero-shot": zero_shot,
+}

@@ -1,0 +1,135 @@
+"""Run the steps behind rows of the paper's tables, measure the rows, and report them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from baselines.reproduce.costs import plan_table
+from baselines.reproduce.drawings import draw_figures
+from baselines.reproduce.paper_tables import Row, select_pool
+from baselines.reproduce.plan import Step, Steps
+from baselines.reproduce.report import FinishedPlan, measure_rows, side_by_side, training_curves
+from baselines.reproduce.report_page import PAGE, write_page
+from baselines.reproduce.report_text import text
+from baselines.reproduce.select_rows import Selection, is_labelled, runnable_rows, select_rows
+from baselines.reproduce.steps import call, run_steps, sample_command, shell_line
+from builders.core.errors import log
+from builders.core.results import Report, Table
+from builders.store.reader import open_release
+
+_SAMPLE_IS = "this is the embedded sample, written for this project: scores only show that every step runs"
+_BLIND = "the official labels were never published; %d rows get files of predictions instead of scores"
+_COLUMNS = ("table", "figure", "row", "title", "metric", "ours", "low", "high", "published", "published_by", "mark")
+
+
+def show_plan(do: Steps, selection: Selection, *, is_sample: bool, processes: int) -> Report:
+    """Return the commands of the selected rows and their costs: first the steps, then the commands that measure."""
+    rows = select_rows(do, selection)
+    release = open_release(do.release) if do.release.exists() else None
+    if release:
+        rows = runnable_rows(rows, selection, release, do)
+        labelled = [row for row in rows if is_labelled(row, release, do.split)]
+    else:
+        rows = [row for row in rows if not (do.variant and row.official_negatives)]
+        labelled = [row for row in rows if row.split or do.split != "test"]
+    runs = {row: row.run() for row in rows}
+    if selection.pool:
+        select_pool(do)
+    if len(labelled) < len(rows):
+        log.warning(_BLIND, len(rows) - len(labelled))
+    steps = list(do.recorded.values())
+    for row, run in runs.items():
+        steps.append(_evaluation(do, row, run) if row in labelled else _predictions(do, row, run))
+    lines = []
+    if is_sample and not release:  # before the sample is built, its sizes are unknown
+        steps.insert(0, sample_command(do.release))
+    else:
+        collection = release.path if release else "the paper's collection"
+        costs = f"{collection}, by formula:\n{plan_table(do.recorded, release)}"
+        lines += [f"# {line}" for line in costs.splitlines()]
+    lines += [shell_line(step, processes) for step in steps]
+    return Report([step.words() for step in steps], "\n".join(lines))
+
+
+def run_tables(
+    do: Steps, selection: Selection, *, is_sample: bool, html: Path | None, one_process: bool, processes: int
+) -> Report:
+    """Run the missing steps of the selected rows, measure the rows, and write the page.
+
+    ``is_sample``: the release is the embedded sample, which is built if it is missing.
+    """
+    rows = select_rows(do, selection)
+    if is_sample and not do.release.exists():
+        log.info("%s is missing: building the embedded sample", do.release)
+        call(sample_command(do.release), here=one_process)
+    release = open_release(do.release)
+    rows = runnable_rows(rows, selection, release, do)
+    runs = {row: row.run() for row in rows}
+    notes = [_SAMPLE_IS] if is_sample else []
+    if selection.pool:
+        notes.append(f"the pool's best passages, for `builders annotate export`: {select_pool(do).output}")
+
+    # Without judgments, the result of a row is a file of predictions for a submission.
+    labelled: dict[Row, Step] = {}
+    predictions: dict[Row, Step] = {}
+    for row, run in runs.items():
+        if is_labelled(row, release, do.split):
+            labelled[row] = run
+        else:
+            predictions[row] = _predictions(do, row, run)
+    if predictions:
+        log.warning("%s has no labels of the %s split: %s", release.path, do.split, _BLIND % len(predictions))
+    steps = do.recorded | {step.name: step for step in predictions.values()}
+    stamps = run_steps(steps, release, one_process=one_process, processes=processes)
+
+    measured_rows, entries = measure_rows(labelled, release, do.split)
+    report = side_by_side(measured_rows, FinishedPlan(steps, stamps, do.settings), release) | {
+        "images": [str(path) for path in draw_figures(measured_rows, do.out)],
+        "notes": notes,
+        "predictions": _prediction_files(predictions, do.split),
+        "trainings": training_curves(steps),
+    }
+    report["page"] = str(write_page(html or do.out / PAGE, report, entries))
+    return Report(report, lambda: text(report), lambda: [_table(report["rows"])])
+
+
+def _evaluation(do: Steps, row: Row, run: Step) -> Step:
+    """Return the step that measures a row's run. It writes nothing."""
+    arguments = _release_and_set(do, row) | {"split": row.split or do.split, "runs": [str(run.output)]}
+    if row.queries:
+        arguments["queries"] = row.queries
+    if row.qrels:
+        arguments["qrels_config"] = row.qrels
+    return Step(f"evaluation.{row.name}", "evaluate", arguments, run.output, (run.name,))
+
+
+def _predictions(do: Steps, row: Row, run: Step) -> Step:
+    """Return the step that exports a row's run as the official JSON for a submission."""
+    name = f"{'pool' if row.pool else f'table{row.table}'}.{row.name}"
+    out = do.out / "predictions" / f"{name}.{row.split or do.split}"
+    arguments = _release_and_set(do, row) | {"format": "official", "runs_only": True}
+    arguments |= {"run": [str(run.output)], "out": str(out)}
+    return Step(f"predictions.{name}", "export", arguments, out, (run.name,))
+
+
+def _release_and_set(do: Steps, row: Row) -> dict[str, Any]:
+    return {"release": str(do.release)} | ({"set": row.set} if row.set != "main" else {})
+
+
+def _prediction_files(predictions: Mapping[Row, Step], split: str) -> list[dict[str, Any]]:
+    """Return the files of a submission, with the rows that they belong to."""
+    files = []
+    for row, step in predictions.items():
+        for path in (step.output / "predictions").iterdir():
+            files.append({"table": row.table, "row": row.name, "split": row.split or split, "file": str(path)})
+    return files
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return all scores of a report as one table, in percent."""
+    cells = []
+    for row in rows:
+        low, high = row["interval"]
+        values = dict(row) | {"low": low, "high": high}
+        cells.append([values.get(column) for column in _COLUMNS])
+    return Table(_COLUMNS, cells, text_columns=4)

@@ -1,0 +1,131 @@
+"""Select the rows that `reproduce` runs: by table, figure and name, and by the data of the release."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from baselines.reproduce.paper_tables import FIGURES, TABLES, Row, pool
+from baselines.reproduce.plan import Steps
+from builders.core.errors import InputError, log
+from builders.store.layout import SETS
+from builders.store.reader import Release
+
+# Tables of the paper that another verb prints.
+OTHER_VERBS = {2: "builders check", 3: "builders check", 10: "baselines errors --tally"}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The tables, figures and row that the user names. Without any of them, all rows are selected.
+
+    With ``pool``, the rows of the pool's models are selected instead of the tables and figures.
+    """
+
+    tables: Sequence[int] = ()
+    figures: Sequence[int] = ()
+    row: str | None = None
+    pool: bool = False
+
+    @property
+    def places(self) -> set[tuple[str, int]]:
+        """The named tables and figures, as in :attr:`Row.place`."""
+        tables = {("table", number) for number in self.tables}
+        return tables | {("figure", number) for number in self.figures}
+
+    def __str__(self) -> str:
+        words = [f"--table {number}" for number in self.tables]
+        words += [f"--figure {number}" for number in self.figures]
+        if self.row:
+            words.append(f"--row {self.row}")
+        return " ".join(words)
+
+
+def rows_of(do: Steps, *, of_pool: bool = False) -> list[Row]:
+    """Return all rows of the tables and figures, or of the pool."""
+    if of_pool:
+        return [replace(row, pool=True) for row in pool(do)]
+    rows = []
+    for number, table in TABLES.items():
+        rows += [replace(row, table=number) for row in table(do)]
+    for number, figure in FIGURES.items():
+        rows += [replace(row, figure=number) for row in figure(do)]
+    return rows
+
+
+def select_rows(do: Steps, selection: Selection) -> list[Row]:
+    """Return the selected rows.
+
+    Raises :class:`InputError` with the known rows if no row matches, or if a table or figure has no row.
+    """
+    for number in selection.tables:
+        if number in OTHER_VERBS:
+            raise InputError(f"--table {number}: `python -m {OTHER_VERBS[number]}` prints this table")
+    rows = rows_of(do, of_pool=selection.pool)
+    selected = []
+    for row in rows:
+        in_place = not selection.places or row.place in selection.places
+        if in_place and selection.row in (None, row.name):
+            selected.append(row)
+    if not selected or selection.places - {row.place for row in selected}:
+        known = []
+        for row in rows:
+            kind, number = row.place
+            known.append(f"--pool --row {row.name}" if row.pool else f"--{kind} {number} --row {row.name}")
+        raise InputError(f"no row matches {selection}; known rows: {'; '.join(known)}")
+    return selected
+
+
+def runnable_rows(rows: Sequence[Row], selection: Selection, release: Release, do: Steps) -> list[Row]:
+    """Return the rows that can run on a release. Each skipped row is logged with the data that the release lacks.
+
+    Raises :class:`InputError` if a row, table or figure that the user names cannot run.
+    """
+    runnable = []
+    skipped: dict[str, list[Row]] = {}  # by the reason
+    has_negatives = any(row.official_negatives for row in rows) and _has_official_negatives(release)
+    for row in rows:
+        if reason := _missing_data(row, release, do, has_negatives):
+            skipped.setdefault(reason, []).append(row)
+        else:
+            runnable.append(row)
+    places_without_rows = selection.places - {row.place for row in runnable}
+    for reason, lacking in skipped.items():
+        problem = f"{', '.join(dict.fromkeys(row.name for row in lacking))}: {reason}"
+        is_named = selection.row or any(row.place in places_without_rows for row in lacking)
+        if is_named or not runnable:
+            raise InputError(problem, path=release.path)
+        log.warning("%s: %s; skipped", release.path, problem)
+    return runnable
+
+
+def is_labelled(row: Row, release: Release, split: str) -> bool:
+    """True if the release has the row's judgments. The official test split has none."""
+    return (SETS[row.set].qrels, row.split or split) in release.splits()
+
+
+def _missing_data(row: Row, release: Release, do: Steps, has_negatives: bool) -> str:
+    """Return the reason why a row cannot run, or "". ``has_negatives``: the release has official hard negatives."""
+    split = row.split or do.split
+    splits = release.splits()
+    configs = SETS[row.set]
+    if (configs.queries, split) not in splits:
+        return f"has no {configs.queries}/{split} to measure on; `python -m builders add` adds sets"
+    missing = {*row.needs} - {config for config, _ in splits}
+    if row.needs or row.queries or row.qrels:  # configs of the quality strategies (Section 2.3)
+        for config in (row.queries, row.qrels or configs.qrels):
+            if config and (config, split) not in splits:
+                missing.add(f"{config}/{split}")
+    if missing:
+        return f"has no {', '.join(sorted(missing))}; `python -m builders similar` and `annotate merge` make them"
+    if row.official_negatives and do.variant:
+        return "has no recipe without pretrained weights (--scratch)"
+    if row.official_negatives and not has_negatives:
+        return "has no official hard negatives, which `python -m builders official` imports"
+    return ""
+
+
+def _has_official_negatives(release: Release) -> bool:
+    config, split = SETS["main"].joined["train"], "train"
+    if (config, split) not in release.splits():
+        return False
+    batches = release.batches(config, split, ["negative_passages.list.element.docid"])
+    return any(len(batch.column(0).flatten()) for batch in batches)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from baselines.core.model_options import Device, Dtype, EmbeddingsPath, ModelName
+from baselines.core.model_options import Device, Dtype, ModelName
 from baselines.measure.measure_options import RUN_HELP
+from baselines.retrieve.vector_options import EmbeddingsPath
 from builders.core.errors import InputError
 from builders.core.options import AtLeastOne, Between, Help, NotNegativeInt, Shown, Use
 from builders.core.verbs import verb

@@ -12,7 +12,7 @@ GROUPS = {
         "add": "builders.add",
     },
     "improve and check it": {
-        "similar": "builders.similar.find_similar",
+        "similar": "builders.similar.find_similar:find_similar",
         "annotate": "builders.annotate",
         "check": "builders.check.check_release:check_release",
     },

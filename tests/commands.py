@@ -49,7 +49,7 @@ def run(program: str, *words: object, code: int | None = 0) -> Done:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _logging_as_it_was():
         try:
             found = main(program, "", verbs, [str(word) for word in words])
-        except SystemExit as usage:
+        except SystemExit as usage:  # of argparse; to be deleted when all verbs are functions
             found = usage.code if isinstance(usage.code, int) else 1
     done = Done(found, out.getvalue(), err.getvalue())
     assert code is None or done.code == code, f"exit code {done.code}: {done.stderr}"

@@ -238,16 +238,16 @@ def nano(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         for query, n in questions.items()
     ]
 
-    def make(out: Path, hits: int, *words: object) -> Any:
+    def make(out: Path, hits: int, seed: int = SEED) -> Any:
         own = rows | {("qrels", "dev"): judged}
         release = make_release(tmp_path / "release", own, rows_per_shard=40)
         ranked = {query: [ids[50 + 3 * n :][:hits], ids[20 + n :][:hits]] for query, n in questions.items()}
         for n in (0, 1):
             found = [(query, [(docid, -rank) for rank, docid in enumerate(own[n])]) for query, own in ranked.items()]
             write_run(tmp_path / f"{n}.run", found)
-        hard = ("--hard", tmp_path / "0.run", tmp_path / "1.run", "--seed", SEED)
+        hard = ("--hard", tmp_path / "0.run", tmp_path / "1.run", "--seed", seed)
         given = ("samples", "--release", release, "--nano", "--extract", *hard, "--out", out, "--format", "json")
-        figures = json.loads(run("builders", "add", *given, *words).stdout)
+        figures = json.loads(run("builders", "add", *given).stdout)
         return figures, {query: {ids[2 * n], ids[2 * n + 1]} for query, n in questions.items()}, ranked
 
     return make
@@ -280,7 +280,7 @@ def test_a_nano_release_has_drawn_questions_their_passages_and_the_best_hits(
     run("builders", "check", "--release", out)
     nano(tmp_path / "again", hits)
     assert tree(tmp_path / "again") == tree(out)
-    nano(tmp_path / "other", hits, "--seed", 4)
+    nano(tmp_path / "other", hits, seed=4)
     assert {*open_release(tmp_path / "other").texts("queries", "dev")} != {*drawn}
 
 

@@ -19,13 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import md5, raw_row, write_rows
 
+from builders.core.errors import UsageError
 from builders.release import rows as raw
 from builders.release.build import build_from_raw
+from builders.release.build_release import build_release
 from builders.release.label import label_rows
 from builders.release.paragraphs import cut_passages
 from builders.sources import lines as blocks
 from builders.store import layout
 from builders.store.reader import open_release
+from builders.store.written_release import WrittenRelease
 from builders.text.span_f1 import Questions, f1, is_positive, label_questions
 from builders.text.span_options import Options
 from builders.text.span_scan import best_f1
@@ -55,6 +58,20 @@ def small(tmp_path: Path) -> Path:
     write_rows(tmp_path / "raw/search.train.json", train)
     write_rows(tmp_path / "raw/search.test.json", test)
     return tmp_path / "raw"
+
+
+def test_python_gets_the_release_with_a_report(small: Path, tmp_path: Path) -> None:
+    release = build_release([str(small)], out=tmp_path / "out", threshold=0.5, unit="char")  # type: ignore[arg-type,list-item]
+    assert isinstance(release, WrittenRelease) and release.rows("queries", "test") == 1
+    assert tree(release.path) == tree(
+        build_release(
+            train=[small / "search.train.json"], test=[small / "search.test.json"], out=tmp_path / "again", unit="char"
+        ).path
+    )
+    table, _ = release.report.all_tables()
+    assert list(table.columns) == ["statistic", "train", "test"] and table.rows[0] == ["queries", 2, 1]
+    with pytest.raises(UsageError, match="threshold: expected a number above 0 and at most 1"):
+        build_release([small], out=tmp_path / "more", threshold=Fraction(3, 2))
 
 
 def test_a_small_release_by_hand(small: Path, tmp_path: Path) -> None:

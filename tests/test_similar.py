@@ -18,8 +18,12 @@ from releases import TEXTS, make_release, md5, tables
 from whole_release import Rows, make_whole
 
 from builders.check.release_report import check
+from builders.core.errors import UsageError
+from builders.core.results import Report
+from builders.similar.find_similar import find_similar
 from builders.store.reader import open_release
 from builders.store.runs import write_run
+from builders.store.written_release import WrittenRelease
 from builders.text.likeness import LikeTexts
 
 # Additional training questions. The first two are similar to a development question, the last is not.
@@ -276,6 +280,21 @@ def test_the_report_is_text_on_stdout_or_in_a_file(tmp_path: Path) -> None:
     assert rf"  question, normalised (1), line 1: {TICKETS} = {TICKETS}！\x07" in text.splitlines()
     assert not run("builders", "similar", *words, "--out", tmp_path / "report.txt").stdout
     assert (tmp_path / "report.txt").read_text(encoding="utf-8") == text
+    assert not run("builders", "similar", *words, "--out", tmp_path / "report.json", "--format", "json").stdout
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["all"]["rows"] == 1
+
+
+def test_python_gets_the_release_with_a_report_or_the_report(release_with: Release, tmp_path: Path) -> None:
+    release = find_similar(release_with(PUNCTUATED), out=tmp_path / "out", by=["exact", "normalised"])
+    assert isinstance(release, WrittenRelease) and release.path == tmp_path / "out"
+    assert release.report.value["by"]["normalised"] == 1
+    pairs = _lines(tmp_path / "pairs.jsonl", {"query": f"{TICKETS}！", "pos": []})
+    report = find_similar(release, against=[pairs])
+    assert isinstance(report, Report)
+    dev = report.to_pandas().query("file == 'All files' and split == 'dev' and text == 'questions'")
+    assert dev[["of", "found", "share"]].values.tolist() == [[2, 1, 0.5]]
+    with pytest.raises(UsageError, match="--scores needs --threshold"):
+        find_similar(release, out=tmp_path / "more", scores=[tmp_path / "run"])
 
 
 def test_several_processes_find_the_same(tmp_path: Path) -> None:

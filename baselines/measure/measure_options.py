@@ -10,8 +10,9 @@ from builders.store.release_options import RunPath
 
 TESTS = ("t", "randomisation")  # significance tests; the first is the default
 TEST_RESAMPLES = 9_999  # 10,000 with the observed sample
+RUN_HELP = "TREC run or official predictions (JSON)"
 
-RunPaths = Annotated[Sequence[RunPath], Use.POSITIONAL, Help("TREC run or official predictions (JSON)")]
+RunPaths = Annotated[Sequence[RunPath], Use.POSITIONAL, Help(RUN_HELP)]
 QrelsFile = Annotated[Path, Shown("FILE"), Help("TREC qrels, BEIR's TSV or an official dev.json")]
 QrelsConfig = Annotated[
     str,

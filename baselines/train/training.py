@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, versions, write_json
+from baselines.core.passages import Passages, open_passages
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train.recipe import MADE
 from baselines.train.resume import is_done, last_state, states_kept, states_of
@@ -22,6 +23,7 @@ from builders.core.files import check_place, sha256_of
 from builders.core.folders import replace_directory, work_beside
 from builders.core.results import Report
 from builders.store.layout import set_of
+from builders.store.reader import Release
 
 if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input errors should appear earlier
     from baselines.train.data import Batches
@@ -95,41 +97,71 @@ class TrainingData:
     batches: Batches
     counts: dict[str, int]
     evaluate: Evaluate | None
-    passages: Any
+    passages: Passages | None
 
 
 def read_data(job: TrainingJob) -> TrainingData:
     """Read the rows that the recipe learns from."""
-    from baselines.core.passages import open_passages
-    from baselines.train import data
+    from baselines.train.data import Batches
 
     recipe, settings = job.recipe, job.recipe.train
-    rows: Any
-    sample: Any = None
     passages = None
     if job.release is None:
-        from baselines.train import matching_pairs
-
-        train, dev = matching_pairs.train_and_dev(job.pairs, job.dev_pairs, recipe.data.held_out, settings.seed)
-        counts = {"pairs": len(train), "positive pairs": sum(pair.label for pair in train)}
-        counts |= {"dev pairs": len(dev), "positive dev pairs": sum(pair.label for pair in dev)}
-        log.info("%s", ", ".join(f"{name}: {count:,}" for name, count in counts.items()))
-        rows = data.QuestionRows(train)
-        if job.first and settings.evaluations:
-            sample = matching_pairs.Measured(dev, recipe.data.passage_length)
+        rows, counts, sample = _read_question_pairs(job)
     else:
         passages = open_passages(job.release, set_of(recipe.data.set).corpus, job.cache)
-        if recipe.model.kind == "mlm":
-            rows, counts = data.PassageRows(passages), {"passages": len(passages)}
-        else:
-            pairs = data.read_pairs(job.release, recipe, passages, job.negatives)
-            dual, counts = recipe.model.kind == "dual", pairs.counts
-            rows = data.DualRows(pairs, passages, recipe.data.rows) if dual else data.CrossRows(pairs, passages)
-        sample = data.dev_sample(job.release, recipe, passages, job.dev_run) if job.first else None
-    sizes = {"max_steps": settings.max_steps, "rank": job.rank, "world": job.world}
-    batches = data.Batches(rows, settings.batch, settings.epochs, settings.seed, **sizes)
+        rows, counts, sample = _read_release_rows(job, job.release, passages)
+    batches = Batches(
+        rows,
+        settings.batch,
+        settings.epochs,
+        settings.seed,
+        max_steps=settings.max_steps,
+        rank=job.rank,
+        world=job.world,
+    )
     evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
     return TrainingData(batches, counts, evaluate, passages)
+
+
+# The rows, their counts, and the dev sample (None: no evaluation).
+_RowsRead = tuple[Any, dict[str, int], Any]
+
+
+def _read_question_pairs(job: TrainingJob) -> _RowsRead:
+    from baselines.train import matching_pairs
+    from baselines.train.data import QuestionRows
+
+    recipe = job.recipe
+    train, dev = matching_pairs.train_and_dev(job.pairs, job.dev_pairs, recipe.data.held_out, recipe.train.seed)
+    counts = {
+        "pairs": len(train),
+        "positive pairs": sum(pair.label for pair in train),
+        "dev pairs": len(dev),
+        "positive dev pairs": sum(pair.label for pair in dev),
+    }
+    log.info("%s", ", ".join(f"{name}: {count:,}" for name, count in counts.items()))
+    is_evaluated = job.first and recipe.train.evaluations > 0
+    sample = matching_pairs.Measured(dev, recipe.data.passage_length) if is_evaluated else None
+    return QuestionRows(train), counts, sample
+
+
+def _read_release_rows(job: TrainingJob, release: Release, passages: Passages) -> _RowsRead:
+    from baselines.train import data
+
+    recipe = job.recipe
+    rows: Any
+    if recipe.model.kind == "mlm":
+        rows, counts = data.PassageRows(passages), {"passages": len(passages)}
+    else:
+        pairs = data.read_pairs(release, recipe, passages, job.negatives)
+        counts = pairs.counts
+        if recipe.model.kind == "dual":
+            rows = data.DualRows(pairs, passages, recipe.data.rows)
+        else:
+            rows = data.CrossRows(pairs, passages)
+    sample = data.dev_sample(release, recipe, passages, job.dev_run) if job.first else None
+    return rows, counts, sample
 
 
 def _train_model(job: TrainingJob, data: TrainingData, device: str, work: Path | None) -> Mapping[str, Any] | None:
@@ -139,10 +171,13 @@ def _train_model(job: TrainingJob, data: TrainingData, device: str, work: Path |
     from baselines.train.trainers import Monitor
     from builders.core.jobs import loading
 
-    states, start, batches = states_of(job.out), job.start, data.batches
+    states = states_of(job.out)
+    start = job.start
+    batches = data.batches
     if start in MADE:
         from baselines.train.trained_models import make_start
 
+        assert data.passages is not None  # TrainingJob refuses such a start without a release
         start = str(make_start(job.recipe, start, data.passages, states / "start"))
     set_seed(job.recipe.train.seed)
     trainer = make_trainer(job, start, batches, states, device)
@@ -187,7 +222,17 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
     """Return the content of ``training.json``: data, sizes, time, device, losses and dev scores."""
     import torch
 
-    batches, history, device = trainer.batches, trainer.state.log_history, trainer.args.device
+    batches = trainer.batches
+    history = trainer.state.log_history
+    device = trainer.args.device
+    device_name = f"CPU, {torch.get_num_threads()} threads"
+    if device.type == "cuda":
+        device_name = torch.cuda.get_device_name(device)
+    dev_scores = []
+    for entry in history:
+        scores = {name.removeprefix("dev_"): value for name, value in entry.items() if name.startswith("dev_")}
+        if scores:
+            dev_scores.append({"step": entry["step"], **scores})
     return {
         "about": {**job.about, "start_commit": job.commit},
         "builds": [build.verb for build in job.release.manifest.builds] if job.release else None,
@@ -199,24 +244,18 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
         "processes": job.world,
         "seconds": round(seconds, 1),
         "rows_per_second": round(len(batches) * batches.batch / seconds, 2),
-        "device": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"CPU, {torch.get_num_threads()} threads",
+        "device": device_name,
         "precision": "bf16" if trainer.args.bf16 else "fp32",
         "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
         "dev_run": {"name": job.dev_run.name, "sha256": sha256_of(job.dev_run)} if job.dev_run else None,
-        "dev": [
-            {"step": entry["step"], **scores}
-            for entry in history
-            if (scores := {k.removeprefix("dev_"): v for k, v in entry.items() if k.startswith("dev_")})
-        ],
+        "dev": dev_scores,
         "versions": versions(),
     }
 
 
 def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
     """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
-    from baselines.hub.model_card import draw_curve, finish_checkpoint
+    from baselines.hub.model_card import finish_checkpoint
 
     # finish_checkpoint writes the card. To write a card, the library would search the hub for parts of a local path.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
@@ -227,18 +266,27 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     write_json(work / RECIPE, recipe)
     write_json(work / TRAINING, training)
     try:
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        panel, dev = figure.subplots(), training["dev"]
-        measure = next(name for name in dev[0] if name != "step") if dev else ""
-        draw_curve(panel, training["losses"], measure, [(row["step"], row[measure]) for row in dev], size=10)
-        panel.set_title(recipe["name"], parse_math=False)  # the name may contain a dollar sign
-        figure.savefig(work / LOSSES, dpi=120, metadata={"Software": None})
+        _draw_losses(work / LOSSES, recipe["name"], training)
     except ImportError:
         log.warning("no %s: matplotlib is not installed", LOSSES)
     finish_checkpoint(work, out.name)
     replace_directory(work, out)
+
+
+def _draw_losses(path: Path, title: str, training: dict[str, Any]) -> None:
+    """Draw the losses and the first of the dev scores. Raises :class:`ImportError` without matplotlib."""
+    from matplotlib.figure import Figure
+
+    from baselines.hub.model_card import draw_curve
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    panel = figure.subplots()
+    dev = training["dev"]
+    measure = next(name for name in dev[0] if name != "step") if dev else ""
+    points = [(scores["step"], scores[measure]) for scores in dev]
+    draw_curve(panel, training["losses"], measure, points, size=10)
+    panel.set_title(title, parse_math=False)  # the name may contain a dollar sign
+    figure.savefig(path, dpi=120, metadata={"Software": None})
 
 
 def _forget_lengths(trainer: Any) -> None:
@@ -246,7 +294,10 @@ def _forget_lengths(trainer: Any) -> None:
 
     Otherwise a resumed training could save different bytes. A loaded model reads lengths from its modules' settings.
     """
-    found = [trainer.processing_class, *(getattr(module, "tokenizer", None) for module in trainer.model.modules())]
-    for backend in filter(None, (getattr(tokenizer, "backend_tokenizer", None) for tokenizer in found)):
-        backend.no_truncation()
-        backend.no_padding()
+    tokenizers = [trainer.processing_class]
+    tokenizers += [getattr(module, "tokenizer", None) for module in trainer.model.modules()]
+    for tokenizer in tokenizers:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            backend.no_truncation()
+            backend.no_padding()

@@ -1,10 +1,9 @@
 """Find the development and test questions and their positive passages in other training pairs."""
 
-import argparse
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +15,15 @@ from builders.core.files import temporary_folder, write_bytes
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
+from builders.core.results import Report, Table
 from builders.core.tables import aligned
 from builders.core.typed import read_json
-from builders.similar.pairs import Pair, names_of, read_pairs
+from builders.similar.pairs import Names, Pair, read_pairs
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import QUERIES, text_id
-from builders.text.likeness import Like, LikeTexts, Scores, read_tested, with_scores
+from builders.store.reader import Release
+from builders.text.likeness import Like, LikeTexts, Scores, Tested, with_scores
 from builders.text.ngram_options import HOW
 
 _SMALL = 64 << 20  # with fewer bytes of pairs, worker processes cost more time than they save
@@ -110,26 +111,33 @@ def _counts(members: Collection[str], found: Mapping[str, str]) -> dict[str, int
     return {"of": len(members), "found": len(ways), **{how: ways.count(how) for how in HOW}}
 
 
-def compare(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the report of ``similar --against``: ``options``, ``files`` (a record for each file), ``all`` (totals)."""
-    tested, names = read_tested(args), names_of(args.question, args.positive)
-    answers: Answers = {
-        split: {
-            query: own
-            for query, scores in read_judged(tested.release, "qrels", split).items()
-            if (own := {passage for passage, score in scores.items() if score > 0})
-        }
-        for split in tested.asked
-    }
-    together = {query: own for split in answers.values() for query, own in split.items()}
-    passages = tested.release.texts("corpus", "corpus", set().union(*together.values()))
-    settings = tested.options["by"], args.ngram, args.jaccard
-    known = Known({"question": tested.questions(), "positive": passages}, together, tested.scores, settings)
-    workers = args.workers or (usable_cores() if sum(path.stat().st_size for path in args.against) > _SMALL else 1)
+def compare_pairs(
+    tested: Tested, pair_paths: Sequence[Path], names: Names, workers: int | None = None
+) -> dict[str, Any]:
+    """Search training pairs for the benchmark's questions and positive passages.
+
+    Return the report of ``similar --against``: ``options``, ``files`` (a record for each file), ``all`` (totals).
+
+    Args:
+        tested: the benchmark's questions and the rule of the comparison.
+        pair_paths: files of training pairs.
+        names: keys or columns with questions and passages.
+        workers: worker processes (default: all cores, or 1 for few pairs).
+    """
+    answers: Answers = {split: _positives(tested.release, split) for split in tested.asked}
+    positives_of: dict[str, set[str]] = {}
+    for positives in answers.values():
+        positives_of |= positives
+    passages = tested.release.texts("corpus", "corpus", set().union(*positives_of.values()))
+    settings = tested.rule.active_ways, tested.rule.ngram, tested.rule.jaccard
+    known = Known({"question": tested.questions(), "positive": passages}, positives_of, tested.scores, settings)
+    if workers is None:
+        is_large = sum(path.stat().st_size for path in pair_paths) > _SMALL
+        workers = usable_cores() if is_large else 1
     every, files = Seen(), []
     with temporary_folder() as folder, process_pool(workers) as pool:
         write_bytes(folder / "known.json", msgspec.json.encode(known))
-        for path in args.against:
+        for path in pair_paths:
             rows = iter(progress(read_pairs(path, names), unit="row", label=path.name))
             blocks = iter(lambda rows=rows: list(itertools.islice(rows, _ROWS)), [])  # type: ignore[misc]
             seen = Seen()
@@ -141,6 +149,16 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
             files.append({"file": str(path), **seen.figures(tested.asked, answers), "examples": seen.examples})
         _open.cache_clear()
     return {"options": tested.options, "files": files, "all": every.figures(tested.asked, answers)}
+
+
+def _positives(release: Release, split: str) -> dict[str, set[str]]:
+    """Return question's id -> ids of its positive passages, for the questions of a split that have any."""
+    positives: dict[str, set[str]] = {}
+    for query_id, scores in read_judged(release, "qrels", split).items():
+        passage_ids = {passage_id for passage_id, score in scores.items() if score > 0}
+        if passage_ids:
+            positives[query_id] = passage_ids
+    return positives
 
 
 @functools.lru_cache(maxsize=1)
@@ -168,22 +186,36 @@ def _compare(file: Path, block: list[Pair]) -> Block:
     return Block(len(block), len(questions), len(passages), matches, together)
 
 
-def write_questions(args: argparse.Namespace) -> None:
-    """Write a release with the questions of ``args.against`` as queries of train, and the compared questions.
+def write_pair_questions(tested: Tested, pair_paths: Sequence[Path], names: Names, out: Path) -> None:
+    """Write a release with the questions of training pairs as queries of train, and the compared questions.
 
     `python -m baselines match` reads this release. The ids are the MD5 of the text.
     """
-    tested, names = read_tested(args), names_of(args.question, args.positive)
-    found: dict[str, str] = {}
-    for path in args.against:
-        found |= {text_id(text): text for pair in read_pairs(path, names) for text in pair.questions if text.strip()}
-    sources = describe_files((path.name, path) for path in args.against)
+    questions: dict[str, str] = {}
+    for path in pair_paths:
+        for pair in read_pairs(path, names):
+            questions |= {text_id(text): text for text in pair.questions if text.strip()}
+    sources = describe_files((path.name, path) for path in pair_paths)
     build = {"verb": "contamination", "options": {"splits": list(tested.asked)}, "sources": sources}
-    with draft_release(args.questions, build) as draft:
-        draft.write("queries", "train", [pa.table([[*found], [*found.values()]], schema=QUERIES)])
+    with draft_release(out, build) as draft:
+        draft.write("queries", "train", [pa.table([[*questions], [*questions.values()]], schema=QUERIES)])
         for split in tested.asked:
             draft.write("queries", split, [tested.release.table("queries", split)])
-    log.info("%s: %d questions; score them with `python -m baselines match`", args.questions, len(found))
+    log.info("%s: %d questions; score them with `python -m baselines match`", out, len(questions))
+
+
+def contamination_report(value: Mapping[str, Any]) -> Report:
+    """Return the result of :func:`compare_pairs` as a report with a row for each file, split and kind of text."""
+    rows = []
+    for part in [*value["files"], {"file": "All files", **value["all"]}]:
+        for split, kinds in part["splits"].items():
+            for kind, counts in kinds.items():
+                share = counts["found"] / counts["of"] if counts["of"] else None
+                numbers = [counts["of"], counts["found"], share, *(counts.get(way) for way in HOW)]
+                rows.append([part["file"], split, kind, *numbers])
+    columns = ("file", "split", "text", "of", "found", "share", *HOW)
+    table = Table(columns, rows, percent_columns=("share",), text_columns=3)
+    return Report(value, lambda: as_text(value), [table])
 
 
 def as_text(report: Mapping[str, Any]) -> str:

@@ -54,9 +54,9 @@ class Names(NamedTuple):
         raise InputError(f"{problem}; set other names with --question and --positive", path=path, line=line)
 
 
-def names_of(question: Sequence[str] | None, positive: Sequence[str] | None) -> Names:
-    """Return the names of ``--question`` and ``--positive``, or the usual names if both options are missing."""
-    return Names(question or (), positive or (), ()) if question or positive else Names()
+def names_of(question: Sequence[str], positive: Sequence[str]) -> Names:
+    """Return the names of ``--question`` and ``--positive``, or the usual names if both are empty."""
+    return Names(question, positive, ()) if question or positive else Names()
 
 
 def read_pairs(path: Path, names: Names) -> Iterator[Pair]:

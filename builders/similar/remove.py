@@ -1,6 +1,5 @@
 """Remove the training questions that are similar to development and test questions (Section 2.3)."""
 
-import argparse
 import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -10,16 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text, check_file
+from builders.core.files import atomic_text
 from builders.core.progress import progress
+from builders.core.results import Report, Table
 from builders.core.tables import aligned, round_stat
-from builders.store.draft import Draft, check_release_output, describe_files, draft_release
+from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import joined_row, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_APART
 from builders.store.published import published
 from builders.store.reader import Release
 from builders.store.rejudge import count_judged
-from builders.text.likeness import LikeTexts, Scores, Tested, read_tested, with_scores
+from builders.text.likeness import LikeTexts, Scores, Tested, with_scores
 from builders.text.ngram_options import HOW
 
 _BLOCK = 4_096
@@ -30,45 +30,47 @@ _BY_QUERY = {
 }
 
 
-def remove(args: argparse.Namespace) -> dict[str, Any]:
-    """Write the release ``args.out``. Return the value of ``similar`` in its ``stats.json``.
+def remove_similar(tested: Tested, out: Path, pair_list: Path | None = None) -> dict[str, Any]:
+    """Write the release ``out`` without similar training questions. Return the value of ``similar`` in its stats.json.
 
-    Raises :class:`InputError` for a score of an unknown question, and if every training question is similar.
+    ``pair_list`` is a file for every similar pair, as JSON lines. Raises :class:`InputError` for a score of an unknown
+    question, and if every training question is similar.
     """
-    check_release_output(args.out)
-    if args.list:
-        check_file(args.list)
-    tested = read_tested(args)
     release, train = tested.release, tested.release.texts("queries", "train")
     if strangers := tested.scores.keys() - train.keys():
-        where = ", ".join(map(str, args.scores))
-        raise InputError(f"has a score for {min(strangers)}; expected training questions of {args.release}", path=where)
-    found = _similar(train, tested, args)
+        where = ", ".join(map(str, tested.rule.score_paths))
+        raise InputError(f"has a score for {min(strangers)}; expected training questions of {release.path}", path=where)
+    found = _similar(train, tested)
     if len(found) == len(train):
         problem = f"all {len(train):,} training questions are similar, so no question would be left"
-        raise InputError(f"{problem}; use fewer ways (--by) or higher thresholds", path=args.release)
-    like = {each.id for likes in found.values() for each in likes}
-    duplicated = {split: like & texts.keys() for split, texts in tested.asked.items()}
+        raise InputError(f"{problem}; use fewer ways (--by) or higher thresholds", path=release.path)
+    similar_ids = {like.id for likes in found.values() for like in likes}
+    duplicated = {split: similar_ids & texts.keys() for split, texts in tested.asked.items()}
     for split, members in duplicated.items():
         if (TOLD_APART[0], split) in release.splits():  # from earlier runs of `similar`
             members.update(release.texts(TOLD_APART[0], split))
-    if args.list:  # written before the release, because --out may replace the release with the pairs
-        _write_list(args.list, train, tested, found)
-    sources = describe_files((path.name, path) for path in args.scores)
+    if pair_list:  # written before the release, because ``out`` may replace the release with the pairs
+        _write_list(pair_list, train, tested, found)
+    sources = describe_files((path.name, path) for path in tested.rule.score_paths)
     build = {"verb": "similar", "options": tested.options, "sources": sources}
-    with draft_release(args.out, build, release) as draft:
+    with draft_release(out, build, release) as draft:
         write(draft, release, set(found), tested.asked, duplicated)
         draft.stats["similar"] = counts = _counts(draft.stats.get("similar", {}), tested, duplicated, found)
     return counts
 
 
-def _similar(train: Mapping[str, str], tested: Tested, args: argparse.Namespace) -> Scores:
-    index = LikeTexts(tested.questions(), tested.options["by"], args.ngram, args.jaccard)
+def _similar(train: Mapping[str, str], tested: Tested) -> Scores:
+    """Return training question's id -> similar questions, for the training questions that have any."""
+    index = LikeTexts(tested.questions(), tested.rule.active_ways, tested.rule.ngram, tested.rule.jaccard)
     ids, texts = list(train), list(train.values())
-    starts = progress(range(0, len(ids), _BLOCK), unit="block", label="compare")
-    found = (likes for start in starts for likes in index.find(texts[start : start + _BLOCK]))
-    every = ((each, with_scores(likes, tested.scores.get(each, ()))) for each, likes in zip(ids, found, strict=True))
-    return {each: likes for each, likes in every if likes}
+    similar: Scores = {}
+    for start in progress(range(0, len(ids), _BLOCK), unit="block", label="compare"):
+        block = slice(start, start + _BLOCK)
+        for train_id, likes in zip(ids[block], index.find(texts[block]), strict=True):
+            matches = with_scores(likes, tested.scores.get(train_id, ()))
+            if matches:
+                similar[train_id] = matches
+    return similar
 
 
 def _counts(
@@ -99,6 +101,20 @@ def as_table(counts: Mapping[str, Any], out: Path) -> str:
         ("share of dev and test questions", f"{share:.2%}", f"{paper['share']:.2%}"),
     ]
     return "\n".join([*aligned(rows, widths=(38, 10, 12)), f"release: {out}"])
+
+
+def removal_report(counts: Mapping[str, Any], out: Path) -> Report:
+    """Return the result of :func:`remove_similar` as a report. ``out`` is the release that was written."""
+    paper = counts["paper"]
+    rows: list[list[Any]] = [["training questions removed", counts["removed"], paper["removed"]]]
+    rows += [[f"removed by {way}", number, None] for way, number in counts["by"].items()]
+    rows.append(["similar dev and test questions", counts["duplicated"], paper["duplicated"]])
+    rows += [
+        [f"similar {split} questions", split_counts["duplicated"], None]
+        for split, split_counts in counts["splits"].items()
+    ]
+    rows.append(["share of dev and test questions", counts["share"], paper["share"]])
+    return Report(counts, as_table(counts, out), [Table(("Section 2.3", "here", "the paper"), rows)])
 
 
 def _write_list(path: Path, train: Mapping[str, str], tested: Tested, found: Scores) -> None:

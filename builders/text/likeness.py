@@ -15,13 +15,14 @@ import argparse
 import unicodedata
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError
 from builders.store.names import TESTED_SPLITS
-from builders.store.reader import Release, open_release
+from builders.store.reader import Release
 from builders.store.runs import read_run
 from builders.text.ngram_options import HOW, NGRAM, SHARE
 
@@ -189,13 +190,38 @@ def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
     return [*likes, *(like for like in scored if like.id not in known)]
 
 
+@dataclass(frozen=True)
+class LikenessRule:
+    """The options that decide which texts match.
+
+    Attributes:
+        ways: the enabled ways of ``HOW``. ``model`` has no effect without ``score_paths``.
+        ngram: characters of an n-gram.
+        jaccard: lowest Jaccard similarity of n-grams.
+        score_paths: runs of ``baselines match``.
+        threshold: questions with a score above this number match. It may be None if there are no scores.
+    """
+
+    ways: Sequence[str] = HOW
+    ngram: int = NGRAM
+    jaccard: float = SHARE
+    score_paths: Sequence[Path] = ()
+    threshold: float | None = None
+
+    @property
+    def active_ways(self) -> list[str]:
+        """The enabled ways, without ``model`` if there are no scores."""
+        return [way for way in self.ways if way != "model" or self.score_paths]
+
+
 class Tested(NamedTuple):
-    """Development and test questions to compare with other questions, and the options of the comparison.
+    """Development and test questions to compare with other questions, and the rule of the comparison.
 
     ``asked`` maps a split to its questions (id -> text). ``options`` are written to the manifest and the report.
     """
 
     release: Release
+    rule: LikenessRule
     asked: dict[str, dict[str, str]]
     options: dict[str, Any]
     scores: Scores
@@ -205,26 +231,30 @@ class Tested(NamedTuple):
         return {each: text for texts in self.asked.values() for each, text in texts.items()}
 
 
-def read_tested(args: argparse.Namespace) -> Tested:
-    """Read the questions and scores that the options of `similar` name.
+def read_tested(release: Release, rule: LikenessRule, splits: Sequence[str] = ()) -> Tested:
+    """Read the questions of ``splits`` (default: those of dev and test that the release has), and the rule's scores.
 
     Raises :class:`InputError` if the release lacks the splits, or for a score of a question that is not in the splits.
     """
-    release = open_release(args.release)
-    splits = [split for split in TESTED if split in (args.split or TESTED)]
-    if not args.split and not (splits := [split for split in splits if ("queries", split) in release.splits()]):
+    tested_splits = [split for split in TESTED if split in (splits or TESTED)]
+    if not splits:
+        tested_splits = [split for split in tested_splits if ("queries", split) in release.splits()]
+    if not tested_splits:
         raise InputError("has no config 'queries' with a split dev or test to compare with", path=release.path)
-    asked = {split: release.texts("queries", split) for split in splits}
-    by = [how for how in args.by if how != "model" or args.scores]
-    options: dict[str, Any] = {"splits": splits, "by": by}
-    if "n-gram" in by:
-        options |= {"ngram": args.ngram, "jaccard": args.jaccard}
+    asked = {split: release.texts("queries", split) for split in tested_splits}
+    options: dict[str, Any] = {"splits": tested_splits, "by": rule.active_ways}
+    if "n-gram" in rule.active_ways:
+        options |= {"ngram": rule.ngram, "jaccard": rule.jaccard}
     scores: Scores = {}
-    if "model" in by:
-        options["threshold"] = args.threshold
-        scores = read_scores(args.scores, args.threshold)
-    tested = Tested(release, asked, options, scores)
-    if lost := {like.id for likes in scores.values() for like in likes} - tested.questions().keys():
-        where = ", ".join(map(str, args.scores))
-        raise InputError(f"has a score for {min(lost)}; expected only questions of {', '.join(splits)}", path=where)
+    if "model" in rule.active_ways:
+        threshold = THRESHOLD if rule.threshold is None else rule.threshold
+        options["threshold"] = threshold
+        scores = read_scores(rule.score_paths, threshold)
+    tested = Tested(release, rule, asked, options, scores)
+    scored_ids = {like.id for likes in scores.values() for like in likes}
+    if lost := scored_ids - tested.questions().keys():
+        where = ", ".join(map(str, rule.score_paths))
+        raise InputError(
+            f"has a score for {min(lost)}; expected only questions of {', '.join(tested_splits)}", path=where
+        )
     return tested

@@ -16,13 +16,18 @@ from hub_server import Blob, Hub
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import SentenceTransformer
 from tiny_families import with_modules, write_encoder
-from tiny_models import write_cross
+from tiny_models import write_cross, write_dual
 
 from baselines import InputError, evaluate, open_release, search
+from baselines.retrieve.any_model import run_model
+from baselines.retrieve.encode import encode_texts
+from baselines.retrieve.rerank import rerank_run
+from baselines.retrieve.search_vectors import search_vectors
+from builders.core.errors import UsageError
 from builders.store.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-CPU = {"device": "cpu", "dtype": "fp32"}
+CPU: Any = {"device": "cpu", "dtype": "fp32"}
 
 
 def encode(texts: Sequence[str]) -> Any:
@@ -165,3 +170,42 @@ def test_a_missing_library_is_named_with_its_extra(release: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(InputError, match=r'^sentence_transformers is not installed: pip install .*\[models\]"$'):
         evaluate(encode, release)
+
+
+def test_verbs_pass_their_results_on_without_files(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`encode` gives an index, `search` and `run` give runs in memory, and `rerank` takes them."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    dual, cross = write_dual(tmp_path / "dual"), write_cross(tmp_path / "cross")
+    vectors = encode_texts(release, model=dual, out=tmp_path / "vectors", **CPU)
+    first = search_vectors(release, passages=vectors, model=dual, top_k=4, **CPU)
+    again = rerank_run(release, run=first, model=cross, **CPU)
+    two_stages = run_model(cross, release, over=first, **CPU)
+    assert again.hits == two_stages.hits and {*again.hits} == {*first.hits}
+    assert rerank_run(release, run=first, model=cross, out=tmp_path / "ce.run", **CPU).hits == again.hits
+    assert {*again.rankings[QUERY]} == {*first.rankings[QUERY]}
+    assert not [*(tmp_path / "empty").iterdir()]  # no run was written into the current folder
+
+
+def test_the_report_of_a_run_has_measures_and_settings(release: Path, tmp_path: Path) -> None:
+    dual = write_dual(tmp_path / "dual")
+    report = run_model(dual, release, **CPU).report
+    expected = evaluate(dual, release, **CPU)
+    assert report.value["evaluation"]["official"]["MRR@10"] == expected["MRR@10"]
+    assert report.to_pandas()["MRR@10"].tolist() == [expected["MRR@10"]]
+    assert "| model | dual |" in report.to_markdown()
+    assert str(report).startswith("model            dual\nkind             dense")
+
+
+def test_a_wrong_value_names_the_option(release: Path) -> None:
+    for options, problem in (
+        ({"max_length": 3}, "max_length: expected a whole number of at least 4, found 3"),
+        ({"poolin": "cls"}, "run_model has no option 'poolin'; did you mean pooling"),
+        ({"dtype": "fp8"}, "dtype: expected one of auto, fp32, fp16, bf16, int8, found 'fp8'"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            search("org/name", release, **options)
+    with pytest.raises(UsageError, match="expected either --model or --queries"):
+        search_vectors(release, passages="vectors")

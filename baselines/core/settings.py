@@ -1,4 +1,4 @@
-"""Settings of models, and options that several verbs share. This module imports no model library."""
+"""Settings of models. This module imports no model library."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

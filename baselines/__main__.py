@@ -20,7 +20,7 @@ GROUPS = {
     "evaluate and inspect": {
         "evaluate": "baselines.measure.evaluate:evaluate_runs",
         "compare": "baselines.measure.compare:compare_runs",
-        "show": "baselines.look.show",
+        "show": "baselines.look.show:show_passages",
         "errors": "baselines.measure.error_analysis:analyse_errors",
         "reproduce": "baselines.reproduce.reproduce_tables:reproduce_tables",
     },

@@ -5,19 +5,16 @@
 Lines are 100 characters wide. A test compares the pages with the help.
 """
 
-import argparse
 import importlib
-import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from builders.core.command import steps_overview, summary, verb_parser  # noqa: E402
+from builders.core.command import steps_overview, summary  # noqa: E402
 from builders.core.help import help_text  # noqa: E402
 from builders.core.verbs import load_function  # noqa: E402
 
@@ -41,22 +38,9 @@ def helps(program: str, verb: str, target: str) -> Iterator[str]:
         yield help_text(command, load_function(target), WIDTH)
         return
     package = importlib.import_module(target)
-    if hasattr(package, "add_arguments"):  # to be deleted when all verbs are functions
-        yield from argparse_helps(verb_parser(program, verb, package))
-        return
     yield steps_overview(program, verb, package)
     for step, step_target in package.STEPS.items():
         yield help_text(f"{command} {step}", load_function(step_target), WIDTH)
-
-
-def argparse_helps(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the help of a verb that is not yet a function. To be deleted when all verbs are functions."""
-    with mock.patch.dict(os.environ, COLUMNS=str(WIDTH), NO_COLOR="1"):
-        yield parser.format_help().rstrip("\n")
-        for action in parser._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for command in action.choices.values():
-                    yield from argparse_helps(command)
 
 
 def pages() -> dict[str, str]:

@@ -28,8 +28,8 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
         for verb, target in importlib.import_module(f"{program}.__main__").VERBS.items():
             if ":" in target:
                 yield f"{program} {verb}", load_function(target)
-            elif not hasattr(package := importlib.import_module(target), "add_arguments"):
-                for step, step_target in package.STEPS.items():
+            else:
+                for step, step_target in importlib.import_module(target).STEPS.items():
                     yield f"{program} {verb} {step}", load_function(step_target)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from builders.core.command import main, verb_parser
+from builders.core.command import main
 from builders.core.parser import parse_words
 from builders.core.verbs import load_function, verb_spec
 
@@ -47,11 +47,8 @@ def run(program: str, *words: object, code: int | None = 0) -> Done:
     verbs: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _logging_as_it_was():
-        try:
-            found = main(program, "", verbs, [str(word) for word in words])
-        except SystemExit as usage:  # of argparse; to be deleted when all verbs are functions
-            found = usage.code if isinstance(usage.code, int) else 1
-    done = Done(found, out.getvalue(), err.getvalue())
+        exit_code = main(program, "", verbs, [str(word) for word in words])
+    done = Done(exit_code, out.getvalue(), err.getvalue())
     assert code is None or done.code == code, f"exit code {done.code}: {done.stderr}"
     return done
 
@@ -61,11 +58,7 @@ def parse(program: str, verb: str, *words: str) -> None:
     target = importlib.import_module(f"{program}.__main__").VERBS[verb]
     options = list(words)
     if ":" not in target:
-        package = importlib.import_module(target)
-        if hasattr(package, "add_arguments"):  # to be deleted when all verbs are functions
-            verb_parser(program, verb, package).parse_args(options)
-            return
-        target = package.STEPS[options.pop(0)]
+        target = importlib.import_module(target).STEPS[options.pop(0)]
     parse_words(verb_spec(load_function(target)), options)
 
 

@@ -122,7 +122,7 @@ def test_the_pool_has_nine_models_and_the_rerankers_score_what_five_retrieve(tmp
     dev, train = ([f"{name}.{split}.run.gz" for name in ("bm25", *RETRIEVERS)] for split in ("dev", "train"))
     scores = [f"{name}.dev.run.gz" for name in RERANKERS]
     at = "--release nowhere --split"
-    best = f"annotate pool select {at} dev --runs {' '.join(dev)} --scores {' '.join(scores)} --out pool.dev.jsonl.gz"
+    best = f"annotate pool select {at} dev --runs {' '.join(dev)} --out pool.dev.jsonl.gz --scores {' '.join(scores)}"
     assert lines[-10:] == [best, *(f"evaluate {run} {at} dev" for run in dev + scores)]
     expected = {
         f"annotate pool candidates {at} train --runs {' '.join(train)} --out pool.train.run.gz",

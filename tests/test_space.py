@@ -15,7 +15,7 @@ from baselines.bm25.bm25_index import Texts
 from baselines.bm25.engine_numba import open_index
 from baselines.bm25.tokens import tokens
 from baselines.core.passages import open_passages
-from baselines.look.show import positives_of
+from baselines.look.excerpts import positives_of
 from baselines.look.shown_answers import Searcher
 from baselines.measure.qrels import read_queries
 from builders.core.command import main
@@ -162,7 +162,7 @@ def test_terms_have_colors(world: Path, capsys: pytest.CaptureFixture[str], monk
     outputs = []
     for no_color in ("", "1"):
         monkeypatch.setenv("NO_COLOR", no_color)
-        assert main("baselines", "", {"show": "baselines.look.show"}, words) == 0
+        assert main("baselines", "", {"show": "baselines.look.show:show_passages"}, words) == 0
         outputs.append(capsys.readouterr().out)
     assert "\033[1;33m手机\033[0m\033[1;33m进水\033[0m后先关机" in outputs[0]
     assert "\033[1;32mpositive\033[0m" in outputs[0] and "\033" not in outputs[1]

@@ -280,8 +280,7 @@ def test_a_report_without_a_table_says_so() -> None:
         Report(1, "one").to_markdown()
 
 
-# Every verb of the programs. Verbs that are not yet functions are skipped.
-
+# Every verb of the programs, and every step.
 VERBS = dict(functions())
 # The libraries that a verb imports only when it works. The help of a verb must be quick, and needs no extra.
 LATE = {library for names in EXTRAS.values() for library in names.split()}

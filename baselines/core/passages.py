@@ -8,7 +8,6 @@ texts are not compressed, because reading one text would decompress a whole bloc
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import mmap
@@ -233,15 +232,6 @@ def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt
         found = release.table(config, split, ["_id"])["_id"][row].as_py()
         raise InputError(f"the id {found!r} is repeated; expected it once", path=release.place(config, split, row))
     return hashes
-
-
-def add_sample(parser: argparse.ArgumentParser) -> None:
-    """Add ``--sample``, for verbs that search passages."""
-    parser.add_argument(
-        "--sample",
-        metavar="CONFIG",
-        help="search only this sample of `builders add samples`, for example sample-10K (default: all passages)",
-    )
 
 
 def sample_rows(release: Release, corpus: str, sample: str) -> Rows:

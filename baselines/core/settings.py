@@ -1,13 +1,9 @@
 """Settings of models, and options that several verbs share. This module imports no model library."""
 
-import argparse
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
-
-from builders.core.command import whole_number
 
 
 class Overrides(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -88,63 +84,3 @@ class ModelOptions:
 
 
 NO_OPTIONS = ModelOptions()
-DEVICE = ("--device", "--dtype")  # options of every verb that runs a model
-# Further options of verbs that encode texts or score pairs of texts.
-PAIRS = ("--max-length", "--batch-tokens", "--tokenizers", "--backend", "--revision")
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "--release": {"type": Path, "required": True, "metavar": "DIR", "help": "release directory"},
-    "--split": {"default": "dev", "help": "split of the queries (default: dev)"},
-    "--out": {"type": Path, "required": True, "metavar": "RUN", "help": "run to write, gzipped if it ends in .gz"},
-    "--top-k": {"type": whole_number(1), "default": 50, "metavar": "K", "help": "passages per query (default: 50)"},
-    "--max-length": {"type": whole_number(4), "metavar": "N", "help": "longest input in tokens (default: the model's)"},
-    "--revision": {"default": "", "metavar": "R", "help": "commit, tag or branch of a hub model (default: main)"},
-    "--trust-remote-code": {"action": "store_true", "help": "run Python code of the model's repository (default: no)"},
-    "--batch-tokens": {
-        "type": whole_number(1),
-        "metavar": "N",
-        "help": "tokens per batch, padding included (default: 98,304 on a GPU, 12,288 on a CPU)",
-    },
-    "--tokenizers": {
-        "type": whole_number(0),
-        "metavar": "N",
-        "help": "tokenising processes per device (default: cores divided by GPUs, at most 8; 0 on a CPU)",
-    },
-    "--device": {
-        "metavar": "D[,D...]",
-        "help": "cpu, cuda (all GPUs), cuda:1, or a list like cuda:0,cuda:1 (default: all GPUs, else cpu)",
-    },
-    "--dtype": {
-        "choices": ["auto", "fp32", "fp16", "bf16", "int8"],
-        "default": "auto",
-        "help": "precision of the model; heads stay in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
-    },
-    "--backend": {
-        "choices": ["torch", "openvino"],
-        "default": "torch",
-        "help": "library that runs the model; openvino is faster on a CPU, needs the extra openvino (default: torch)",
-    },
-}
-
-
-def add_model_settings(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options of :func:`baselines.retrieve.families.resolve`. ``names`` are aliases of --query-prompt."""
-    group = parser.add_argument_group("settings of the model (default: the family's, else the files')")
-    group.add_argument("--family", metavar="F", help="family in models.toml, or none (default: by the model's name)")
-    group.add_argument("--query-prompt", *names, metavar="TEXT", help="prompt before every query; '' for no prompt")
-    group.add_argument("--passage-prompt", metavar="TEXT", help="prompt before every passage; '' for no prompt")
-    group.add_argument("--prompt-name", metavar="NAME", help="name of a query prompt of the family or the model")
-    group.add_argument("--pooling", choices=["cls", "mean", "lasttoken"], help="pooling of the tokens' vectors")
-    group.add_argument("--truncate-dim", type=whole_number(1), metavar="N", help="use only the first N dimensions")
-    group.add_argument(
-        "--normalize",
-        action=argparse.BooleanOptionalAction,
-        help="scale embeddings to unit length (default: only if the similarity is cosine)",
-    )
-    group.add_argument("--similarity", choices=["cosine", "dot"], help="similarity of embeddings")
-    add_options(group, "--max-length", "--trust-remote-code", "--revision")
-
-
-def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
-    """Add shared options by their names."""
-    for name in names:
-        parser.add_argument(name, **_OPTIONS[name])

@@ -3,7 +3,6 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 
 from baselines.measure.qrels import read_judgments
 from builders.core import highlight
@@ -12,7 +11,6 @@ from builders.core.words import words
 from builders.store.layout import Set
 from builders.store.reader import Release
 
-SAMPLE = Path("build/sample")
 CHARS = 120  # characters of an excerpt on the page
 _WHOLE = 5_000  # characters of an opened passage on the page
 

@@ -1,8 +1,8 @@
 """The columns of the search page that need a model. A model encodes one query at a time."""
 
-import argparse
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from baselines.core.passages import Passages
 from baselines.core.settings import ModelSettings
@@ -11,7 +11,7 @@ from baselines.retrieve.dense import encoding_model, nearest
 from baselines.retrieve.devices import devices_of, dtype_of
 from baselines.retrieve.encoder import CrossScorer, Encoder
 from baselines.retrieve.models import open_cross
-from baselines.retrieve.vector_index import named, open_vectors
+from baselines.retrieve.vector_index import Index, named, open_vectors
 from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit, best_first
@@ -19,24 +19,37 @@ from builders.store.runs import Hit, best_first
 _TURN = threading.Lock()  # one query at a time, because several queries would compete for the same cores or GPU
 
 
-def open_dual_search(args: argparse.Namespace, release: Release, corpus: str, passages: Passages) -> Search:
-    """Open exact search of ``--passages`` for queries that ``--model`` encodes. Raises the errors of `search`."""
-    vectors, device = open_vectors(args.passages), devices_of(args.device)[0]
+def open_dual_search(
+    model: str,
+    embeddings: Index | Path,
+    release: Release,
+    corpus: str,
+    passages: Passages,
+    *,
+    device: str | None,
+    dtype: str,
+) -> Search:
+    """Open exact search of the passages' embeddings for queries that a model encodes.
+
+    Raises the errors of `search`.
+    """
+    vectors, query_device = open_vectors(embeddings), devices_of(device)[0]
     vectors.check("passages", release, corpus, "corpus")
-    encoder = Encoder(encoding_model(args.model, vectors, device, args.dtype), "query")
-    log.info("%s: %d passages", args.passages, vectors.rows)
+    encoder = Encoder(encoding_model(model, vectors, query_device, dtype), "query")
+    log.info("%s: %d passages", vectors.path, vectors.rows)
 
     def search(query: str, top_k: int) -> list[Hit]:
         with _TURN:
-            return next(named(nearest(vectors, encoder.encode([query]), passages, [device], top_k), passages, top_k))
+            rows = nearest(vectors, encoder.encode([query]), passages, [query_device], top_k)
+            return next(named(rows, passages, top_k))
 
     return search
 
 
-def open_cross_ranker(args: argparse.Namespace, passages: Passages) -> Rerank:
-    """Open the model ``--reranker``, whose logits re-rank passages. Raises the errors of `rerank`."""
-    device = devices_of(args.device)[0]
-    scorer = CrossScorer(open_cross(ModelSettings(args.reranker), device, dtype_of(args.dtype, device)))
+def open_cross_ranker(model: str, passages: Passages, *, device: str | None, dtype: str) -> Rerank:
+    """Open a cross-encoder, whose logits re-rank passages. Raises the errors of `rerank`."""
+    one_device = devices_of(device)[0]
+    scorer = CrossScorer(open_cross(ModelSettings(model), one_device, dtype_of(dtype, one_device)))
 
     def rerank(query: str, ids: Sequence[str]) -> list[Hit]:
         texts = passages.texts(passages.rows(ids).tolist())

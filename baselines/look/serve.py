@@ -1,53 +1,106 @@
 """Serve the search page."""
 
-import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from baselines.bm25.bm25_index import Texts
 from baselines.bm25.tokens import tokens
 from baselines.core.passages import open_passages
-from baselines.look.excerpts import SAMPLE, positives_of
+from baselines.look.excerpts import positives_of
 from baselines.look.shown_answers import Searcher
 from baselines.measure.qrels import read_queries
 from builders.core.errors import InputError, log
 from builders.core.hub import check_models
 from builders.core.limits import usable_cores
 from builders.store.layout import SETS
-from builders.store.reader import open_release
+from builders.store.names import SAMPLE_RELEASE
+from builders.store.reader import Release, open_release
+
+if TYPE_CHECKING:
+    from baselines.retrieve.vector_index import Index
 
 _MISSING = "the page needs Gradio: pip install 'gradio>=6.20'"
+_SAMPLE_ROWS = Path("builders/sample")  # `builders release` finds the package's sample outside a checkout
 
 
-def serve(args: argparse.Namespace) -> None:
-    """Serve the page until the process is stopped."""
-    if (args.model is None) != (args.passages is None):
+@dataclass(frozen=True)
+class PageModels:
+    """The models of the page besides BM25, and how they run.
+
+    Attributes:
+        model: name or folder of a dual-encoder.
+        passages: the dual-encoder's embeddings of the passages.
+        reranker: name or folder of a cross-encoder.
+        device, dtype: values of --device and --dtype.
+    """
+
+    model: str | None = None
+    passages: "Index | Path | None" = None
+    reranker: str | None = None
+    device: str | None = None
+    dtype: str = "auto"
+
+
+def serve_page(
+    release: Release | Path,
+    *,
+    set_name: str,
+    split: str,
+    models: PageModels,
+    top_k: int,
+    candidates: int,
+    host: str,
+    port: int | None,
+) -> None:
+    """Serve the page until the process is stopped. If the embedded sample is missing, it is built.
+
+    Raises :class:`InputError` if Gradio is missing, or a system cannot be opened.
+    """
+    if (models.model is None) != (models.passages is None):
         raise InputError("--model M and --passages DIR (embeddings of the passages by M) need each other")
-    check_models(args.model, args.reranker)
+    check_models(models.model, models.reranker)
     try:
         from baselines.look import gradio_page
     except ImportError as error:
         raise InputError(f"{_MISSING} ({error})") from error
-    if args.release == SAMPLE and not args.release.exists():
-        from baselines.reproduce.steps import call, sample_command
+    if release == Path(SAMPLE_RELEASE) and not release.exists():
+        from builders.release.build_release import build_release
 
-        log.info("%s is missing: building the embedded sample", args.release)
-        call(sample_command(args.release), args.quiet, here=True)
-    gradio_page.serve(open_searcher(args), args.host, args.port)
+        log.info("%s is missing: building the embedded sample", release)
+        build_release([_SAMPLE_ROWS], out=release)
+    searcher = open_searcher(
+        open_release(release), set_name=set_name, split=split, models=models, top_k=top_k, candidates=candidates
+    )
+    gradio_page.serve(searcher, host, port)
 
 
-def open_searcher(args: argparse.Namespace) -> Searcher:
-    """Open the systems that the options name. Raises :class:`InputError` if a system cannot be opened."""
-    release, configs = open_release(args.release), SETS[args.set]
-    questions = read_queries(release, args.split, configs.queries)
-    positives = positives_of(release, configs, args.split)
+def open_searcher(
+    release: Release, *, set_name: str, split: str, models: PageModels, top_k: int, candidates: int
+) -> Searcher:
+    """Open BM25 and the models of the page. Raises :class:`InputError` if a system cannot be opened."""
+    configs = SETS[set_name]
+    questions = read_queries(release, split, configs.queries)
+    positives = positives_of(release, configs, split)
     passages = open_passages(release, configs.corpus)
     dense, rerank = {}, None
-    if args.model or args.reranker:  # before BM25, so that a model's error appears before the index is built
+    if models.model or models.reranker:  # before BM25, so that a model's error appears before the index is built
         from baselines.look.model_search import open_cross_ranker, open_dual_search
 
-        if args.model:
-            dense["dual-encoder"] = open_dual_search(args, release, configs.corpus, passages)
-        if args.reranker:
-            rerank = f"{'dual-encoder' if args.model else 'BM25'} > re-ranker", open_cross_ranker(args, passages)
+        if models.model and models.passages:
+            dense["dual-encoder"] = open_dual_search(
+                models.model,
+                models.passages,
+                release,
+                configs.corpus,
+                passages,
+                device=models.device,
+                dtype=models.dtype,
+            )
+        if models.reranker:
+            name = f"{'dual-encoder' if models.model else 'BM25'} > re-ranker"
+            ranker = open_cross_ranker(models.reranker, passages, device=models.device, dtype=models.dtype)
+            rerank = name, ranker
     from baselines.bm25.engine_numba import open_index
 
     index = open_index(Texts(release, configs.corpus), None, usable_cores())
@@ -57,6 +110,6 @@ def open_searcher(args: argparse.Namespace) -> Searcher:
         questions,
         positives,
         rerank=rerank,
-        top_k=args.top_k or 10,
-        candidates=args.candidates,
+        top_k=top_k,
+        candidates=candidates,
     )

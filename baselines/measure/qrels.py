@@ -1,6 +1,5 @@
 """Read queries and relevance judgments from a release or a file (TREC qrels, BEIR's TSV or an official dev.json)."""
 
-import argparse
 import codecs
 import re
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from builders.core.errors import InputError, UsageError, log
 from builders.core.files import expect_id, first_character, id_of, integer, raw_lines, read_whole
 from builders.core.typed import json_lines, json_of
 from builders.store.layout import JOINED, SETS, Set, schema_of, set_of
-from builders.store.names import QUESTION_CONFIGS
 from builders.store.reader import Release, open_release
 
 _HIGHEST = 1_000_000  # ir-measures allocates memory for every grade up to the highest
@@ -113,8 +111,9 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
 
     Args:
         configs: the configs of the set.
-        queries: one of ``QUESTION_CONFIGS`` to use instead of the set's queries. The removed training questions
-            (Section 2.3) are in no qrels, so their judgments are the positive passages of their joined rows.
+        queries: a config of ``builders.store.names.QUESTION_CONFIGS`` to use instead of the set's queries. The
+            removed training questions (Section 2.3) are in no qrels, so their judgments are the positive passages of
+            their joined rows.
         qrels: a config to use instead of the set's qrels.
 
     Raises:
@@ -242,21 +241,3 @@ def _official(path: Path) -> Iterator[_Question]:
         yield from json_of(content, dict[str, list[_Question]], path, remedy=expected)["data"]
         return
     yield from (row for _, row in json_lines(path, _Question, expected))
-
-
-# Until all verbs are functions: options of the verbs that argparse still parses.
-
-
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add ``--set``, for every verb that reads queries, passages or judgments of a release."""
-    parser.add_argument("--set", choices=list(SETS), default="main", help="set of the release (default: main)")
-
-
-def add_queries(parser: argparse.ArgumentParser) -> None:
-    """Add ``--queries``, for verbs that can be limited to a part of the questions of main (Section 2.3)."""
-    parser.add_argument(
-        "--queries",
-        choices=QUESTION_CONFIGS,
-        metavar="CONFIG",
-        help=f"use only the questions of this config: {', '.join(QUESTION_CONFIGS)} (default: all of the set)",
-    )

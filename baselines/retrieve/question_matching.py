@@ -26,9 +26,10 @@ from builders.core.folders import key_of, work_beside
 from builders.core.limits import usable_cores
 from builders.core.results import Report, Table
 from builders.core.sampling import draw
+from builders.store.names import TESTED_SPLITS
 from builders.store.reader import Release
 from builders.store.runs import Run, probability, write_run
-from builders.text.likeness import TESTED, THRESHOLD, is_similar
+from builders.text.likeness import THRESHOLD, is_similar
 
 TRAIN = "train"
 Floats = npt.NDArray[Any]
@@ -118,11 +119,11 @@ def read_splits(release: Release, config: str, splits: Sequence[str]) -> Questio
     Raises :class:`InputError` for train and for splits without questions.
     """
     filled = [split for name, split in release.splits() if name == config and release.rows(config, split)]
-    chosen = list(dict.fromkeys(splits or [split for split in TESTED if split in filled]))
+    chosen = list(dict.fromkeys(splits or [split for split in TESTED_SPLITS if split in filled]))
     if TRAIN in chosen:
         raise InputError("--split train: every split is compared with train; expected another split")
     if not chosen or not set(chosen) <= set(filled):
-        lacking = " and ".join(sorted(set(chosen or TESTED) - set(filled)))
+        lacking = " and ".join(sorted(set(chosen or TESTED_SPLITS) - set(filled)))
         raise InputError(f"has no questions in {config} of {lacking}", path=release.path)
     by_split = {split: read_queries(release, split, config) for split in chosen}
     return QuestionSplits(release, config, by_split, open_passages(release, config, split=TRAIN))

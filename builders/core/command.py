@@ -1,12 +1,10 @@
 """Command line: verbs with their help, and options that several verbs share."""
 
-import argparse
 import ast
 import importlib
 import inspect
 import itertools
 import logging
-import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,77 +24,9 @@ SHELLS = ("bash", "zsh", "fish")  # shells with completion
 CONSOLE = "dureader-retrieval"  # the console script, which has the verbs of builders and baselines
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Add ``--format text|json``, for commands that print a table."""
-    parser.add_argument("--format", choices=["text", "json"], default="text", help="output format (default: text)")
-
-
-def whole_number(low: int) -> Any:
-    """Return an argparse type: an integer of at least ``low``."""
-    return _number(int, lambda value: value >= low, f"a whole number of at least {low}")
-
-
-def number_between(low: float, high: float) -> Any:
-    """Return an argparse type: a finite number from ``low`` to ``high``."""
-    return _number(float, lambda value: low <= value <= high and math.isfinite(value), f"a number {low} <= x <= {high}")
-
-
-def _number(kind: type[int] | type[float], fits: Callable[[float], bool], expected: str) -> Any:
-    def number(text: str) -> int | float:
-        value = kind(text)
-        if not fits(value):
-            raise argparse.ArgumentTypeError(f"expected {expected}, found {text}")
-        return value
-
-    return number  # the name of this function appears in argparse's error "invalid number value: 'x'"
-
-
-def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.ArgumentParser:
-    """Return the parser of a verb. The help is the docstring of the verb's module, followed by the arguments."""
-    parser = argparse.ArgumentParser(
-        prog=as_typed(program, f"python -m {program} {verb}"),
-        description=as_typed(program, module.__doc__ or ""),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--quiet", action="store_true", help="log only warnings or errors")
-    module.add_arguments(parser)
-    return parser
-
-
 def as_typed(program: str, text: str) -> str:
     """Replace ``python -m PROGRAM`` by the console script's name if ``program`` is the console script."""
     return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, text) if program == CONSOLE else text
-
-
-def add_steps(
-    parser: argparse.ArgumentParser,
-    steps: Mapping[str, str],
-    common: Callable[[str, argparse.ArgumentParser], None] = lambda name, step: None,
-) -> None:
-    """Add the steps of a verb as sub-commands.
-
-    ``steps`` maps each name to a module as in :func:`main`, or to MODULE:FUNCTION. The module's ``FUNCTION_arguments``,
-    if it exists, adds the options of FUNCTION. ``common(name, parser)`` adds the options that several steps share.
-    """
-    commands = parser.add_subparsers(dest="step", metavar="|".join(steps), required=True)
-    for name, place in steps.items():
-        place, _, function = place.partition(":")
-        module = importlib.import_module(place)
-        run = getattr(module, function or "run")
-        text = as_typed(parser.prog.partition(" ")[0], inspect.getdoc(run if function else module) or "")
-        step = commands.add_parser(
-            name,
-            help=text.partition("\n")[0].rstrip("."),
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log only warnings or errors")
-        common(name, step)
-        if add_options := getattr(module, f"{function}_arguments" if function else "add_arguments", None):
-            add_options(step)
-        step.set_defaults(run_step=run)
 
 
 def summary(target: str) -> str:
@@ -178,15 +108,7 @@ def _run_words(
     if ":" in target:
         return run_verb(program, f"python -m {program} {verb}", load_function(target), rest)
     package = importlib.import_module(target)
-    if hasattr(package, "add_arguments"):  # a verb that is not yet a function
-        return _run_module(program, verb, package, rest)
     return _run_step(program, verb, package, rest)
-
-
-def _run_module(program: str, verb: str, module: ModuleType, words: list[str]) -> int:
-    args = verb_parser(program, verb, module).parse_args(words)
-    start_logging(args.quiet)
-    return int(module.run(args) or 0)
 
 
 def _run_step(program: str, verb: str, package: ModuleType, words: list[str]) -> int:

@@ -3,6 +3,7 @@
 :mod:`builders.store.layout` declares the columns of these sets, splits and configs. A test compares the two modules.
 """
 
+SAMPLE_RELEASE = "build/sample"  # where the examples build the embedded sample
 SPLITS = ("train", "dev", "test")
 TESTED_SPLITS = ("dev", "test")  # whose questions must not be in the training data (Section 2.3)
 SET_NAMES = ("main", "cmedqa", "ccovid", "crosslingual")

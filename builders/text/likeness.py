@@ -11,7 +11,6 @@ Two texts can match in four ways, the strongest first:
 
 from __future__ import annotations
 
-import argparse
 import unicodedata
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError
 from builders.store.names import TESTED_SPLITS
 from builders.store.reader import Release
@@ -29,7 +27,6 @@ from builders.text.ngram_options import HOW, NGRAM, SHARE
 if TYPE_CHECKING:
     from rensa import RMinHash
 
-TESTED = TESTED_SPLITS
 THRESHOLD = 0.5  # threshold of the probability that two questions mean the same (Section 2.3)
 _VALUES, _SEED = 128, 42  # number of values of a MinHash, and its seed
 _BLOCK = 1_024  # texts whose n-grams are in memory together
@@ -143,20 +140,6 @@ class LikeTexts:
         return found
 
 
-def add_ngrams(parser: argparse.ArgumentParser) -> None:
-    """Add ``--ngram`` and ``--jaccard``, for verbs that compare texts by n-grams."""
-    parser.add_argument(
-        "--ngram", type=whole_number(1), default=NGRAM, metavar="N", help=f"characters of an n-gram (default: {NGRAM})"
-    )
-    parser.add_argument(
-        "--jaccard",
-        type=number_between(0.3, 1),
-        default=SHARE,
-        metavar="X",
-        help=f"lowest Jaccard similarity of matching texts, from 0.3 to 1 (default: {SHARE})",
-    )
-
-
 def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
     """True if a model's score is above the threshold. Section 2.3 removes questions above 0.5."""
     return score > threshold
@@ -236,7 +219,7 @@ def read_tested(release: Release, rule: LikenessRule, splits: Sequence[str] = ()
 
     Raises :class:`InputError` if the release lacks the splits, or for a score of a question that is not in the splits.
     """
-    tested_splits = [split for split in TESTED if split in (splits or TESTED)]
+    tested_splits = [split for split in TESTED_SPLITS if split in (splits or TESTED_SPLITS)]
     if not splits:
         tested_splits = [split for split in tested_splits if ("queries", split) in release.splits()]
     if not tested_splits:

@@ -1,6 +1,5 @@
 """Options of span-F1, which labels passages. This module imports no slow library, so that ``--help`` is quick."""
 
-import argparse
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -58,16 +57,3 @@ Segmenter = Annotated[str, OneOf(SEGMENTERS), Help("segmenter for texts without 
 SpanThreshold = Annotated[
     Fraction, Parsed(_threshold, accepts=(str, int, float, Fraction)), Shown("X"), Help("threshold of span-F1")
 ]
-
-
-def add_rule(parser: argparse.ArgumentParser) -> None:
-    """Add the options of span-F1: ``--unit``, ``--segmenter``, ``--threshold``."""
-    add = parser.add_argument
-    add("--unit", choices=["word", "char"], default="word", help="tokens that span-F1 compares (default: word)")
-    add(
-        "--segmenter",
-        choices=SEGMENTERS,
-        default=SEGMENTERS[0],
-        help="segmenter for texts without word lists; rjieba is a faster jieba (default: rjieba)",
-    )
-    add("--threshold", type=_threshold, default=THRESHOLD, help="threshold of span-F1 (default: 0.5)")

@@ -1,0 +1,147 @@
+"""A question with the best passages of each run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from baselines.bm25.tokens import tokens
+from baselines.look.excerpts import excerpt, marked, positives_of, tally
+from baselines.measure.qrels import read_queries
+from builders.core.errors import InputError, visible
+from builders.core.results import Report, Table
+from builders.store.layout import SETS
+from builders.store.reader import Release
+from builders.store.runs import Run
+
+Question = tuple[str, str]  # id, text
+_TERM, _POSITIVE, _HEAD, _PLAIN = "\033[1;33m", "\033[1;32m", "\033[1m", "\033[0m"  # colours of a terminal
+
+
+@dataclass(frozen=True)
+class QuestionView:
+    """A question and the best passages of each run.
+
+    Attributes:
+        question: id and text of the question.
+        note: why this question was chosen, or "".
+        split: the split of the question.
+        runs: the runs, each of which answers the question.
+        top_k: number of passages of each run.
+        texts: texts of the passages by id.
+        positives: the question's positive passages; None if the split has no judgments.
+    """
+
+    question: Question
+    note: str
+    split: str
+    runs: Sequence[Run]
+    top_k: int
+    texts: dict[str, str] = field(repr=False)
+    positives: set[str] | None
+
+    def is_positive(self, passage_id: str) -> bool | None:
+        """True for a positive passage; None if the split has no judgments."""
+        return None if self.positives is None else passage_id in self.positives
+
+    def report(self, chars: int, colour: bool) -> Report:
+        """Return the passages as a result. The text has excerpts of ``chars`` characters."""
+        return Report(self.value(), text=lambda: self.text(chars, colour), tables=lambda: [self.table()])
+
+    def value(self) -> dict[str, Any]:
+        """Return the question and the passages as a JSON value."""
+        runs = []
+        for run in self.runs:
+            passages = []
+            for rank, (passage_id, score) in enumerate(self._hits(run), 1):
+                passages.append(
+                    {
+                        "rank": rank,
+                        "score": score,
+                        "corpus-id": passage_id,
+                        "positive": self.is_positive(passage_id),
+                        "text": self.texts[passage_id],
+                    }
+                )
+            runs.append({"run": str(run.path), "passages": passages})
+        query_id, text = self.question
+        return {"query-id": query_id, "text": text, "split": self.split, "runs": runs}
+
+    def table(self) -> Table:
+        """Return the passages as a table."""
+        rows = []
+        for run in self.runs:
+            for rank, (passage_id, score) in enumerate(self._hits(run), 1):
+                text = self.texts[passage_id]
+                rows.append([str(run.path), rank, score, passage_id, self.is_positive(passage_id), text])
+        return Table(["run", "rank", "score", "passage", "positive", "text"], rows, title=self.question[1])
+
+    def text(self, chars: int, colour: bool) -> str:
+        """Format the passages for a terminal, with excerpts around the terms that passage and question share."""
+
+        def style(text: str, code: str) -> str:
+            return f"{code}{text}{_PLAIN}" if colour else text
+
+        query_id, query_text = self.question
+        terms = set(tokens(query_text))
+        lines = [style(visible(query_text), _HEAD), f"question {visible(query_id)} of {self.split}{self.note}"]
+        unjudged = ", no judgments" if self.positives is None else ""
+        for run in self.runs:
+            counts = tally([passage_id for passage_id, _ in run.hits[query_id]], self.positives)
+            lines += ["", f"{style(str(run.path), _HEAD)}: {counts}{unjudged}"]
+            for rank, (passage_id, score) in enumerate(self._hits(run), 1):
+                mark = f"  {style('positive', _POSITIVE)}" if self.is_positive(passage_id) else ""
+                lines.append(f"{rank:3}  {score:.4f}  {visible(passage_id)}{mark}")
+                words = excerpt(marked(self.texts[passage_id], terms), chars)
+                lines.append("     " + "".join(style(word, _TERM) if is_term else word for word, is_term in words))
+        return "\n".join(lines)
+
+    def _hits(self, run: Run) -> list[tuple[str, float]]:
+        return run.hits[self.question[0]][: self.top_k]
+
+
+def view_question(
+    release: Release, runs: Sequence[Run], *, set_name: str, split: str, query: str | None, top_k: int
+) -> QuestionView:
+    """Return the question that ``query`` names, with the passages of each run.
+
+    Raises :class:`InputError` if there is no such question, a run does not answer it, or a passage is unknown.
+    """
+    configs = SETS[set_name]
+    questions = read_queries(release, split, configs.queries)
+    question, note = _choose_question(questions, runs, query, split, release)
+    query_id, query_text = question
+    shown_ids: set[str] = set()
+    for run in runs:
+        passage_ids = run.rankings.get(query_id, [])[:top_k]
+        if not passage_ids:
+            raise InputError(f"has no passages for the question {query_id} ({query_text})", path=run.path)
+        shown_ids.update(passage_ids)
+    texts = release.texts(configs.corpus, "corpus", shown_ids)
+    for run in runs:
+        for passage_id in run.rankings[query_id][:top_k]:
+            if passage_id not in texts:
+                raise InputError(f"has a passage {passage_id!r} that the release's corpus lacks", path=run.path)
+    judgments = positives_of(release, configs, split)
+    positives = None if judgments is None else judgments.get(query_id, set())
+    return QuestionView(question, note, split, runs, top_k, texts, positives)
+
+
+def _choose_question(
+    questions: Sequence[Question], runs: Sequence[Run], query: str | None, split: str, release: Release
+) -> tuple[Question, str]:
+    """Return the question that ``query`` names, or the first that every run answers, and a note on the choice."""
+    if query is None:
+        every = "every run" if len(runs) > 1 else "the run"
+        candidates = [question for question in questions if all(run.hits.get(question[0]) for run in runs)]
+        note = f" (the first that {every} answers; --query TEXT_OR_ID names another)"
+        missing = "that every run answers"
+    else:
+        exact = [question for question in questions if query in question]
+        candidates = exact or [question for question in questions if query in question[1]]
+        note = ""
+        if len(candidates) > 1 and not exact:
+            note = f" (the first of {len(candidates)} with {query} in them)"
+        missing = f"that has the id {query!r} or contains this text"
+    if not candidates:
+        raise InputError(f"no question of {split!r} {missing}", path=release.path)
+    return candidates[0], note

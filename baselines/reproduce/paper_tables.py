@@ -254,17 +254,28 @@ def table_8(do: Steps) -> list[Row]:
 
 def out_of_domain(do: Steps, set_name: str) -> list[Row]:
     """DE w/ BM25 Neg without and with fine-tuning on the set's training queries."""
+    return [
+        Row("bm25", "BM25", lambda: bm25(do, "test", set_name), set=set_name, split="test"),
+        Row(
+            "de-zero-shot",
+            "DE w/ BM25 Neg, zero-shot",
+            lambda: search(do, dual_encoder(do), "test", set_name),
+            set=set_name,
+            split="test",
+        ),
+        Row(
+            "de-fine-tuned",
+            "DE w/ BM25 Neg, fine-tuned",
+            lambda: search(do, fine_tuned(do, set_name), "test", set_name),
+            set=set_name,
+            split="test",
+        ),
+    ]
 
-    def fine_tuned() -> Step:
-        negatives = mine(do, bm25(do, "train", set_name), f"{set_name}.bm25", set_name=set_name)
-        return train(do, f"de-{set_name}", negatives=[negatives])
 
-    runs = {
-        ("bm25", "BM25"): lambda: bm25(do, "test", set_name),
-        ("de-zero-shot", "DE w/ BM25 Neg, zero-shot"): lambda: search(do, dual_encoder(do), "test", set_name),
-        ("de-fine-tuned", "DE w/ BM25 Neg, fine-tuned"): lambda: search(do, fine_tuned(), "test", set_name),
-    }
-    return [Row(name, title, run, set=set_name, split="test") for (name, title), run in runs.items()]
+def fine_tuned(do: Steps, set_name: str) -> Step:
+    negatives = mine(do, bm25(do, "train", set_name), f"{set_name}.bm25", set_name=set_name)
+    return train(do, f"de-{set_name}", negatives=[negatives])
 
 
 # --- Section 3.7: cross-lingual ---
@@ -272,22 +283,26 @@ def out_of_domain(do: Steps, set_name: str) -> list[Row]:
 
 def table_9(do: Steps) -> list[Row]:
     """English queries and Chinese passages: multilingual BERT, trained on English, Chinese, or both queries."""
-
-    def english(model: Callable[[], Step]) -> Callable[[], Step]:
-        return lambda: search(do, model(), do.split, "crosslingual")
-
-    def supervised() -> Step:
-        return train(do, "mbert-supervised", negatives=[english_negatives(do)])
-
-    def transferred() -> Step:
-        return train(do, "mbert-transferred", negatives=[english_negatives(do)])
-
     return [
-        Row("supervised", "Supervised Model", english(supervised), set="crosslingual"),
-        Row("zero-shot", "Zero-shot Model", english(lambda: zero_shot(do)), set="crosslingual"),
+        Row("supervised", "Supervised Model", lambda: search_english(do, supervised(do)), set="crosslingual"),
+        Row("zero-shot", "Zero-shot Model", lambda: search_english(do, zero_shot(do)), set="crosslingual"),
         Row("zero-shot-monolingual", "Zero-shot Model, Chinese queries", lambda: search(do, zero_shot(do), do.split)),
-        Row("transferred", "Transferred Model", english(transferred), set="crosslingual"),
+        Row("transferred", "Transferred Model", lambda: search_english(do, transferred(do)), set="crosslingual"),
     ]
+
+
+def search_english(do: Steps, model: Step) -> Step:
+    return search(do, model, do.split, "crosslingual")
+
+
+def supervised(do: Steps) -> Step:
+    """Multilingual BERT, trained on English queries."""
+    return train(do, "mbert-supervised", negatives=[english_negatives(do)])
+
+
+def transferred(do: Steps) -> Step:
+    """Multilingual BERT, trained on Chinese queries and then on English queries."""
+    return train(do, "mbert-transferred", negatives=[english_negatives(do)])
 
 
 def zero_shot(do: Steps) -> Step:

@@ -62,11 +62,11 @@ def text(report: Mapping[str, Any]) -> str:
 
 def predictions(report: Mapping[str, Any]) -> list[str]:
     """Return one line for each file of a submission."""
-    return [
-        f"predictions of the {each['split']} split, {place}, {each['row']}: {each['file']}"
-        for each in report["predictions"]
-        for place in ["pool" if each["table"] is None else f"Table {each['table']}"]
-    ]
+    lines = []
+    for file in report["predictions"]:
+        place = "pool" if file["table"] is None else f"Table {file['table']}"
+        lines.append(f"predictions of the {file['split']} split, {place}, {file['row']}: {file['file']}")
+    return lines
 
 
 def measured_on(report: Mapping[str, Any]) -> list[str]:

@@ -1,17 +1,71 @@
-"""Search a release and evaluate models from Python. :mod:`baselines.api` is imported on first use."""
+"""Search a release and evaluate models from Python.
+
+:mod:`baselines.api` has the front door, ``search`` and ``evaluate``. Every verb of the command line is a function, too,
+for example ``search_bm25``. Modules are imported on first use.
+"""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from baselines.api import Release, evaluate, open_release, search
+    from baselines.bm25.search_bm25 import search_bm25
+    from baselines.hub.convert import convert_checkpoint
+    from baselines.hub.pull import pull_model
+    from baselines.hub.push import push_model
+    from baselines.look.show import show_passages
+    from baselines.measure.compare import compare_runs
+    from baselines.measure.error_analysis import analyse_errors
+    from baselines.measure.evaluate import evaluate_runs
+    from baselines.measure.fuse import fuse_runs
+    from baselines.reproduce.reproduce_tables import reproduce_tables
+    from baselines.retrieve.any_model import run_model
+    from baselines.retrieve.encode import encode_texts
+    from baselines.retrieve.match import match_questions
+    from baselines.retrieve.rerank import rerank_run
+    from baselines.retrieve.search_vectors import search_vectors
+    from baselines.train.mine import mine_negatives
+    from baselines.train.train import train_model
     from builders.core.errors import InputError
 
-__all__ = ["InputError", "Release", "evaluate", "open_release", "search"]
+_API = ["InputError", "Release", "evaluate", "open_release", "search"]
+__all__ = [
+    "InputError",
+    "Release",
+    "analyse_errors",
+    "compare_runs",
+    "convert_checkpoint",
+    "encode_texts",
+    "evaluate",
+    "evaluate_runs",
+    "fuse_runs",
+    "match_questions",
+    "mine_negatives",
+    "open_release",
+    "pull_model",
+    "push_model",
+    "reproduce_tables",
+    "rerank_run",
+    "run_model",
+    "search",
+    "search_bm25",
+    "search_vectors",
+    "show_passages",
+    "train_model",
+]  # a test compares the verbs
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from baselines import api
+    if name in _API:
+        from baselines import api
 
-    return getattr(api, name)
+        return getattr(api, name)
+    from baselines.__main__ import VERBS
+    from builders.core.verbs import load_named_function
+
+    return load_named_function(name, VERBS)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 from command_lines import functions
 from commands import ROOT, run
 
+import baselines
+import builders
 from builders.core.command import run_verb
 from builders.core.docstrings import read_help
 from builders.core.errors import EXTRAS, InputError, UsageError
@@ -294,6 +297,15 @@ def test_a_verb_describes_itself_and_its_options(command: str, function: Callabl
     assert [option.name for option in spec.options if not option_help(option, verb_help)] == []
     assert set(verb_help.parameters) <= {option.name for option in spec.options}
     assert any(command in line for line in verb_help.examples) or len(command.split()) == 3  # a step needs no example
+
+
+@pytest.mark.parametrize("program", [baselines, builders], ids=["baselines", "builders"])
+def test_a_program_offers_the_functions_of_its_verbs(program: ModuleType) -> None:
+    functions_of_verbs = {
+        function.__name__: function for command, function in VERBS.items() if command.split()[0] == program.__name__
+    }
+    offered = {name: getattr(program, name) for name in program.__all__ if hasattr(getattr(program, name), "verb")}
+    assert offered == functions_of_verbs and dir(program) == sorted(program.__all__)
 
 
 def test_the_module_of_a_verb_imports_no_library() -> None:

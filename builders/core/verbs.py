@@ -135,3 +135,12 @@ def load_function(target: str) -> Callable[..., Any]:
     module, _, name = target.partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return function
+
+
+def load_named_function(name: str, verbs: Mapping[str, str]) -> Callable[..., Any]:
+    """Import the function of a verb, or of a step, by the function's name. ``verbs`` are a program's verbs."""
+    targets = list(verbs.values())
+    for package in [target for target in targets if ":" not in target]:
+        targets += importlib.import_module(package).STEPS.values()
+    (target,) = [target for target in targets if target.endswith(f":{name}")]
+    return load_function(target)

@@ -18,6 +18,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
+from baselines.measure.compare import compare_runs
 from baselines.measure.significance import detectable, groups, holm, of_means, paired, randomisation
 from builders.store.runs import write_run
 
@@ -254,3 +255,14 @@ def test_the_same_values_have_the_same_intervals_and_equal_ones_none() -> None:
     values = np.random.default_rng(0).random((50, 1))
     assert of_means(values) == of_means(values) != of_means(values, seed=1)
     assert of_means(np.ones((9, 1))) == [(1.0, 1.0)]
+
+
+def test_a_comparison_has_tables_of_fractions(world: list[Path]) -> None:
+    qrels, strong, *_, weak = world
+    report = compare_runs([strong, weak], qrels=qrels, name=["strong", "weak"], resamples=999)
+    systems = report.to_pandas()
+    assert systems["system"].tolist() == ["strong", "weak"] and systems["MRR@10 better than"].tolist() == ["b", ""]
+    assert systems["MRR@10"].tolist() == [system["means"]["MRR@10"] for system in report.value["systems"]]
+    pairs = report.all_tables()[1].to_pandas()
+    assert pairs["measure"].tolist() == ["MRR@10", "recall@1", "recall@50"]
+    assert pairs["difference"][0] == report.value["measures"]["MRR@10"]["pairs"][0]["difference"]

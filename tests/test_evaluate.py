@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, tables
 
 from baselines.core.passages import open_passages
+from baselines.measure.compare import compare_runs
+from baselines.measure.evaluate import evaluate_runs
 from baselines.measure.holes import measure_holes
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_qrels
-from builders.core.errors import InputError
+from builders.core.errors import InputError, UsageError
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
@@ -325,3 +327,21 @@ def test_text_values_by_query_and_the_list_have_every_pair(tmp_path: Path) -> No
     assert (row["RR@10"], row["fair RR@10"], row["best RR@10"]) == (0.0, 0.5, 1.0)
     (pair,) = map(json.loads, (tmp_path / "pairs").read_text().splitlines())
     assert (pair["corpus-id"], pair["like"], pair["labels"]) == (md5(NEAR), md5(REPORT), [None, 1])
+
+
+def test_a_call_from_python_returns_figures_as_a_table(files: tuple[Path, Path]) -> None:
+    qrels, path = files
+    report = evaluate_runs([path, read_run(path)], qrels=qrels, holes=True)
+    printed = run("baselines", "evaluate", "--qrels", qrels, path, path, "--holes", "--format", "json").stdout
+    assert report.value == json.loads(printed)
+    frame = report.to_pandas()
+    assert frame["MRR@10"].tolist() == [result["official"]["MRR@10"] for result in report.value]
+    csv_lines = run("baselines", "evaluate", "--qrels", qrels, path, "--format", "csv").stdout.splitlines()
+    assert csv_lines[0].startswith("run,MRR@10,recall@1") and len(csv_lines) == 2
+
+
+def test_a_call_names_either_a_release_or_a_file(files: tuple[Path, Path]) -> None:
+    with pytest.raises(UsageError, match="expected either --release DIR or --qrels FILE"):
+        evaluate_runs([files[1]])
+    with pytest.raises(UsageError, match="expected either --release DIR or --qrels FILE"):
+        compare_runs([files[1], files[1]], qrels=files[0], release="release")

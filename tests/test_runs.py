@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, tables
 
+from baselines.measure.fuse import fuse_runs
 from baselines.measure.fusion import fuse_scores, scale_scores, tune_weights, weight_mixtures
 from baselines.measure.measures import official
 from baselines.measure.qrels import Qrels, read_qrels, release_qrels
-from builders.core.errors import InputError
+from builders.core.errors import InputError, UsageError
 from builders.store import runs
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
@@ -302,3 +303,14 @@ def test_few_training_questions_are_all_used_with_a_warning(world: Path) -> None
     done, found = _half(world, 49, one={"kind": "bm25"}, two=APART)
     assert found["alone"] == [pytest.approx((49 + 200 / 6) / 249), pytest.approx((49 / 6 + 200) / 249)]
     assert "only 49 of 249 training" in done.stderr and "two.run: the model may have been" in done.stderr
+
+
+def test_without_a_file_the_fused_run_is_returned(tmp_path: Path) -> None:
+    for name, ids in (("one", "ab"), ("two", "ba")):
+        write_run(tmp_path / name, [("q", [(id_, 1 / rank) for rank, id_ in enumerate(ids, 1)])])
+    both = [tmp_path / "one", tmp_path / "two"]
+    fused = fuse_runs(both, method="rrf", top_k=1)
+    assert fused.hits == {"q": [("a", 1 / 61 + 1 / 62)]}
+    assert fuse_runs(both, out=tmp_path / "out", top_k=1).hits == fused.hits == read_run(tmp_path / "out").hits
+    with pytest.raises(UsageError, match="step: expected 1 / n, for example"):
+        fuse_runs(both, step=0.3)

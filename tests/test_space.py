@@ -16,6 +16,7 @@ from baselines.bm25.engine_numba import open_index
 from baselines.bm25.tokens import tokens
 from baselines.core.passages import open_passages
 from baselines.look.excerpts import positives_of
+from baselines.look.show import show_passages
 from baselines.look.shown_answers import Searcher
 from baselines.measure.qrels import read_queries
 from builders.core.command import main
@@ -174,3 +175,11 @@ def test_what_cannot_be_shown_is_one_error(world: Path) -> None:
     write_run(world / "bad.run", [(md5(PHONE), [("unknown", 1.0)])])
     error = show(world, runs=("bad.run",), code=1).error
     assert "bad.run: has a passage 'unknown' that the release's corpus lacks" in error
+
+
+def test_a_call_from_python_returns_the_passages(world: Path) -> None:
+    report = show_passages([world / "one.run"], release=world / "release", query=PHONE, top_k=2)
+    assert report is not None and str(report) == show(world, "--query", PHONE, "--top-k", "2").stdout.rstrip("\n")
+    passages = report.to_pandas()
+    assert passages["rank"].tolist() == [1, 2]
+    assert passages["positive"].tolist() == [row["positive"] for row in report.value["runs"][0]["passages"]]

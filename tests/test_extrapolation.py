@@ -286,8 +286,9 @@ def test_what_the_release_lacks_is_said(world: Path) -> None:
 
 
 def test_bm25_is_run_once_and_the_trained_models_once_a_set(world: Path) -> None:
-    commands = [" ".join(words) for words in json.loads(reproduce(world, "--scratch", "--dry-run", "--format", "json"))]
-    trained = [command.split(" --out ")[1] for command in commands if command.startswith("baselines train ")]
+    all_words = json.loads(reproduce(world, "--scratch", "--dry-run", "--format", "json"))
+    trained = [words[words.index("--out") + 1] for words in all_words if words[:2] == ["baselines", "train"]]
+    commands = [f"{' '.join(words)} " for words in all_words]
     sets = [NEAR, FAR, "resttest-bucket1", "resttest-bucket2"]
     models = world / "runs" / "models"
     kinds = ("de-bm25-neg-scratch", "ce-bm25-neg-scratch")

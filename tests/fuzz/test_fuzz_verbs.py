@@ -173,7 +173,7 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
 
     return Reader(
         name=f"{verb}, on a {'hostile' if hostile else 'damaged'} release",
-        reaches=f"{_module(program, name)}:run",
+        reaches=_function(program, name, words),
         make=lambda folder: shutil.copytree(good, folder, dirs_exist_ok=True),
         spoils={"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET},
         read=read,
@@ -184,9 +184,12 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
     )
 
 
-def _module(program: str, name: str) -> str:
-    module = importlib.import_module(importlib.import_module(f"{program}.__main__").VERBS[name])
-    return module.__name__ + ".__init__" * str(module.__file__).endswith("__init__.py")
+def _function(program: str, name: str, words: list[str]) -> str:
+    """Return "module:function" of a verb, or of the step that the words begin with."""
+    target: str = importlib.import_module(f"{program}.__main__").VERBS[name]
+    if ":" not in target:
+        target = importlib.import_module(target).STEPS[words[0]]
+    return target
 
 
 READERS = [

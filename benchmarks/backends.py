@@ -26,7 +26,6 @@ from baselines.measure.significance import paired
 from baselines.retrieve.devices import dtype_of
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
-from builders.core.command import whole_number
 from builders.store.reader import open_release
 
 WAYS = ["torch-fp32", "torch-bf16", "openvino-fp32", "openvino-bf16", "openvino-int8"]
@@ -37,12 +36,12 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="dual-encoder: hub name or folder")
     parser.add_argument("--release", type=Path, required=True, help="release with the passages and dev questions")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="default: all")
-    parser.add_argument("--max-length", type=whole_number(4), help="most tokens of a text (default: the model's)")
+    parser.add_argument("--max-length", type=int, help="most tokens of a text (default: the model's)")
     passages = "encode only the positives of dev and N passages (default: all passages)"
-    parser.add_argument("--passages", type=whole_number(1), metavar="N", help=passages)
-    parser.add_argument("--block", type=whole_number(1), default=256, help="passages per turn (default: 256)")
+    parser.add_argument("--passages", type=int, metavar="N", help=passages)
+    parser.add_argument("--block", type=int, default=256, help="passages per turn (default: 256)")
     threads = "threads (default: 1, because waiting threads also use processor time)"
-    parser.add_argument("--threads", type=whole_number(1), default=1, help=threads)
+    parser.add_argument("--threads", type=int, default=1, help=threads)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     release, figures = open_release(args.release), machine("torch", "transformers")

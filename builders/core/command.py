@@ -174,6 +174,7 @@ def _print_completion(program: str, verbs: Mapping[str, str], shell: str = "", *
         raise UsageError(f"expected {CONSOLE} --completion with one of {', '.join(SHELLS)}")
     from builders.core.parser import program_app
 
-    script = program_app(CONSOLE, verbs).generate_completion(shell=shell)  # type: ignore[arg-type]
-    print(script)
+    print(program_app(CONSOLE, verbs).generate_completion(shell=shell))  # type: ignore[arg-type]
+    if shell == "zsh":  # registers the function where the script is read by `source` and not from a folder of $fpath
+        print(f"compdef _cyclopts_{CONSOLE} {CONSOLE}")
     return 0

@@ -158,7 +158,10 @@ class Option:
     def metavar(self) -> str:
         """The word for a value in the help."""
         shown = self.marker(Shown)
-        return shown.metavar if shown else self.name.upper().replace("_", "-")
+        if shown:
+            return shown.metavar
+        by_type = {int: "N", float: "X", Path: "PATH"}
+        return by_type.get(self.value_type, self.name.upper().replace("_", "-"))
 
     @property
     def shell_type(self) -> type:

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def describe_option(option: Option) -> dict[str, Any]:
         nargs = "repeated" if Use.REPEATED in option.markers else "*" if Use.MAY_BE_EMPTY in option.markers else "+"
     parsed, limits = option.marker(Parsed), option.marker(Between)
     type_name = names.get(option.value_type, option.value_type.__name__)
-    if parsed and parsed.parse is not model_name:  # a model's name is text on the command line
+    if parsed and parsed.parse not in (model_name, os.fspath):  # names are text on the command line
         type_name = parsed.parse.__name__
     flags = [*option.flags, *(f"--no-{flag[2:]}" for flag in option.flags if Use.WITH_NO in option.markers)]
     return {

@@ -130,9 +130,10 @@ def test_the_pool_has_nine_models_and_the_rerankers_score_what_five_retrieve(tmp
         f"annotate pool candidates {at} dev --runs {' '.join(dev)} --out pool.dev.run.gz",
     }
     data = "--negatives pool.negatives.jsonl.gz --dev-run bm25.dev.run.gz"
+    pooled = "--release nowhere --run pool.dev.run.gz"
     for name in RERANKERS:
-        expected |= {f"train {name} --release nowhere {data} --out {name}"}
-        expected |= {f"rerank {at} dev --run pool.dev.run.gz --top-k 250 --model {name} --out {name}.dev.run.gz"}
+        expected |= {f"train {name} --release nowhere --out {name} {data}"}
+        expected |= {f"rerank {pooled} --model {name} --split dev --out {name}.dev.run.gz --top-k 250"}
     assert expected <= {*lines}
     error = reproduce(tmp_path, "--pool", "--table", 4, "--dry-run", code=1).error
     assert error.startswith("no row matches --table 4; known rows: --pool --row pool-bm25; ")

@@ -37,7 +37,7 @@ def fuse_runs(
     tune: Annotated[str, Shown("SPLIT")] | None = None,
     tune_runs: Sequence[RunPath] = (),
     tune_on_these: bool = False,
-    step: Annotated[float, Parsed(_step, accepts=(str, int, float)), Shown("X")] = 0.05,
+    step: Annotated[float, Parsed(_step, accepts=(int, float)), Shown("X")] = 0.05,
     release: ReleasePath | None = None,
     set: SetName = "main",
 ) -> "Run":

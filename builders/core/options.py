@@ -46,8 +46,8 @@ class OneOf:
 class Parsed:
     """A value with a form of its own, for example a fraction or ORG/NAME.
 
-    ``parse`` gets the text of the shell, or the value of a call if it is an instance of ``accepts``. ``parse`` returns
-    the value for the verb, and raises ValueError with the expected form as its message.
+    ``parse`` gets the text of the shell, or the value of a call if it is an instance of ``accepts`` (default: a text).
+    ``parse`` returns the value for the verb, and raises ValueError with the expected form as its message.
     """
 
     parse: Callable[[Any], Any]
@@ -243,11 +243,8 @@ def check_value(option: Option, value: Any, label: str) -> Any:
 def check_one_value(option: Option, value: Any, label: str) -> Any:
     """Check a value, or one value of a list, as :func:`check_value` does."""
     parsed, object_class = option.marker(Parsed), option.marker(OrObject)
-    if parsed and isinstance(value, parsed.accepts):
-        try:
-            return parsed.parse(value)
-        except ValueError as error:
-            raise UsageError(f"{label}: expected {error}, found {value!r}") from None
+    if parsed and isinstance(value, parsed.accepts) and not isinstance(value, bool):
+        return _parse_own_form(parsed, value, label)
     is_path = isinstance(value, str | os.PathLike)
     if object_class and not is_path and isinstance(value, _load_class(object_class.place)):
         return value
@@ -264,13 +261,23 @@ def check_one_value(option: Option, value: Any, label: str) -> Any:
 
 def from_text(option: Option, text: str, label: str) -> Any:
     """Return the value that a word of the command line stands for, checked as :func:`check_value` does."""
+    parsed = option.marker(Parsed)
+    if parsed:
+        return _parse_own_form(parsed, text, label)
     value: Any = text
-    if option.value_type in (int, float, Path) and not option.marker(Parsed):
+    if option.value_type in (int, float, Path):
         try:
             value = option.value_type(text)
         except ValueError:
             raise UsageError(f"{label}: expected {option.expected_value()}, found {text!r}") from None
     return check_one_value(option, value, label)
+
+
+def _parse_own_form(parsed: Parsed, value: Any, label: str) -> Any:
+    try:
+        return parsed.parse(value)
+    except ValueError as error:
+        raise UsageError(f"{label}: expected {error}, found {value!r}") from None
 
 
 def _as_type(value_type: type, value: Any) -> Any:

@@ -1,11 +1,12 @@
 """The verb `official`: build a release from the official archives."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from builders.core.errors import InputError, UsageError
-from builders.core.options import Shown, Use
+from builders.core.options import Parsed, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import NewRelease
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def build_official(
     archive: Annotated[Sequence[Path], Shown("DIR_OR_TAR")] = (),
     *,
-    copy: Annotated[Sequence[str], Shown("DIR_OR_REPO")] = (),
+    copy: Annotated[Sequence[str], Parsed(os.fspath, accepts=(str, os.PathLike)), Shown("DIR_OR_REPO")] = (),
     list: Annotated[Sequence[str], Shown("NAME"), Use.MAY_BE_EMPTY] | None = None,
     out: NewRelease | None = None,
     skip_bad_lines: bool = False,

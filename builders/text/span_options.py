@@ -55,5 +55,5 @@ RawPath = Annotated[Path, Parsed(raw_path, accepts=(str, Path)), Shown("PATH")]
 Unit = Annotated[Literal["word", "char"], Help("tokens that span-F1 compares")]
 Segmenter = Annotated[str, OneOf(SEGMENTERS), Help("segmenter for texts without word lists; rjieba is a faster jieba")]
 SpanThreshold = Annotated[
-    Fraction, Parsed(_threshold, accepts=(str, int, float, Fraction)), Shown("X"), Help("threshold of span-F1")
+    Fraction, Parsed(_threshold, accepts=(int, float, Fraction)), Shown("X"), Help("threshold of span-F1")
 ]

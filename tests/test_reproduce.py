@@ -124,9 +124,10 @@ def test_the_pool_has_nine_models_and_the_rerankers_score_what_five_retrieve(tmp
     at = "--release nowhere --split"
     best = f"annotate pool select {at} dev --runs {' '.join(dev)} --out pool.dev.jsonl.gz --scores {' '.join(scores)}"
     assert lines[-10:] == [best, *(f"evaluate {run} {at} dev" for run in dev + scores)]
+    mined = "--out pool.negatives.jsonl.gz --split train --top-k 250 --negatives 4"
     expected = {
         f"annotate pool candidates {at} train --runs {' '.join(train)} --out pool.train.run.gz",
-        "mine --release nowhere --run pool.train.run.gz --out pool.negatives.jsonl.gz --split train --top-k 250 --negatives 4",
+        f"mine --release nowhere --run pool.train.run.gz {mined}",
         f"annotate pool candidates {at} dev --runs {' '.join(dev)} --out pool.dev.run.gz",
     }
     data = "--negatives pool.negatives.jsonl.gz --dev-run bm25.dev.run.gz"

@@ -1,12 +1,10 @@
-"""Format tables as text and Markdown, print a verb's result, and escape untrusted texts for Markdown.
+"""Format tables as text and Markdown, and escape untrusted texts for Markdown.
 
 An escaped text is displayed literally. The text cannot act as markup or HTML, and cannot end a table's cell.
 """
 
-import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from builders.core.errors import visible
 
@@ -40,11 +38,6 @@ def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a table without a final line end. Only the first column is left-aligned."""
     return "\n".join(aligned([header, *rows], gap="  "))
-
-
-def print_result(value: Any, text: str, form: str) -> None:
-    """Print a verb's result: ``value`` as JSON if ``form`` (of ``--format``) is json, otherwise ``text``."""
-    print(json.dumps(value, ensure_ascii=False, indent=1) if form == "json" else text)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

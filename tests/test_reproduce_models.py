@@ -133,20 +133,21 @@ def test_a_training_in_one_process_sees_one_card_and_torchruns_every_card(monkey
         return mock.Mock(**{"wait.return_value": 0})
 
     monkeypatch.setattr("baselines.reproduce.steps.subprocess.Popen", done_at_once)
-    training = Step("x", "train", {"recipe": "x"}, Path("x"))
+    training = Step("x", "train", {"recipe": "x", "out": "x"}, Path("x"))
+    encoding = Step("y", "encode", {"release": "r", "model": "x", "out": "y"}, Path("y"))
     for visible, given in ((None, "0"), ("2,3", "2"), ("", "")):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         call(training, quiet=False)
-        call(Step("x", "encode", {"model": "x"}, Path("x")), quiet=False)  # uses every GPU, with one process each
+        call(encoding, quiet=False)  # uses every GPU, with one process each
         assert [env.get("CUDA_VISIBLE_DEVICES") for _, env in calls[-2:]] == [given, visible]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     call(training, quiet=True, here=True, processes=4)
     words, environment = calls[-1]
     assert words == [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
-        *("-m", "baselines", "train", "x", "--quiet"),
+        *("-m", "baselines", "train", "x", "--out", "x", "--quiet"),
     ]
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
 

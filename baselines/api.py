@@ -42,13 +42,15 @@ class Release(reader.Release):
         return read_judgments(self, SETS[self.set], split)
 
 
-def open_release(path: str | Path, set: str = "main", revision: str | None = None) -> Release:
+def open_release(path: str | Path | reader.Release, set: str = "main", revision: str | None = None) -> Release:
     """Open a release directory, or download the dataset ORG/NAME from HF_ENDPOINT into the cache of huggingface_hub.
 
     ``set``: the evaluation set. ``revision``: a commit, tag or branch of the dataset. Raises :class:`InputError`.
     """
     if set not in SETS:
         raise InputError(f"no set {set!r}; expected one of {', '.join(SETS)}")
+    if isinstance(path, reader.Release):
+        return Release(path.path, path.manifest, set)
     if not Path(path).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
         from huggingface_hub import constants, snapshot_download
 

@@ -102,7 +102,7 @@ def test_a_call_gets_the_defaults_and_its_arguments() -> None:
         ({"spices": "mint"}, "spices: expected a list, each one of ginger, mint, found 'mint'"),
         ({"spices": ["mint", "salt"]}, "spices: expected one of ginger, mint, found 'salt'"),
         ({"strength": "much"}, "strength: expected a number such as 0.5 or 1/2, found 'much'"),
-        ({"strength": 0.5}, "strength: expected Fraction, found 0.5"),
+        ({"strength": 0.5}, "strength: expected a number, found 0.5"),
         ({"cup": 3}, "brew has no option 'cup'; did you mean cups?"),
     ],
 )
@@ -330,3 +330,28 @@ def test_a_step_is_listed_with_its_first_line() -> None:
         for command, function in VERBS.items():
             if command.startswith(f"builders {name} "):
                 assert f"  {read_help(function).summary}\n" in listed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"release": ""}, "release: expected a path"),
+        ({"release": "a\0b"}, "release: expected a path"),
+        ({"release": "r", "k1": 10**400}, "k1: expected a number of at least 0"),
+    ],
+)
+def test_values_that_a_library_would_refuse_later_are_refused_at_once(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        baselines.search_bm25(**arguments)
+
+
+def test_a_list_that_needs_a_value_is_not_empty() -> None:
+    with pytest.raises(UsageError, match="runs: expected a list with at least one value"):
+        baselines.evaluate_runs([], release="r")
+
+
+def test_numbers_of_numpy_have_the_form_of_an_option() -> None:
+    with pytest.raises(UsageError, match="step: expected 1 / n"):
+        baselines.fuse_runs(["a", "b"], step=np.float32(0.3))
+    with pytest.raises(UsageError, match="threshold: expected a number, found"):
+        builders.build_release(["r"], out="o", threshold="0.9")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from baselines.measure.measure_options import RUN_HELP
-from builders.core.errors import UsageError
+from builders.core.errors import InputError, UsageError
 from builders.core.options import AtLeastOne, Help, Shown, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
@@ -84,6 +84,8 @@ def analyse_errors(
     if round:
         expect_new_round(round)
     opened, opened_run = open_release(release), read_run(run)
+    if round and not opened_run.path.is_file():
+        raise InputError("is not in a file; a round records the checksum of the run's file", path=opened_run.path)
     drawn = draw_errors(opened, split, opened_run, sample=sample, top_k=top_k, seed=seed)
     if round:
         write_error_round(round, opened, split, drawn, source=opened_run.path, seed=seed)

@@ -89,11 +89,15 @@ def evaluate_runs(
     from baselines.measure.evaluation import CopyRule, answer_results, measure_runs, rank_answers
     from baselines.measure.groups import groups_of
     from baselines.measure.qrels import expect_one_reference, read_reference
+    from builders.core.files import check_file
     from builders.store.layout import SETS
     from builders.store.reader import open_release
     from builders.store.runs import read_run
 
     expect_one_reference(release, qrels)
+    for file in (per_query, list):
+        if file is not None:
+            check_file(file)
     if list and not duplicates:
         raise InputError("--list writes the near-duplicates of --duplicates; add --duplicates")
     opened = None if release is None else open_release(release)

@@ -1,5 +1,6 @@
 """The verb `fuse`: fuse runs."""
 
+import numbers
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,14 +15,17 @@ if TYPE_CHECKING:
     from builders.store.runs import Run
 
 
+_SMALLEST_STEP = 1e-6
+
+
 def _step(value: str | float) -> float:
     """Return a step of the weights. A whole number of steps must sum to 1."""
     expected = "1 / n, for example 0.1 or 0.05"
     try:
         step = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(expected) from None
-    if not (0 < step <= 1 and abs(1 / step - round(1 / step)) < 1e-9):
+    if not (_SMALLEST_STEP <= step <= 1 and abs(1 / step - round(1 / step)) < 1e-9):
         raise ValueError(expected)
     return step
 
@@ -37,7 +41,7 @@ def fuse_runs(
     tune: Annotated[str, Shown("SPLIT")] | None = None,
     tune_runs: Sequence[RunPath] = (),
     tune_on_these: bool = False,
-    step: Annotated[float, Parsed(_step, accepts=(int, float)), Shown("X")] = 0.05,
+    step: Annotated[float, Parsed(_step, accepts=(numbers.Real,)), Shown("X")] = 0.05,
     release: ReleasePath | None = None,
     set: SetName = "main",
 ) -> "Run":
@@ -82,9 +86,12 @@ def fuse_runs(
     from baselines.measure.fusion import fuse_scores, scores_of
     from baselines.measure.fusion_weights import expect_other_queries, read_weights, tuned_weights
     from baselines.measure.qrels import release_qrels
+    from builders.core.files import check_file
     from builders.store.reader import open_release
     from builders.store.runs import Run, read_run, write_run
 
+    if out is not None:
+        check_file(out)
     if len(runs) < 2:
         raise InputError("expected two runs or more")
     opened_runs = [read_run(run) for run in runs]

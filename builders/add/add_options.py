@@ -1,5 +1,6 @@
 """Options that several steps of `add` share. This module imports no slow library, so that ``--help`` is quick."""
 
+import numbers
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +25,7 @@ def parse_size(size: str | int) -> int:
     return number
 
 
-SetSize = Annotated[int, Parsed(parse_size, accepts=(str, int)), Shown("N")]
+SetSize = Annotated[int, Parsed(parse_size, accepts=(str, numbers.Integral)), Shown("N")]
 SourcePaths = Annotated[Sequence[Path], Shown("PATH"), Help("source files, .gz, .zip and folders")]
 Encoding = Annotated[str, OneOf(CHOICES), Help("encoding of the source files (auto: detected)")]
 TestSize = Annotated[AtLeastOne, Shown("N")]

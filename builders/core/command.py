@@ -146,12 +146,12 @@ def run_verb(program: str, command: str, function: Callable[..., Any], words: Se
         if spec.formats and not spec.writes_formats:
             arguments.pop("format", None)
         result = function(**arguments)
+        report = result if isinstance(result, Report) else getattr(result, "report", None)
+        if report is None:
+            return 0
+        print(report.render(shown_format or "text"))
     except UsageError as error:
         raise UsageError(f"{as_typed(program, command)}: {error}") from error
-    report = result if isinstance(result, Report) else getattr(result, "report", None)
-    if report is None:
-        return 0
-    print(report.render(shown_format or "text"))
     return int(report.failed)
 
 

@@ -16,6 +16,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
@@ -187,7 +188,7 @@ class Option:
             if math.isfinite(limits.low):
                 return f"{noun} of at least {limits.low:g}"
             return noun
-        names = {bool: "True or False", str: "a text", Path: "a path"}
+        names = {bool: "True or False", str: "a text", Path: "a path", Fraction: "a number"}
         described = names.get(self.value_type, self.value_type.__name__)
         if other := self.marker(OrObject):
             described += f" or a {other.place.partition(':')[2]}"
@@ -237,6 +238,9 @@ def check_value(option: Option, value: Any, label: str) -> Any:
         return check_one_value(option, value, label)
     if not isinstance(value, list | tuple):
         raise UsageError(f"{label}: expected a list, each {option.expected_value()}, found {value!r}")
+    may_be_empty = option.default == () or Use.MAY_BE_EMPTY in option.markers
+    if not value and not may_be_empty:
+        raise UsageError(f"{label}: expected a list with at least one value, found {value!r}")
     return tuple(check_one_value(option, each, label) for each in value)
 
 
@@ -265,7 +269,7 @@ def from_text(option: Option, text: str, label: str) -> Any:
     if parsed:
         return _parse_own_form(parsed, text, label)
     value: Any = text
-    if option.value_type in (int, float, Path):
+    if option.value_type in (int, float):
         try:
             value = option.value_type(text)
         except ValueError:
@@ -288,10 +292,24 @@ def _as_type(value_type: type, value: Any) -> Any:
     if value_type is int:
         return int(value) if isinstance(value, numbers.Integral) and not is_bool else None
     if value_type is float:
-        return float(value) if isinstance(value, numbers.Real) and not is_bool and math.isfinite(value) else None
+        return _finite_float(value) if isinstance(value, numbers.Real) and not is_bool else None
     if value_type is Path:
-        return Path(value) if isinstance(value, str | os.PathLike) else None
+        return _usable_path(value) if isinstance(value, str | os.PathLike) else None
     return value if isinstance(value, value_type) else None
+
+
+def _finite_float(value: numbers.Real) -> float | None:
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the largest float
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _usable_path(value: str | os.PathLike[str]) -> Path | None:
+    """Return the path, or None for an empty text, which would mean the current folder, and for a null character."""
+    text = os.fspath(value)
+    return Path(text) if isinstance(text, str) and text and "\0" not in text else None
 
 
 def _load_class(place: str) -> type:

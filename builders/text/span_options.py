@@ -1,5 +1,6 @@
 """Options of span-F1, which labels passages. This module imports no slow library, so that ``--help`` is quick."""
 
+import numbers
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -35,6 +36,8 @@ class Options:
 
 def raw_path(text: str | Path) -> Path:
     """Return a path of raw rows. Outside a checkout, ``builders/sample`` is the package's sample."""
+    if not str(text) or "\0" in str(text):
+        raise ValueError("a path")
     path = Path(text)
     return Path(__file__).parents[1] / "sample" if path == Path("builders/sample") and not path.exists() else path
 
@@ -55,5 +58,5 @@ RawPath = Annotated[Path, Parsed(raw_path, accepts=(str, Path)), Shown("PATH")]
 Unit = Annotated[Literal["word", "char"], Help("tokens that span-F1 compares")]
 Segmenter = Annotated[str, OneOf(SEGMENTERS), Help("segmenter for texts without word lists; rjieba is a faster jieba")]
 SpanThreshold = Annotated[
-    Fraction, Parsed(_threshold, accepts=(int, float, Fraction)), Shown("X"), Help("threshold of span-F1")
+    Fraction, Parsed(_threshold, accepts=(numbers.Real,)), Shown("X"), Help("threshold of span-F1")
 ]

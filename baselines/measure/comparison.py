@@ -22,7 +22,7 @@ LABELS = "abcdefghijklmnoprstuvwxyz"  # one per system; q is omitted, because fe
 
 @dataclass(frozen=True)
 class SignificanceRule:
-    """How the significance of differences is tested.
+    """The settings of the tests of significance.
 
     Attributes:
         test: the test that decides, a name of ``measure_options.TESTS``.

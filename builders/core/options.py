@@ -97,7 +97,7 @@ class ShellDefault:
 
 
 class Use(enum.Enum):
-    """How the command line uses a parameter."""
+    """Special forms of a parameter on the command line."""
 
     POSITIONAL = "an argument without a name"
     REQUIRED = "required on the command line, although a call from Python may omit it"

@@ -125,12 +125,6 @@ def search_bm25(
         opened_index = numba_index
 
     blocks = progress(search_columns(opened_index, query_rows, top_k, threads), unit="block", label="search")
-    if out is None:
-        hits: dict[str, list[Hit]] = {}
-        for block in blocks:
-            hits |= block.hits()
-        return Run(Path("bm25"), hits)
-    line_count = write_columns(out, blocks, "bm25")
     model = {
         "name": "bm25",
         "engine": engine,
@@ -141,6 +135,12 @@ def search_bm25(
     }
     about = describe_search(release, kind="bm25", set_name=set, split=split, top_k=top_k, queries=query_config)
     manifest = record(model, {**about, "sample": sample}, (engine, "numpy"))
+    if out is None:
+        hits: dict[str, list[Hit]] = {}
+        for block in blocks:
+            hits |= block.hits()
+        return Run.in_memory("bm25", hits, manifest)
+    line_count = write_columns(out, blocks, "bm25")
     write_manifest(out, manifest, "bm25", len(query_rows), line_count)
     log.info("%s: %d lines for %d queries", out, line_count, len(query_rows))
     return Run(out)

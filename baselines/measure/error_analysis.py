@@ -79,13 +79,13 @@ def analyse_errors(
     if release is None or run is None:
         raise UsageError("RUN needs --release DIR")
     from builders.store.reader import open_release
-    from builders.store.runs import read_run
+    from builders.store.runs import expect_run_file, read_run
 
     if round:
         expect_new_round(round)
     opened, opened_run = open_release(release), read_run(run)
-    if round and not opened_run.path.is_file():
-        raise InputError("is not in a file; a round records the checksum of the run's file", path=opened_run.path)
+    if round:
+        expect_run_file(opened_run)
     drawn = draw_errors(opened, split, opened_run, sample=sample, top_k=top_k, seed=seed)
     if round:
         write_error_round(round, opened, split, drawn, source=opened_run.path, seed=seed)

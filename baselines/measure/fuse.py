@@ -123,7 +123,7 @@ def fuse_runs(
             log.warning("%s lacks %d of %d queries", run.path, missing, len(every_query))
     fused_hits = fuse_scores([scores_of(run, method) for run in opened_runs], run_weights, top_k)
     if out is None:
-        return Run(Path("fused"), dict(fused_hits))
+        return Run.in_memory("fused", dict(fused_hits))
     line_count = write_run(out, fused_hits, tag=f"fused-{method}")
     log.info("%s: %d lines from %d runs", out, line_count, len(runs))
     return Run(out)

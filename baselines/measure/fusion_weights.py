@@ -21,10 +21,13 @@ _STAGES = 9  # most re-rankings of a run. The limit ends a loop of manifests tha
 
 
 class _FirstStage(msgspec.Struct):
-    file: str
+    """The re-ranked run: the name of its file, or None for a run in memory."""
+
+    file: str | None
 
     def __post_init__(self) -> None:
-        name_within(self.file)
+        if self.file is not None:
+            name_within(self.file)
 
 
 class _Record(msgspec.Struct):
@@ -104,7 +107,7 @@ def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
     if few := len(own) < FEWEST:
         log.warning("only %d of %d training questions are for tuning; all are used", len(own), len(qrels.positives))
     for run in runs:
-        if not _is_apart(run.path, few):
+        if not _is_apart(run, few):
             log.warning(
                 "%s: the model may have been trained on the tuning questions, so the weights may favour this run%s",
                 *(run.path, "" if few else " (train with data.leave_out=tuning)"),
@@ -112,18 +115,24 @@ def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
     return qrels if few else replace(qrels, positives=own)
 
 
-def _is_apart(path: Path, few: bool) -> bool:
+def _is_apart(run: Run, few: bool) -> bool:
     """True if the manifests show that no model of the run was trained on the tuning questions.
 
     ``few``: tuning uses all training questions, so that only runs of BM25 qualify.
     """
-    for _ in range(_STAGES):
-        beside = path.with_name(f"{path.name}.manifest.json")
-        record = read_json(beside, _Record) if beside.is_file() else _Record()
+    path = run.path
+    for stage in range(_STAGES):
+        if stage == 0 and run.is_in_memory:
+            record = msgspec.convert(run.manifest or {}, _Record)
+        else:
+            manifest_path = path.with_name(f"{path.name}.manifest.json")
+            record = read_json(manifest_path, _Record) if manifest_path.is_file() else _Record()
         if record.kind != "bm25" and (few or record.model.get("left_out") != "tuning"):
             return False
         if not record.reranked:
             return True
+        if record.reranked.file is None:  # the first stage was a run in memory, whose model is unknown
+            return False
         path = path.with_name(record.reranked.file)
     return False
 

@@ -42,6 +42,8 @@ class SearchedSplit:
 class ModelRun(Run):
     """The run of a model. ``report`` has the model's settings and, if the split has judgments, the measures."""
 
+    manifest: dict[str, Any]
+
     def __init__(
         self,
         path: Path,
@@ -53,6 +55,7 @@ class ModelRun(Run):
         stages: Sequence[Line] = (),
     ) -> None:
         super().__init__(path, hits)
+        self.is_in_memory = hits is not None
         self.manifest = manifest
         self._searched = searched
         self._first_stage = first_stage

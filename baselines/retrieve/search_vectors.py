@@ -107,14 +107,15 @@ def search_vectors(
     nearest_rows = nearest(passage_vectors, query_vectors, corpus, devices, top_k, engine or "")
     bar = progress(named(nearest_rows, corpus, top_k), total=len(query_rows), unit="query", label="search")
     hits = zip((query_id for query_id, _ in query_rows), bar, strict=True)
-    if out is None:
-        return Run(Path("search"), {query_id: best_first(ranking) for query_id, ranking in hits})
-
-    line_count = write_run(out, hits, tag=_TAG)
     precisions = {"passages": passage_vectors.precision, "queries": query_precision, "search": "fp32"}
     about = describe_search(release, kind="dense", set_name=set, split=split, top_k=top_k)
     about |= {"index": "exact", "sample": sample, "precision": precisions}
-    write_manifest(out, record(passage_vectors.manifest["model"], about), _TAG, len(query_rows), line_count)
+    manifest = record(passage_vectors.manifest["model"], about)
+    if out is None:
+        return Run.in_memory("search", {query_id: best_first(ranking) for query_id, ranking in hits}, manifest)
+
+    line_count = write_run(out, hits, tag=_TAG)
+    write_manifest(out, manifest, _TAG, len(query_rows), line_count)
     shown = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
     log.info("%s: %d lines for %d queries; precision: %s", out, line_count, len(query_rows), shown)
     return Run(out)

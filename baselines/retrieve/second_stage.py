@@ -81,7 +81,8 @@ def rescore_run(
             or an option does not fit the kind of model.
     """
     first_path = first_run.path if isinstance(first_run, Run) else first_run
-    if out is not None and real_path(first_path) == real_path(out):
+    is_in_memory = isinstance(first_run, Run) and first_run.is_in_memory
+    if out is not None and not is_in_memory and real_path(first_path) == real_path(out):
         raise InputError("is both the run to re-rank and --out; expected different files", path=out)
     configs = SETS[set_name]
     texts, rankings = dict(read_queries(release, split, configs.queries)), read_run(first_run).rankings
@@ -128,7 +129,8 @@ def rescore_run(
         scores, cost = scorer.score(folder)
         hits = _reorder_all(ranked, scores)
         if out is None:
-            run = Run(Path(models.shown_name(model)), {query: best_first(ranking) for query, ranking in hits})
+            hits_by_query = {query: best_first(ranking) for query, ranking in hits}
+            run = Run.in_memory(models.shown_name(model), hits_by_query, manifest)
         else:
             line_count = write_run(out, hits, tag=scorer.tag)
     if out is not None:
@@ -144,9 +146,9 @@ def _describe_run(run: Run | Path) -> dict[str, Any]:
 
     A run in memory has no file. Its checksum is a hash of its hits.
     """
-    path = run.path if isinstance(run, Run) else run
-    if isinstance(run, Run) and not path.is_file():
+    if isinstance(run, Run) and run.is_in_memory:
         return {"reranked": {"file": None, "sha256": key_of(run.hits)}}
+    path = run.path if isinstance(run, Run) else run
     return {"reranked": {"file": path.name, "sha256": sha256_of(path)}}
 
 

@@ -159,10 +159,12 @@ def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]]
     log.info(message, path, lines, len(rows), split, longest)
 
 
-def _depth(path: Path) -> int | None:
+def _depth(run: Run) -> int | None:
     """Return the number of passages per query that a re-ranker scored, from the run's manifest. None means all."""
-    manifest = path.with_name(f"{path.name}.manifest.json")
-    return read_json(manifest, _Reranked).top_k if manifest.is_file() else None
+    if run.is_in_memory:
+        return msgspec.convert(run.manifest, _Reranked).top_k if run.manifest else None
+    manifest_path = run.path.with_name(f"{run.path.name}.manifest.json")
+    return read_json(manifest_path, _Reranked).top_k if manifest_path.is_file() else None
 
 
 def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
@@ -174,7 +176,7 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
     """
     found = []
     for run in runs:
-        depth = _depth(run.path)
+        depth = _depth(run)
         # dict() uses the last score of a repeated passage. In reversed order, the last score is the highest.
         own = {query: dict(reversed(hits[:depth])) for query, hits in run.hits.items()}
         if missing := [(query, passage) for query, passage in pairs if passage not in own.get(query, {})]:

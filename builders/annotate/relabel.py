@@ -18,7 +18,7 @@ from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import Judged, read_judged, read_negative_ids
 from builders.store.reader import Release
 from builders.store.rejudge import rejudge
-from builders.store.runs import Run
+from builders.store.runs import Run, expect_run_file
 
 SPLIT = "train"
 MOVED_LIST = f"relabelled.{SPLIT}.jsonl"
@@ -121,7 +121,7 @@ def move_negatives(
             new_judged.setdefault(query_id, {})[passage_id] = 1
             by_name = dict(zip(run_names, scores, strict=True))
             moved.append({"query-id": query_id, "corpus-id": passage_id, "score": mean_of(scores), "scores": by_name})
-    source_paths = [run.path for run in opened_runs]
+    source_paths = [expect_run_file(run) for run in opened_runs]
     if negatives.source is not None:
         source_paths.insert(0, negatives.source)
     options = {"threshold": rule.threshold, "agree": rule.agree, "scale": rule.scale, "moved": len(moved)}

@@ -57,12 +57,20 @@ class Parsed:
 
 @dataclass(frozen=True)
 class OrObject:
-    """A class whose objects a call from Python may pass in place of a path, as "module:Class".
+    """A class whose objects a call from Python may pass in place of a path.
 
     The class is imported only when a call passes an object, so that ``--help`` stays quick.
+
+    Attributes:
+        place: the class, as "module:Class".
+        convert: a function that makes such an object from other forms, as "module:function", or "" for none. The
+            function returns None for a value of no known form.
+        forms: the other forms, for an error.
     """
 
     place: str
+    convert: str = ""
+    forms: str = ""
 
 
 @dataclass(frozen=True)
@@ -188,10 +196,11 @@ class Option:
             if math.isfinite(limits.low):
                 return f"{noun} of at least {limits.low:g}"
             return noun
-        names = {bool: "True or False", str: "a text", Path: "a path", Fraction: "a number"}
-        described = names.get(self.value_type, self.value_type.__name__)
+        nouns = {bool: "True or False", str: "a text", Path: "a path", Fraction: "a number"}
+        described = nouns.get(self.value_type, self.value_type.__name__)
         if other := self.marker(OrObject):
-            described += f" or a {other.place.partition(':')[2]}"
+            names = ["a path", f"a {other.place.partition(':')[2]}", *([other.forms] if other.forms else [])]
+            described = " or ".join(names)
         return described
 
 
@@ -250,8 +259,12 @@ def check_one_value(option: Option, value: Any, label: str) -> Any:
     if parsed and isinstance(value, parsed.accepts) and not isinstance(value, bool):
         return _parse_own_form(parsed, value, label)
     is_path = isinstance(value, str | os.PathLike)
-    if object_class and not is_path and isinstance(value, _load_class(object_class.place)):
-        return value
+    if object_class and not is_path:
+        if isinstance(value, load_object(object_class.place)):
+            return value
+        converted = load_object(object_class.convert)(value) if object_class.convert else None
+        if converted is not None:
+            return converted
     typed_value = _as_type(option.value_type, value)
     limits = option.marker(Between) or Between()
     is_accepted = typed_value is not None and (not option.choices or typed_value in option.choices)
@@ -312,7 +325,7 @@ def _usable_path(value: str | os.PathLike[str]) -> Path | None:
     return Path(text) if isinstance(text, str) and text and "\0" not in text else None
 
 
-def _load_class(place: str) -> type:
+def load_object(place: str) -> Any:
+    """Import the class or function that "module:name" names."""
     module, _, name = place.partition(":")
-    loaded: type = getattr(importlib.import_module(module), name)
-    return loaded
+    return getattr(importlib.import_module(module), name)

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     RunPath: TypeAlias = Run | Path
 else:  # the classes are imported only when a call passes an object
     ReleasePath = Annotated[Path, OrObject("builders.store.reader:Release"), Shown("DIR"), Help("release directory")]
-    RunPath = Annotated[Path, OrObject("builders.store.runs:Run"), Shown("RUN")]
+    RunPath = Annotated[
+        Path,
+        OrObject("builders.store.runs:Run", "builders.store.run_objects:convert_run", "a dictionary or a data frame"),
+        Shown("RUN"),
+    ]
 
 NewRelease = Annotated[Path, Shown("DIR"), Help("release directory to write")]
 AnySplit = Annotated[str, Shown("SPLIT"), Help("split of the queries")]

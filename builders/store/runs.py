@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,9 @@ from builders.core.files import (
     shown,
 )
 from builders.core.typed import json_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = npt.NDArray[Any]
 Hit = tuple[str, float]  # corpus id, score
@@ -79,11 +82,30 @@ class Run:
     """The passages retrieved for each query. ``hits`` and ``rankings`` are computed on first use.
 
     Without ``hits``, the file at ``path`` is read on first use: a verb returns the run that it wrote in this form.
+    :meth:`in_memory` makes a run that has no file.
+
+    Attributes:
+        path: the run's file. The path of a run in memory is only its name, for messages and tables.
+        is_in_memory: True if the run has no file.
+        manifest: the manifest of a run in memory. The manifest of a file lies beside the file.
     """
 
-    def __init__(self, path: Path, hits: Mapping[str, Sequence[Hit]] | Columns | None = None) -> None:
-        self.path = path
+    is_in_memory = False
+    manifest: dict[str, Any] | None = None
+
+    def __init__(self, path: str | Path, hits: Mapping[str, Sequence[Hit]] | Columns | None = None) -> None:
+        self.path = Path(path)
         self._given = hits
+
+    @classmethod
+    def in_memory(
+        cls, name: str, hits: Mapping[str, Sequence[Hit]], manifest: dict[str, Any] | None = None
+    ) -> "Run":
+        """Return a run without a file. ``hits`` has (corpus id, score) pairs, best first, by query id."""
+        run = Run(name, hits)
+        run.is_in_memory = True
+        run.manifest = manifest
+        return run
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -103,6 +125,26 @@ class Run:
     def rankings(self) -> dict[str, list[str]]:
         """Corpus ids, best first, by query id."""
         return self._columns.rankings()
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Return query id -> corpus id -> score, best first. A repeated passage has its first score."""
+        scores_by_query = {}
+        for query_id, hits in self.hits.items():
+            scores: dict[str, float] = {}
+            for passage_id, score in hits:
+                scores.setdefault(passage_id, score)
+            scores_by_query[query_id] = scores
+        return scores_by_query
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a data frame with a row per hit: query_id, passage_id, rank (from 1) and score."""
+        import pandas as pd
+
+        rows: list[tuple[str, str, int, float]] = []
+        for query_id, hits in self.hits.items():
+            for rank, (passage_id, score) in enumerate(hits, start=1):
+                rows.append((query_id, passage_id, rank, score))
+        return pd.DataFrame(rows, columns=["query_id", "passage_id", "rank", "score"])
 
 
 def probability(logit: float) -> float:
@@ -137,21 +179,37 @@ def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: st
     Hits are sorted by falling score, then by corpus id. Scores are printed with all digits, so that different scores
     stay different in the file. The file appears only when all lines are written.
     """
-    lines = 0
+    sorted_rankings = (
+        (query_id, best_first((passage_id, float(score)) for passage_id, score in hits)) for query_id, hits in rankings
+    )
+    return write_ranked_hits(path, sorted_rankings, tag)
+
+
+def write_ranked_hits(
+    path: Path, rankings: Iterable[tuple[str, Sequence[Hit]]], tag: str = "dureader_retrieval"
+) -> int:
+    """Write a TREC run as :func:`write_run` does, but keep the order of the hits, which must be best first."""
+    line_count = 0
     with atomic_text(path) as file:
-        for query, ranking in rankings:
-            hits = best_first((corpus, float(score)) for corpus, score in ranking)
-            ids = [query, *(corpus for corpus, _ in hits)]
+        for query_id, hits in rankings:
+            ids = [query_id, *(passage_id for passage_id, _ in hits)]
             if " ".join(ids).split() != ids or not all(math.isfinite(score) for _, score in hits):
                 raise InputError(
-                    f"cannot hold the hits of query {query!r}: a TREC run needs finite scores, and ids without blanks",
+                    f"cannot hold the hits of query {query_id!r}: a TREC run needs finite scores, and ids without "
+                    "blanks",
                     path=path,
                 )
-            file.writelines(
-                f"{query} Q0 {corpus} {rank} {score!r} {tag}\n" for rank, (corpus, score) in enumerate(hits, 1)
-            )
-            lines += len(hits)
-    return lines
+            for rank, (passage_id, score) in enumerate(hits, start=1):
+                file.write(f"{query_id} Q0 {passage_id} {rank} {score!r} {tag}\n")
+            line_count += len(hits)
+    return line_count
+
+
+def expect_run_file(run: Run) -> Path:
+    """Return the run's file. Raises :class:`InputError` for a run in memory, because a caller records the checksum."""
+    if run.is_in_memory:
+        raise InputError("is not in a file; write the run first, because its checksum is recorded", path=run.path)
+    return run.path
 
 
 def read_run(path: Path | Run) -> Run:

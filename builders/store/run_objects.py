@@ -1,0 +1,119 @@
+"""Runs that a call from Python passes as dictionaries or data frames."""
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from builders.core.errors import InputError
+from builders.store.runs import Hit, Run
+
+# Names of the columns of a data frame: ours, and those of ir-measures, PyTerrier and BEIR.
+QUERY_COLUMNS = ("query_id", "qid", "query-id")
+PASSAGE_COLUMNS = ("passage_id", "doc_id", "docno", "docid", "corpus-id")
+_EXPECTED = (
+    "expected query id -> passage id -> score, query id -> list of passage ids or of (passage id, score), or a data "
+    f"frame with the columns {QUERY_COLUMNS[0]}, {PASSAGE_COLUMNS[0]} and score"
+)
+_NAME = "run"  # the name of a run from Python in messages and tables
+
+
+def is_run_object(value: Any) -> bool:
+    """True for a run in memory: a :class:`Run`, a dictionary or a data frame."""
+    return isinstance(value, Run | Mapping) or _is_data_frame(value)
+
+
+def convert_run(value: Any) -> Run | None:
+    """Return the run that an argument of a verb holds, or None if the argument is no run. Raises as :func:`run_of`."""
+    return run_of(value) if is_run_object(value) else None
+
+
+def run_of(value: Any, name: str = _NAME) -> Run:
+    """Return a run in memory from a dictionary or a data frame. A :class:`Run` is returned as it is.
+
+    Hits are sorted by falling score. Equal scores keep their order in the dictionary or the data frame, as equal scores
+    in a file keep the order of their ranks. A list of passage ids is best first, and gets the scores 1, 1/2, 1/3 ...
+
+    Args:
+        value: query id -> passage id -> score, query id -> passage ids, query id -> (passage id, score) pairs, or a
+            data frame with a row per hit.
+        name: the run's name in messages and tables.
+
+    Raises:
+        InputError: the value has another form, an id is not a text, or a score is not a finite number.
+    """
+    if isinstance(value, Run):
+        return value
+    if isinstance(value, Mapping):
+        hits_by_query = {_id(query_id, name): _hits_of(hits, query_id, name) for query_id, hits in value.items()}
+    elif _is_data_frame(value):
+        hits_by_query = _hits_of_frame(value, name)
+    else:
+        raise InputError(f"{_EXPECTED}, found {type(value).__name__}", path=name)
+    ranked = {}
+    for query_id, hits in hits_by_query.items():
+        ranked[query_id] = sorted(hits, key=lambda hit: -hit[1])  # stable: equal scores keep their order
+    return Run.in_memory(name, ranked)
+
+
+def _hits_of(hits: Any, query_id: str, name: str) -> list[Hit]:
+    if isinstance(hits, Mapping):
+        return _check_hits(hits.items(), query_id, name)
+    if not isinstance(hits, list | tuple):
+        raise InputError(f"query {query_id!r}: {_EXPECTED}, found {type(hits).__name__}", path=name)
+    if all(isinstance(hit, str) for hit in hits):
+        return [(passage_id, 1 / rank) for rank, passage_id in enumerate(hits, start=1)]
+    for hit in hits:
+        if not (isinstance(hit, list | tuple) and len(hit) == 2):
+            raise InputError(f"query {query_id!r}: {_EXPECTED}, found {_shorten(hit)} in a list", path=name)
+    return _check_hits(hits, query_id, name)
+
+
+def _check_hits(hits: Iterable[Sequence[Any]], query_id: str, name: str) -> list[Hit]:
+    checked = []
+    for passage_id, score in hits:
+        is_number = isinstance(score, numbers.Real) and type(score).__name__ != "bool"
+        if not is_number or not _is_finite(score):
+            message = f"query {query_id!r}, passage {_shorten(passage_id)}: expected a finite number as the score"
+            raise InputError(f"{message}, found {_shorten(score)}", path=name)
+        checked.append((_id(passage_id, name), float(score)))
+    return checked
+
+
+def _is_finite(number: numbers.Real) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond the largest float
+        return False
+
+
+def _id(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise InputError(f"expected ids that are texts, found {_shorten(value)}", path=name)
+    return str(value)  # NumPy's texts become Python's
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _is_data_frame(value: Any) -> bool:
+    return type(value).__name__ == "DataFrame" and hasattr(value, "columns") and hasattr(value, "to_dict")
+
+
+def _hits_of_frame(frame: Any, name: str) -> dict[str, list[Hit]]:
+    """Return the hits of a data frame by query. A column ``rank`` orders equal scores."""
+    if not hasattr(frame, "itertuples"):  # a frame of Polars
+        frame = frame.to_pandas()
+    columns = [str(column) for column in frame.columns]
+    query_column = next((column for column in QUERY_COLUMNS if column in columns), None)
+    passage_column = next((column for column in PASSAGE_COLUMNS if column in columns), None)
+    if query_column is None or passage_column is None or "score" not in columns:
+        raise InputError(f"{_EXPECTED}, found the columns {', '.join(columns) or 'of nothing'}", path=name)
+    rows_by_query: dict[str, list[Any]] = {_id(query_id, name): [] for query_id in frame[query_column].tolist()}
+    if "rank" in columns:
+        frame = frame.sort_values("rank", kind="stable")
+    for query_id, *hit in frame[[query_column, passage_column, "score"]].itertuples(index=False, name=None):
+        rows_by_query[query_id].append(hit)
+    return {query_id: _check_hits(hits, query_id, name) for query_id, hits in rows_by_query.items()}

@@ -46,8 +46,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets.utils._filelock import FileLock
 
+__version__ = "0.1.0"  # of the project; a test compares it with builders.core.version
+__all__ = [
+    "CITATION",
+    "CONFIGS",
+    "DureaderRetrieval",
+    "ReleaseConfig",
+    "ReleaseError",
+    "__version__",
+    "load_dataset",
+    "splits_of",
+]
+
 NAME = "dureader_retrieval"
-VERSION = "1.0.0"
+VERSION = "1.0.0"  # of the dataset
 FORMAT = 1  # the format of manifest.json
 HOMEPAGE = "https://github.com/baidu/DuReader/tree/master/DuReader-Retrieval"
 LICENSE = "Apache-2.0"

@@ -1,13 +1,15 @@
 """Search a release and evaluate models from Python.
 
-:mod:`baselines.api` has the front door, ``search`` and ``evaluate``. Every verb of the command line is a function, too,
-for example ``search_bm25``. Modules are imported on first use.
+:mod:`baselines.api` has the front door: ``search``, ``evaluate``, ``compare`` and ``fuse``. Every verb of the command
+line is a function, too, for example ``search_bm25``. Modules are imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from builders.core.version import VERSION as __version__
+
 if TYPE_CHECKING:
-    from baselines.api import Release, evaluate, open_release, search
+    from baselines.api import Release, compare, evaluate, fuse, open_release, read_run, search, write_run
     from baselines.bm25.search_bm25 import search_bm25
     from baselines.hub.convert import convert_checkpoint
     from baselines.hub.pull import pull_model
@@ -26,23 +28,40 @@ if TYPE_CHECKING:
     from baselines.train.mine import mine_negatives
     from baselines.train.train import train_model
     from builders.core.errors import InputError
+    from builders.store.runs import Run
 
-_API = ["InputError", "Release", "evaluate", "open_release", "search"]
+_API = [
+    "InputError",
+    "Release",
+    "Run",
+    "compare",
+    "evaluate",
+    "fuse",
+    "open_release",
+    "read_run",
+    "search",
+    "write_run",
+]
 __all__ = [
     "InputError",
     "Release",
+    "Run",
+    "__version__",
     "analyse_errors",
+    "compare",
     "compare_runs",
     "convert_checkpoint",
     "encode_texts",
     "evaluate",
     "evaluate_runs",
+    "fuse",
     "fuse_runs",
     "match_questions",
     "mine_negatives",
     "open_release",
     "pull_model",
     "push_model",
+    "read_run",
     "reproduce_tables",
     "rerank_run",
     "run_model",
@@ -51,6 +70,7 @@ __all__ = [
     "search_vectors",
     "show_passages",
     "train_model",
+    "write_run",
 ]  # a test compares the verbs
 
 

@@ -1,32 +1,58 @@
 """The Python API. docs/python.md has examples. Import the names from ``baselines``."""
 
-import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+from baselines.bm25.search_bm25 import search_bm25
+from baselines.core.model_options import TopK
+from baselines.measure.compare import compare_runs
+from baselines.measure.fuse import fuse_runs
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_judgments, read_queries, release_qrels
+from baselines.measure.run_measures import RunMeasures
+from baselines.retrieve.any_model import run_model
+from baselines.retrieve.rerank import rerank_run
 from builders.core.cache import caches
+from builders.core.checked_calls import with_options_of
 from builders.core.errors import InputError, UsageError, missing_library
-from builders.core.files import temporary_folder
+from builders.core.files import check_file, temporary_folder
 from builders.core.hub import clear_errors
+from builders.core.options import AtLeastOne, OneOf
 from builders.core.progress import progress
-from builders.store import reader
+from builders.core.results import Report
+from builders.store import reader, runs
 from builders.store.layout import SETS
-from builders.store.runs import Hit, Run, best_first, read_run
+from builders.store.names import SET_NAMES
+from builders.store.release_options import AnySplit, ReleasePath, RunPath
+from builders.store.run_objects import is_run_object, run_of
+from builders.store.runs import Hit, Run, best_first, write_ranked_hits
 
 if TYPE_CHECKING:
     from baselines.core.passages import Passages
 
+    AnyRelease: TypeAlias = reader.Release | str | Path
+    AnyRun: TypeAlias = Any  # a Run, a file, a dictionary or a data frame
+    AnyPath: TypeAlias = str | Path
+else:
+    AnyRelease, AnyRun, AnyPath = ReleasePath, RunPath, Path
 
-@dataclass(frozen=True)
+# Endings of files of runs. A missing file with such a name is no model.
+_RUN_ENDINGS = (".run", ".trec", ".gz", ".json", ".txt", ".tsv", ".res")
+_TAG = "dureader_retrieval"
+
+
+@dataclass(frozen=True, repr=False)
 class Release(reader.Release):
     """An open release. ``set`` is the evaluation set to read: main, cmedqa, ccovid or crosslingual."""
 
     set: str = "main"
+
+    def __repr__(self) -> str:
+        return f"Release({str(self.path)!r}, set={self.set!r})"
 
     def passages(self) -> Iterator[tuple[str, str]]:
         """Yield (id, text) of every passage, in the release's order. Memory holds one row group."""
@@ -42,60 +68,94 @@ class Release(reader.Release):
         return read_judgments(self, SETS[self.set], split)
 
 
-def open_release(path: str | Path | reader.Release, set: str = "main", revision: str | None = None) -> Release:
+@with_options_of()
+def open_release(
+    path: AnyRelease, set: Annotated[str, OneOf(SET_NAMES)] = "main", revision: str | None = None
+) -> Release:
     """Open a release directory, or download the dataset ORG/NAME from HF_ENDPOINT into the cache of huggingface_hub.
 
-    ``set``: the evaluation set. ``revision``: a commit, tag or branch of the dataset. Raises :class:`InputError`.
+    Args:
+        path: directory of a release, ORG/NAME, or an open release.
+        set: evaluation set: main, cmedqa, ccovid or crosslingual.
+        revision: commit, tag or branch of the dataset (default: the latest).
+
+    Raises:
+        InputError: the path is no release, or the download failed.
     """
-    if set not in SETS:
-        raise InputError(f"no set {set!r}; expected one of {', '.join(SETS)}")
     if isinstance(path, reader.Release):
-        return Release(path.path, path.manifest, set)
-    if not Path(path).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
-        from huggingface_hub import constants, snapshot_download
-
-        try:
-            with clear_errors(str(path), constants.ENDPOINT, "dataset", "download"):
-                path = snapshot_download(str(path), repo_type="dataset", revision=revision)
-        except InputError as error:
-            raise InputError(f"no such directory, and the hub at HF_ENDPOINT failed: {error}", path=path) from error
-    elif revision is not None:
-        raise InputError(f"revision {revision!r}: a directory has no revisions", path=path)
-    found = reader.open_release(path)
-    return Release(found.path, found.manifest, set)
+        release = reader.open_release(path)
+    elif not Path(path).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
+        release = reader.open_release(_download_release(str(path), revision))
+        revision = None
+    else:
+        release = reader.open_release(path)
+    if revision is not None:
+        raise InputError(f"revision {revision!r}: a directory has no revisions", path=release.path)
+    return Release(release.path, release.manifest, set)
 
 
-def evaluate(
-    model: object, release: Release | str | Path, split: str = "dev", *, top_k: int = 50, **options: Any
-) -> dict[str, float]:
-    """Evaluate a model or a run by the judgments of a split. Return the measures of `baselines evaluate` as fractions.
+def _download_release(name: str, revision: str | None) -> Path:
+    from huggingface_hub import constants, snapshot_download
 
-    ``model``: a run (query id -> passage id -> score, a file, or a :class:`Run`), or a model. Options and errors:
-    :func:`search`.
+    try:
+        with clear_errors(name, constants.ENDPOINT, "dataset", "download"):
+            return Path(snapshot_download(name, repo_type="dataset", revision=revision))
+    except InputError as error:
+        raise InputError(f"no such directory, and the hub at HF_ENDPOINT failed: {error}", path=name) from error
+
+
+def read_run(run: AnyRun) -> Run:
+    """Read a run: a TREC file (gzipped or not), the official JSON of predictions, a dictionary or a data frame.
+
+    Equal scores keep their order: the ranks of a file, or the order of the dictionary or the data frame.
+
+    Returns:
+        The run, with ``hits``, ``rankings``, ``to_dict()`` and ``to_pandas()``.
+
+    Raises:
+        InputError: the file or the object is no run.
     """
-    release = release if isinstance(release, Release) else open_release(release)
-    qrels = release_qrels(release, split, release.set)
-    is_run = isinstance(model, Mapping | Run) or (isinstance(model, str | Path) and Path(model).is_file())
-    if not is_run:
-        model = search(model, release, split, top_k=top_k, **options)
-    elif options:
-        raise UsageError(f"a run has no option {', '.join(sorted(options))}")
-    means, _ = measure_run(_open_run(model), qrels)
-    return {**means["official"], **means["ir_measures"]}
+    if isinstance(run, str | os.PathLike):
+        return _read_run_file(Path(run))
+    return run_of(run)
 
 
+def _read_run_file(path: Path) -> Run:
+    if not path.exists():
+        raise InputError("no such file; expected a run", path=path)
+    return runs.read_run(path)
+
+
+def write_run(run: AnyRun, out: AnyPath, *, tag: str = _TAG) -> Path:
+    """Write a run as a TREC file, gzipped if the name ends in .gz. Return the path.
+
+    Hits keep the order of :func:`read_run`, also those with equal scores. ``tag`` is the last column of the lines.
+
+    Raises:
+        InputError: an id has blanks, which a TREC file cannot hold, or the file cannot be written.
+    """
+    path = Path(out)
+    opened_run = read_run(run)
+    if tag.split() != [tag]:
+        raise UsageError(f"tag: expected a text without blanks, found {tag!r}")
+    check_file(path)
+    write_ranked_hits(path, opened_run.hits.items(), tag)
+    return path
+
+
+@with_options_of(search_bm25, run_model, rerank_run, without=("set", "over"))
 def search(
     model: object,
-    release: Release | str | Path,
-    split: str = "dev",
+    release: AnyRelease,
+    split: AnySplit = "dev",
     *,
-    top_k: int = 50,
-    run: object = None,
+    top_k: TopK = 50,
+    run: AnyRun | None = None,
     query_prompt: str | None = None,
     passage_prompt: str | None = None,
-    similarity: str | None = None,
-    batch_size: int | None = None,
-    index: str | Path | None = None,
+    similarity: Literal["cosine", "dot"] | None = None,
+    batch_size: AtLeastOne | None = None,
+    index: AnyPath | None = None,
     **options: Any,
 ) -> dict[str, dict[str, float]]:
     """Search the passages by the queries of a split. Return query id -> passage id -> score, best first.
@@ -106,9 +166,10 @@ def search(
             ``encode``, or an object with ``encode_query`` and ``encode_document``.
             A re-ranker is a function from a list of (query, passage) to an array of shape (pairs,), or an object with
             ``predict``.
-        release: an open release, or the argument ``path`` of :func:`open_release`.
+        release: an open release, its directory, or the dataset ORG/NAME on the hub.
+        split: split of the queries.
         top_k: passages per query. With ``run``, further passages follow in their old order.
-        run: the run to re-rank: a dictionary, a file, or a :class:`Run`.
+        run: the run to re-rank: a dictionary, a data frame, a file, or a :class:`Run`.
         query_prompt, passage_prompt: text put before every query or passage.
         similarity: "cosine" or "dot" (default: the model's similarity, or cosine for your own function).
         batch_size: texts or pairs per call of your own model (default: 256).
@@ -117,22 +178,17 @@ def search(
 
     Raises:
         InputError: the release, an option, the model or the model's output is wrong, or a library is not installed.
-        TypeError: the object is no model.
     """
-    if similarity not in (None, "cosine", "dot"):
-        raise InputError(f"similarity {similarity!r}; expected cosine or dot")
-    if top_k < 1 or (batch_size is not None and batch_size < 1):
-        raise InputError(f"top_k {top_k}, batch_size {batch_size}; expected at least 1")
-    release = release if isinstance(release, Release) else open_release(release)
-    first_run = None if run is None else _open_run(run)
+    opened = _open(release)
+    first_run = None if run is None else read_run(run)
     options |= {"query_prompt": query_prompt, "passage_prompt": passage_prompt, "similarity": similarity}
     options |= {"batch_size": batch_size, "index": Path(index) if index else None}
     options = {key: value for key, value in options.items() if value is not None}
     try:
         if isinstance(model, str | Path):
-            hits = _search_by_name(str(model), release, split, top_k, first_run, options)
+            hits = _search_by_name(str(model), opened, split, top_k, first_run, options)
         else:
-            hits = _search_by_object(model, release, split, top_k, first_run, **options)
+            hits = _search_by_object(model, opened, split, top_k, first_run, **options)
     except ModuleNotFoundError as error:
         if line := missing_library(error):
             raise InputError(line) from error
@@ -140,14 +196,119 @@ def search(
     return {query: dict(best_first(ranking)) for query, ranking in hits.items()}
 
 
+@with_options_of(search)
+def evaluate(
+    model: object, release: AnyRelease, split: AnySplit = "dev", *, top_k: TopK | None = None, **options: Any
+) -> RunMeasures:
+    """Evaluate a model or a run by the judgments of a split.
+
+    Args:
+        model: a model, as in :func:`search`, or a run: a dictionary, a data frame, a file, or a :class:`Run`.
+        release: an open release, its directory, or the dataset ORG/NAME on the hub.
+        split: split of the queries.
+        top_k: passages per query that the model returns (default: 50).
+        options: options of :func:`search`.
+
+    Returns:
+        The measures of `baselines evaluate` by name, as fractions, in a dictionary with the methods ``intervals()``,
+        ``per_query()``, ``to_pandas()`` and ``to_markdown()``.
+
+    Raises:
+        InputError: as :func:`search`; the split has no judgments, or the run has none of its queries.
+    """
+    opened = _open(release)
+    qrels = release_qrels(opened, split, opened.set)
+    if is_run_object(model) or (isinstance(model, str | os.PathLike) and _is_run_file(Path(model))):
+        if top_k is not None:
+            options["top_k"] = top_k
+        if options:
+            raise UsageError(f"a run has no option {', '.join(sorted(options))}")
+        run = read_run(model)
+    else:
+        run = run_of(search(model, opened, split, top_k=top_k or 50, **options))
+    means, by_query = measure_run(run, qrels)
+    return RunMeasures(means, by_query)
+
+
+def _is_run_file(path: Path) -> bool:
+    """True if a path names a run rather than a model. Raises :class:`InputError` for a run that does not exist."""
+    if path.is_file():
+        return True
+    if path.name.endswith(_RUN_ENDINGS) and not path.exists():
+        raise InputError("no such file; expected a run, or the name of a model", path=path)
+    return False
+
+
+@with_options_of(compare_runs, without=("qrels", "name", "set"))
+def compare(runs: object, release: AnyRelease, split: AnySplit = "dev", **options: Any) -> Report:
+    """Compare runs by paired tests on the same queries, as the verb `compare` does.
+
+    Args:
+        runs: name -> run, or a list of runs. A run is a dictionary, a data frame, a file, or a :class:`Run`.
+        release: an open release, its directory, or the dataset ORG/NAME on the hub.
+        split: split of the queries.
+        options: options of :func:`compare_runs`, for example ``measure=["nDCG@10"]``.
+
+    Returns:
+        The comparison: ``value``, ``to_pandas()``, ``to_markdown()`` and ``to_latex()``. docs/compare.md describes it.
+
+    Raises:
+        InputError: there are fewer than two runs, an object is no run, or the split has no judgments.
+    """
+    opened = _open(release)
+    named_runs = _named_runs(runs)
+    return compare_runs(
+        list(named_runs.values()), release=opened, set=opened.set, split=split, name=list(named_runs), **options
+    )
+
+
+@with_options_of(fuse_runs, without=("set",))
+def fuse(runs: object, **options: Any) -> dict[str, dict[str, float]]:
+    """Fuse runs of the same queries by reciprocal rank, or by a weighted sum of scores, as the verb `fuse` does.
+
+    Args:
+        runs: a list of runs, or name -> run.
+        options: options of :func:`fuse_runs`, for example ``top_k=100``.
+
+    Returns:
+        Query id -> passage id -> score, best first.
+
+    Raises:
+        InputError: there are fewer than two runs, an object is no run, or the runs share no query.
+    """
+    if options.get("release") is not None:
+        options["release"] = opened = _open(options["release"])
+        options["set"] = opened.set
+    return fuse_runs(list(_named_runs(runs).values()), **options).to_dict()
+
+
+def _named_runs(runs: object) -> dict[str, Run]:
+    """Return the runs of a dictionary or a list by name. In a list, a repeated name gets the run's number."""
+    if isinstance(runs, Mapping):
+        named_runs = {}
+        for name, run in runs.items():
+            if not isinstance(name, str):
+                raise InputError(f"runs: expected the names of runs as texts, found {name!r}")
+            named_runs[name] = _read_run_file(Path(run)) if isinstance(run, str | os.PathLike) else run_of(run, name)
+        return named_runs
+    if not isinstance(runs, list | tuple):
+        raise InputError(f"runs: expected name -> run, or a list of runs, found {type(runs).__name__}")
+    opened_runs = {}
+    for number, run in enumerate(runs, start=1):
+        opened_run = read_run(run)
+        name = str(opened_run.path)
+        opened_runs[f"{name} {number}" if name in opened_runs else name] = opened_run
+    return opened_runs
+
+
+def _open(release: AnyRelease) -> Release:
+    return open_release(release, set=release.set) if isinstance(release, Release) else open_release(release)
+
+
 def _search_by_name(
     model: str, release: Release, split: str, top_k: int, first_run: Run | None, options: dict[str, Any]
 ) -> dict[str, list[Hit]]:
     """Search by the verb `bm25` or `run`, or re-rank a run by the verb `rerank`."""
-    from baselines.bm25.search_bm25 import search_bm25
-    from baselines.retrieve.any_model import run_model
-    from baselines.retrieve.rerank import rerank_run
-
     arguments: dict[str, Any] = {"set": release.set, "split": split, "top_k": top_k} | options
     searched: Run
     if first_run is not None:
@@ -223,12 +384,3 @@ def _score_pairs(
         pairs = [(prompt + query_text, text) for text in passages.texts(passages.rows(ids).tolist())]
         scores.append(called(model, ["predict"], pairs, batch_size, 1).tolist())
     return scores
-
-
-def _open_run(run: Any) -> Run:
-    """Return a :class:`Run` from a dictionary or a file."""
-    if not isinstance(run, Mapping):
-        return read_run(run if isinstance(run, Run) else Path(run))
-    if not all(math.isfinite(score) for scores in run.values() for score in scores.values()):
-        raise InputError("the run has scores that are not finite numbers")
-    return Run(Path("run"), {query: best_first(scores.items()) for query, scores in run.items()})

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from builders.core.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from builders.add.add_answers import add_answers
     from builders.add.add_ccovid import add_ccovid
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from builders.similar.find_similar import find_similar
 
 __all__ = [
+    "__version__",
     "add_answers",
     "add_ccovid",
     "add_cmedqa",

@@ -18,12 +18,13 @@ from releases import BUILD, QUESTIONS, TEXTS, make_release, md5, tables
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
 from builders.core import progress as progress_module
-from builders.core.command import CONSOLE, SHELLS, VERSION, main
+from builders.core.command import CONSOLE, SHELLS, main
 from builders.core.errors import EXTRAS, InputError
 from builders.core.exit_codes import exit_code
 from builders.core.progress import progress
 from builders.core.tables import as_code, as_text
 from builders.core.verbs import load_function
+from builders.core.version import VERSION
 from builders.store.card import card
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from commands import ROOT, output
 
-from builders.core.command import VERSION
 from builders.core.errors import EXTRAS
+from builders.core.version import VERSION
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BUILD = "import sys, setuptools.build_meta as b; print(getattr(b, 'build_' + sys.argv[1])(sys.argv[2]))"

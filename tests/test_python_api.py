@@ -53,7 +53,7 @@ def test_a_release_gives_its_passages_queries_and_judgments(release: Path, every
     assert next(iter(open_release(everything, set="ccovid").queries("dev").values())).startswith("ccovid")
     with pytest.raises(InputError, match=r"has no config 'queries' with a split 'later'; it has corpus/corpus"):
         opened.queries("later")
-    with pytest.raises(InputError, match="no set 'cmrc'; expected one of main, cmedqa"):
+    with pytest.raises(InputError, match="set: expected one of main, cmedqa, ccovid, crosslingual, found 'cmrc'"):
         open_release(release, set="cmrc")
     with pytest.raises(InputError, match="a directory has no revisions"):
         open_release(release, revision="main")
@@ -146,14 +146,14 @@ QUERY = md5(QUESTIONS["dev"][0])
         (encode, {"pooling": "cls"}, InputError, "an own encoder has no option pooling"),
         ("bm25", {"batch_size": 3}, InputError, "search_bm25 has no option .batch_size"),
         ({QUERY: {"p": 1.0}}, {"k1": 3}, InputError, "a run has no option k1"),
-        (encode, {"similarity": "cos"}, InputError, "expected cosine or dot"),
+        (encode, {"similarity": "cos"}, InputError, "similarity: expected one of cosine, dot, found .cos"),
         (lambda texts: [[np.nan]] * len(texts), {}, InputError, "expected finite numbers, found NaN"),
         (lambda texts: [1.0], {}, InputError, r"found an array of shape \(1,\)"),
         (lambda texts: [[7e4]] * len(texts), {"similarity": "dot"}, InputError, "16 bits"),
         (lambda texts: [[1.0] * len(text) for text in texts], {"batch_size": 1}, InputError, "rows of one width"),
         (encode, {"run": {QUERY: {}}, "similarity": "dot"}, InputError, "an own re-ranker has no option similarity"),
-        (encode, {"batch_size": 0}, InputError, "expected at least 1"),
-        ({QUERY: {"p": np.inf}}, {}, InputError, "not finite numbers"),
+        (encode, {"batch_size": 0}, InputError, "batch_size: expected a whole number of at least 1, found 0"),
+        ({QUERY: {"p": np.inf}}, {}, InputError, "expected a finite number as the score, found inf"),
         ({"q": {"p": 1.0}}, {}, InputError, "no matching query"),
         (encode, {"run": {"q": {"p": 1.0}}}, InputError, "query 'q' that the split 'dev' lacks"),
         (encode, {"run": {QUERY: {"p": 1.0}}}, InputError, "passage 'p' that the release's corpus lacks"),
@@ -202,7 +202,7 @@ def test_the_report_of_a_run_has_measures_and_settings(release: Path, tmp_path: 
 def test_a_wrong_value_names_the_option(release: Path) -> None:
     for options, problem in (
         ({"max_length": 3}, "max_length: expected a whole number of at least 4, found 3"),
-        ({"poolin": "cls"}, "run_model has no option 'poolin'; did you mean pooling"),
+        ({"poolin": "cls"}, "search has no option 'poolin'; did you mean pooling"),
         ({"dtype": "fp8"}, "dtype: expected one of auto, fp32, fp16, bf16, int8, found 'fp8'"),
     ):
         with pytest.raises(UsageError, match=problem):

@@ -163,7 +163,7 @@ def test_the_signature_shows_types_without_markers() -> None:
     parameters = inspect.signature(brew).parameters
     assert parameters["cups"].annotation is int
     assert parameters["spices"].annotation == Sequence[Literal["ginger", "mint"]]
-    assert parameters["out"].annotation == Path | None
+    assert parameters["out"].annotation == str | Path | None
 
 
 # Words of a shell.

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.core.command import VERSION
 from builders.core.files import kind_of, sha256_of, write_text
 from builders.core.folders import key_of
+from builders.core.version import VERSION
 from builders.store.layout import SETS
 from builders.store.reader import Release
 

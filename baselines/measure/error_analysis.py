@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from baselines.measure.measure_options import RUN_HELP
-from builders.core.errors import InputError, UsageError
+from builders.core.errors import UsageError
 from builders.core.options import AtLeastOne, Help, Shown, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb

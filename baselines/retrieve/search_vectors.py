@@ -1,7 +1,6 @@
 """The verb `search`: search by embeddings."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from baselines.core.model_options import Device, Dtype, ModelName, NewRun, Revision, TopK

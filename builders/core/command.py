@@ -18,8 +18,8 @@ from builders.core.help import help_text
 from builders.core.options import did_you_mean
 from builders.core.results import Report
 from builders.core.verbs import load_function, verb_spec
+from builders.core.version import VERSION
 
-VERSION = "0.1.0"
 SHELLS = ("bash", "zsh", "fish")  # shells with completion
 CONSOLE = "dureader-retrieval"  # the console script, which has the verbs of builders and baselines
 

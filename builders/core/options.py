@@ -180,6 +180,8 @@ class Option:
     def plain_annotation(self) -> Any:
         """Return the type without markers, for a signature that people read."""
         annotation: Any = Literal[self.choices] if self.choices else self.value_type
+        if self.value_type is Path:
+            annotation = str | Path
         if self.is_list:
             annotation = collections.abc.Sequence[annotation]
         return annotation | None if self.optional else annotation

@@ -1,4 +1,7 @@
-"""Progress of long work: a bar on a terminal, otherwise log lines. A signal stops the work at the next step."""
+"""Progress of long work: a bar on a terminal or in a notebook, otherwise log lines.
+
+A signal stops the work at the next step.
+"""
 
 import io
 import logging
@@ -10,6 +13,7 @@ from tqdm import tqdm
 
 from builders.core.errors import log
 from builders.core.exit_codes import raise_if_stopped
+from builders.core.quiet import is_quiet
 
 EVERY = 30.0  # seconds
 
@@ -34,18 +38,31 @@ class LogProgress(Bar):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         fixed = {"mininterval": EVERY, "delay": EVERY, "miniters": 1, "leave": False, "ncols": 0, "file": io.StringIO()}
-        super().__init__(*args, **options, **fixed, disable=not log.isEnabledFor(logging.INFO))
+        is_hidden = is_quiet() or (log.hasHandlers() and not log.isEnabledFor(logging.INFO))
+        super().__init__(*args, **options, **fixed, disable=is_hidden)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Log the state. An empty ``msg`` clears the bar and logs nothing."""
-        if msg is None:
+        if msg is not None:
+            return
+        if log.hasHandlers():
             log.info("%s", str(self))
+        else:  # a script that has not set up logging
+            print(str(self), file=sys.stderr, flush=True)
 
 
 def progress(items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "") -> Any:
-    """Return a progress bar on stderr. If stderr is not a terminal, the bar logs a line every 30 seconds.
+    """Return a progress bar on stderr. Outside terminals and notebooks, the bar logs a line every 30 seconds.
 
-    Every step of the loop raises KeyboardInterrupt if a signal has asked this process to stop.
+    Inside a :func:`.quiet.quiet_call`, nothing is shown. Every step of the loop raises KeyboardInterrupt if a signal
+    has asked this process to stop.
     """
     options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True}
-    return Bar(items, **options, file=sys.stderr) if sys.stderr.isatty() else LogProgress(items, **options)
+    if not is_quiet() and (sys.stderr.isatty() or _is_notebook()):
+        return Bar(items, **options, file=sys.stderr)
+    return LogProgress(items, **options)
+
+
+def _is_notebook() -> bool:
+    """True if stderr is shown below a notebook's cell."""
+    return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"

@@ -13,10 +13,13 @@ from typing import Any, ParamSpec, TypeVar
 
 from builders.core.errors import UsageError
 from builders.core.options import Help, Option, Use, check_value, did_you_mean, read_option
+from builders.core.quiet import quiet_call
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 TABLE_FORMATS = ("text", "json", "markdown", "csv")
+QUIET = Option("quiet", bool, False, False, False, (Help("log only warnings and errors"),))
+QUIET_PARAMETER = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ def verb(
     """Make a function a verb, whose arguments are checked at every call.
 
     Values are not converted, except that a path may be a str, an int may stand for a float, and numbers may be NumPy's.
-    The function raises :class:`.errors.UsageError` for a wrong argument, with its name and what was expected.
+    A call from Python may also have ``quiet=True``, which is ``--quiet`` on the command line. The function raises
+    :class:`.errors.UsageError` for a wrong argument, with its name and what was expected.
 
     Args:
         formats: values of ``--format`` on the command line, if the verb returns a :class:`.results.Report`.
@@ -87,6 +91,7 @@ def verb(
 
         @functools.wraps(function)
         def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+            quiet = check_value(QUIET, kwargs.pop("quiet", False), label="quiet")
             for name in kwargs:
                 if name not in options:
                     raise UsageError(f"{function.__name__} has no option {name!r}{did_you_mean(name, options)}")
@@ -96,18 +101,25 @@ def verb(
                 raise UsageError(f"{function.__name__}: {error}") from error
             for name, value in bound.arguments.items():
                 bound.arguments[name] = check_value(options[name], value, label=name)
-            return function(*bound.args, **bound.kwargs)
+            with quiet_call(quiet):
+                return function(*bound.args, **bound.kwargs)
 
         # Notebooks show this signature. The markers of the annotations would fill the screen.
-        plain = [
-            each.replace(annotation=options[name].plain_annotation()) for name, each in signature.parameters.items()
-        ]
-        checked.__signature__ = signature.replace(parameters=plain)  # type: ignore[attr-defined]
+        plain = plain_parameters(signature)
+        checked.__signature__ = signature.replace(parameters=[*plain, QUIET_PARAMETER])  # type: ignore[attr-defined]
         spec = VerbSpec(checked, tuple(options.values()), tuple(formats), default_format)
         checked.verb = spec  # type: ignore[attr-defined]
         return checked
 
     return decorate
+
+
+def plain_parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
+    """Return the parameters of a verb's function with types that people can read."""
+    plain = []
+    for parameter in signature.parameters.values():
+        plain.append(parameter.replace(annotation=read_option(parameter).plain_annotation()))
+    return plain
 
 
 def verb_spec(function: Callable[..., Any]) -> VerbSpec:
@@ -116,11 +128,8 @@ def verb_spec(function: Callable[..., Any]) -> VerbSpec:
     return spec
 
 
-QUIET = Option("quiet", bool, False, False, False, (Help("log only warnings and errors"),))
-
-
 def shell_options(spec: VerbSpec) -> list[Option]:
-    """Return the options of a verb on the command line: its own, and --quiet and --format, which only a shell needs.
+    """Return the options of a verb on the command line: its own, --quiet, and --format, which only a shell needs.
 
     A verb that writes its report to a file has a parameter ``format`` of its own.
     """

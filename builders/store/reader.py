@@ -25,6 +25,9 @@ class Release:
     path: Path
     manifest: Manifest
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
     def shards(self, config: str, split: str) -> list[FileEntry]:
         """Return the manifest entries of a split in order. Raise :class:`InputError` if entries are missing."""
         start = f"{config}/{split}-"
@@ -166,9 +169,12 @@ def _top(config: str, columns: list[str] | None) -> list[str]:
 def open_release(path: Path | str | Release) -> Release:
     """Open a release directory. An open release is returned as it is.
 
-    Raises :class:`InputError` if ``path`` is not a release.
+    Raises :class:`InputError` if ``path`` is not a release, or if another release has replaced an open release, whose
+    texts and indexes may still be in the cache.
     """
     if isinstance(path, Release):
+        if open_release(path.path).manifest != path.manifest:
+            raise InputError("was replaced by another release since it was opened; open it again", path=path.path)
         return path
     path = Path(path)
     try:

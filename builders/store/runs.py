@@ -98,9 +98,7 @@ class Run:
         self._given = hits
 
     @classmethod
-    def in_memory(
-        cls, name: str, hits: Mapping[str, Sequence[Hit]], manifest: dict[str, Any] | None = None
-    ) -> "Run":
+    def in_memory(cls, name: str, hits: Mapping[str, Sequence[Hit]], manifest: dict[str, Any] | None = None) -> "Run":
         """Return a run without a file. ``hits`` has (corpus id, score) pairs, best first, by query id."""
         run = Run(name, hits)
         run.is_in_memory = True

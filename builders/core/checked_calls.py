@@ -1,0 +1,63 @@
+"""Functions of the Python API that pass ``**options`` to verbs: checked calls, and a signature with every option."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from builders.core.errors import UsageError
+from builders.core.options import check_value, did_you_mean, read_option
+from builders.core.quiet import quiet_call
+from builders.core.verbs import QUIET, QUIET_PARAMETER
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+
+def with_options_of(
+    *verbs: Callable[..., Any], without: tuple[str, ...] = ()
+) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
+    """Check the arguments of a function whose ``**options`` are options of ``verbs``.
+
+    The function's own arguments are checked by their annotations, as :func:`.verbs.verb` does. The verb that gets
+    ``**options`` checks the values. A call may also have ``quiet=True``. The signature, which notebooks show, lists the
+    options of all verbs except ``without``.
+    """
+
+    def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
+        signature = inspect.signature(function)
+        own_parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        own_options = {parameter.name: read_option(parameter) for parameter in own_parameters}
+        verb_parameters: dict[str, inspect.Parameter] = {}
+        for verb_function in verbs:
+            for name, parameter in inspect.signature(verb_function).parameters.items():
+                if name not in own_options and name not in (*without, QUIET.name):
+                    verb_parameters[name] = parameter.replace(kind=parameter.KEYWORD_ONLY)
+        verb_parameters[QUIET.name] = QUIET_PARAMETER
+
+        @functools.wraps(function)
+        def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+            for name in kwargs:
+                if name not in own_options and name not in verb_parameters:
+                    near = did_you_mean(name, [*own_options, *verb_parameters])
+                    raise UsageError(f"{function.__name__} has no option {name!r}{near}")
+            quiet = check_value(QUIET, kwargs.pop("quiet", False), label="quiet")
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:  # a missing argument, or too many
+                raise UsageError(f"{function.__name__}: {error}") from error
+            for name, option in own_options.items():
+                if name in bound.arguments:
+                    bound.arguments[name] = check_value(option, bound.arguments[name], label=name)
+            with quiet_call(quiet):
+                return function(*bound.args, **bound.kwargs)
+
+        shown_parameters = []
+        for parameter in own_parameters:
+            annotation = own_options[parameter.name].plain_annotation()
+            shown_parameters.append(parameter.replace(annotation=annotation))
+        shown_parameters += verb_parameters.values()
+        checked.__signature__ = signature.replace(parameters=shown_parameters)  # type: ignore[attr-defined]
+        return checked
+
+    return decorate

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dureader_retrieval
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +16,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 import baselines
 import builders
+import dureader_retrieval
 from baselines import InputError, Run, compare, evaluate, fuse, open_release, read_run, search, search_bm25, write_run
 from builders.core.errors import UsageError, log
 from builders.core.version import VERSION
@@ -174,9 +174,7 @@ def test_an_open_release_that_was_replaced_is_not_searched(release: Path, tmp_pa
     assert search("bm25", release)
 
 
-def test_a_run_in_memory_is_no_file_of_its_name(
-    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_memory_is_no_file_of_its_name(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = search_bm25(release, top_k=4)
     Path(str(run.path)).write_text("not a run", encoding="utf-8")

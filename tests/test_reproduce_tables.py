@@ -5,18 +5,25 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from commands import ROOT, Done, run
 from pages import Seen
 from releases import make_release, quality_tables
 from reproduce_world import reported, reproduce
+from scipy import stats
 
+from baselines.measure.significance import holm
 from baselines.reproduce.costs import KNOWN, Sizes, StepCost, step_cost
 from baselines.reproduce.leaderboard import board, read_leaderboard
 from baselines.reproduce.marks import nearness, other_data, other_models
+from baselines.reproduce.paper_tables import Row
 from baselines.reproduce.plan import Step, Steps
 from baselines.reproduce.published_scores import read_published_scores
+from baselines.reproduce.report import MeasuredRow, Reference, paired_tests
 from baselines.reproduce.report_page import page
+from baselines.reproduce.report_text import text
 from baselines.reproduce.select_rows import Selection, rows_of, select_rows
 from baselines.reproduce.step_settings import NO_SETTINGS, Settings, read_settings
 from baselines.train.recipe import read_recipe
@@ -128,6 +135,61 @@ def test_a_bar_of_figure_2_is_measured_by_the_judgments_of_its_time(here: Path) 
         assert {f"drawn: {path}" for path in files} <= set(lines)
         assert [path.read_bytes() for path in files] == drawn
         assert ["BM25,", series, *[f"{ours:.2f}"] * 3] in map(str.split, lines)  # no published numbers
+
+
+def measured(series: str, values: dict[str, float]) -> MeasuredRow:
+    """Return a bar of Figure 2 whose queries have these reciprocal ranks."""
+    ranks = [round(1 / value) if value else None for value in values.values()]
+    table = pa.table({"query_id": list(values), "first_positive_rank": pa.array(ranks, pa.int64())})
+    row = Row("bm25", "BM25", lambda: Step("", "", {}, Path()), series=series, figure=2)
+    return MeasuredRow(row, row.run(), Reference("main", "dev", "", ""), {}, {}, {}, table)
+
+
+def test_figure_2_tests_whether_the_corrections_improved_the_scores() -> None:
+    before = {"q1": 0.5, "q2": 0.0, "q3": 1.0, "q4": 0.25, "q5": 0.1, "only before": 1.0}
+    after = {"q5": 0.5, "q4": 1.0, "q3": 1.0, "q2": 0.2, "q1": 1.0, "only after": 0.0}
+    tests = paired_tests([measured("before", before), measured("after", after)])
+    shared = [name for name in before if name in after]
+    expected = stats.ttest_rel([after[name] for name in shared], [before[name] for name in shared])
+    first = tests[0]
+    assert (first["title"], first["metric"], first["queries"]) == ("BM25", "MRR@10", 5)
+    assert first["difference"] == round(100 * np.mean([after[name] - before[name] for name in shared]), 2) == 37.0
+    assert first["p"] == pytest.approx(expected.pvalue)
+    assert [test["corrected"] for test in tests] == holm([test["p"] for test in tests])
+    assert paired_tests([measured("after", after)]) == []
+
+
+def test_figure_2_prints_the_tests(here: Path) -> None:
+    report = reported(here, *BM25)
+    assert report["tests"] == []
+    report["rows"] += reported(here, "--row", "bm25-after")["rows"]
+    report["tests"] = [{"figure": 2, "title": "BM25", "metric": "MRR@10", "queries": 2000, "difference": 12.5}]
+    report["tests"][0] |= {"interval": [11.0, 14.0], "p": 1.23e-9, "corrected": 1.11e-8}
+    printed = text(report)
+    assert "Figure 2: after minus before, paired t-test over queries" in printed
+    assert ["BM25:", "MRR@10", "+12.50", "+11.00", "to", "+14.00", "2,000", "1.2e-09", "1.1e-08"] in cells_of(printed)
+    assert "1.2e-09" in Seen(page(report, [], {})).text
+
+
+def test_the_rest_of_the_dev_questions_is_published_in_the_arxiv_versions_alone() -> None:
+    published = read_published_scores()
+    sources = {name: published.data[row.data].source for name, row in published.table["6"].items()}
+    assert sources["with-similar-others"] == sources["without-similar-others"] == "arXiv versions of the paper"
+    assert sources["with-similar-duplicated"] == "paper"
+
+
+def test_start_replaces_every_pretrained_model_and_out_has_the_name_of_the_release(here: Path) -> None:
+    # Without the release, the plan has every row.
+    words = ["reproduce", "--release", here / "planned", "--dry-run", "--format", "json", "--start", "a/model"]
+    commands = json.loads(run("baselines", *words).stdout)
+    trainings = {command[2]: command for command in commands if command[1] == "train"}
+    assert "model.start=a/model" in trainings["de-bm25-neg"] and "model.start=a/model" in trainings["mbert-zero-shot"]
+    assert "model.start=a/model" not in trainings["mbert-transferred"]  # starts from the checkpoint of a recipe
+    for command in commands:
+        if "--out" in command:
+            assert command[command.index("--out") + 1].startswith("build/runs/planned/")
+    refused = run("baselines", *words, "--scratch", code=2)
+    assert "--start replaces pretrained models, which --scratch does not use" in refused.stderr
 
 
 @pytest.mark.parametrize("bad", ["de-bm25-neg", '<script>alert(1)</script>" onload="x'])

@@ -4,12 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct, to_builtins
 
 from baselines.core.checkpoint import TRAINING
-from baselines.measure.measures import PAPER, measure_run
+from baselines.measure.comparison import SignificanceRule
+from baselines.measure.measures import PAPER, measure_run, values_of
 from baselines.measure.qrels import Qrels, release_qrels
-from baselines.measure.significance import Interval
+from baselines.measure.significance import Interval, holm
 from baselines.reproduce.leaderboard import Own, own_of
 from baselines.reproduce.marks import NOT, nearness, other_data, other_models
 from baselines.reproduce.paper_tables import Row
@@ -42,6 +45,7 @@ class MeasuredRow:
         step: the step that wrote the row's run.
         reference: the judgments of the row.
         counts: the numbers of queries, positives and passages that the row was measured on.
+        by_query: the values of every query (:func:`baselines.measure.measures.measure_run`).
     """
 
     row: Row
@@ -50,6 +54,7 @@ class MeasuredRow:
     counts: Mapping[str, int]
     ours: dict[str, float]
     intervals: dict[str, Interval]
+    by_query: pa.Table
 
 
 @dataclass(frozen=True)
@@ -71,13 +76,15 @@ def measure_rows(runs: Mapping[Row, Step], release: Release, split: str) -> tupl
         if reference not in qrels_of:
             qrels_of[reference] = release_qrels(release, reference.split, row.set, row.queries, row.qrels)
         qrels = qrels_of[reference]
-        entry = own_of(row.title, release, reference.split, measure_run(read_run(step.output), qrels))
+        means, by_query = measure_run(read_run(step.output), qrels)
+        entry = own_of(row.title, release, reference.split, (means, by_query))
         counts = {
             "queries": len(qrels.positives),
             "positives": qrels.pairs,
             "passages": release.rows(SETS[row.set].corpus, "corpus"),
         }
-        measured_rows.append(MeasuredRow(row, step, reference, counts, entry["figures"], entry["intervals"]))
+        scores, intervals = entry["figures"], entry["intervals"]
+        measured_rows.append(MeasuredRow(row, step, reference, counts, scores, intervals, by_query))
         if row.set == "main" and not (row.queries or row.qrels):
             entries.setdefault(step.name, entry)
     return measured_rows, list(entries.values())
@@ -102,7 +109,52 @@ def side_by_side(measured_rows: Sequence[MeasuredRow], plan: FinishedPlan, relea
             "seconds": stamp.seconds,
             "processes": stamp.processes,
         }
-    return {"release": str(release.path), "sets": sets, "unit": "percent", "rows": rows, "steps": steps}
+    return {
+        "release": str(release.path),
+        "sets": sets,
+        "unit": "percent",
+        "rows": rows,
+        "tests": paired_tests(measured_rows),
+        "steps": steps,
+    }
+
+
+def paired_tests(measured_rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
+    """Compare the series "after" of each system in a figure with the series "before", on the same queries.
+
+    The paper says that the corrections of the judgments significantly improve all measures (Section 3.4). A test has
+    ``figure``, ``title``, ``metric``, ``queries`` (the number of queries that both judgments have), ``difference`` and
+    ``interval`` (after minus before, in percentage points), and the p-values of Student's paired t-test (``p``) and of
+    the same test with Holm's correction over all tests (``corrected``).
+    """
+    tests: list[dict[str, Any]] = []
+    series = {(each.row.figure, each.row.title, each.row.series): each for each in measured_rows if each.row.figure}
+    for (figure, title, name), after in series.items():
+        before = series.get((figure, title, "before"))
+        if name != "after" or before is None:
+            continue
+        both = pc.is_in(after.by_query["query_id"], value_set=before.by_query["query_id"])
+        tables = [after.by_query.filter(both).sort_by("query_id")]
+        shared = pc.is_in(before.by_query["query_id"], value_set=tables[0]["query_id"])
+        tables.append(before.by_query.filter(shared).sort_by("query_id"))
+        if len(tables[0]) < 2:
+            continue
+        for metric, key in PAPER.items():
+            compared = SignificanceRule().paired(*(values_of(table, key) for table in tables))
+            tests.append(
+                {
+                    "figure": figure,
+                    "title": title,
+                    "metric": metric,
+                    "queries": len(tables[0]),
+                    "difference": round(100 * compared["difference"], 2),
+                    "interval": [round(100 * end, 2) for end in compared["interval"]],
+                    "p": compared["t"]["p"],
+                }
+            )
+    for test, corrected in zip(tests, holm([test["p"] for test in tests]), strict=True):
+        test["corrected"] = corrected
+    return tests
 
 
 def _scores_of_row(measured: MeasuredRow, plan: FinishedPlan, published: PublishedScores) -> Iterator[dict[str, Any]]:

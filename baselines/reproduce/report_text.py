@@ -17,6 +17,8 @@ TITLES = {
     ("pool", 1): "the nine models (Section 2.3, A.1); the re-rankers order the pool's candidates",
     ("figure", 2): "judgments before and after the corrections by people; the paper draws bars and prints no number",
 }
+TESTS_TITLE = "after minus before, paired t-test over queries, Holm's correction over the rows"
+TESTS_HEAD = ["", "difference", "95 %", "queries", "p", "Holm"]
 LEGEND = "scores in percent; Recall@k: share of queries with a positive in the top k; 95 %: interval over queries"
 MARKS = "OK: the published score lies in our 95 % interval; close: in an interval twice as wide; off: outside of both"
 Figure = Mapping[str, Any]
@@ -92,6 +94,21 @@ def sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
     for (_, kind, number), rows in sorted(places.items(), key=lambda item: item[0]):
         name = f"{kind.capitalize()} {number}" if kind != "pool" else "Pool"
         yield Section(f"{kind}{number}", f"{name}: {TITLES[kind, number]}", *_table(rows, reasons))
+        tests = [test for test in report["tests"] if kind == "figure" and test["figure"] == number]
+        if tests:
+            yield Section(f"{kind}{number}-tests", f"{name}: {TESTS_TITLE}", TESTS_HEAD, [_test_row(t) for t in tests])
+
+
+def _test_row(test: Mapping[str, Any]) -> list[str]:
+    low, high = test["interval"]
+    return [
+        f"{test['title']}: {test['metric']}",
+        f"{test['difference']:+.2f}",
+        f"{low:+.2f} to {high:+.2f}",
+        f"{test['queries']:,}",
+        f"{test['p']:.2g}",
+        f"{test['corrected']:.2g}",
+    ]
 
 
 def _table(rows: Mapping[str, Mapping[str, Figure]], reasons: Reasons) -> tuple[list[str], list[list[str]]]:

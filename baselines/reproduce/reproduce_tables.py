@@ -1,10 +1,11 @@
 """The verb `reproduce`: the paper's tables, the published scores, and the leaderboard."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from builders.core.errors import log
+from builders.core.errors import UsageError, log
 from builders.core.options import AtLeastOne, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, ReleasePath
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from builders.core.results import Report
 
 SAMPLE = Path("build/sample")
+RUNS = Path("build/runs")
 SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
 
 
@@ -27,7 +29,8 @@ def reproduce_tables(
     scratch: bool = False,
     small: bool = False,
     settings: Annotated[Path, Shown("FILE")] | None = None,
-    out: Annotated[Path, Shown("DIR")] = Path("build/runs"),
+    start: Annotated[str, Shown("MODEL")] | None = None,
+    out: Annotated[Path, Shown("DIR")] | None = None,
     html: Annotated[Path, Shown("FILE")] | None = None,
     one_process: bool = False,
     processes: Annotated[AtLeastOne, Shown("N")] = 1,
@@ -56,6 +59,7 @@ def reproduce_tables(
     --scratch uses recipes without pretrained weights: a small BERT is first pretrained on the collection. --settings
     FILE (TOML) changes recipes and commands, for example for a small machine. A section [RECIPE] changes one recipe,
     ["*"] changes all recipes, and [options.VERB] changes the options of a command. baselines/settings has examples.
+    --start MODEL replaces the pretrained model from which recipes start.
 
     --table 6 needs the configs that `builders similar` writes. --figure 2 needs the configs of `builders annotate
     merge`. Figures are also drawn as PNG and SVG under --out.
@@ -84,7 +88,8 @@ def reproduce_tables(
         scratch: use recipes without pretrained weights
         small: use --scratch and the settings for the embedded sample
         settings: TOML file that changes recipes and options
-        out: output directory
+        start: start every training from this model, a folder or a name on the hub, in place of a pretrained model
+        out: output directory (default: build/runs/NAME for a release NAME)
         html: file of the HTML page (default: OUT/reproduce.html)
         one_process: run every step in this process; libraries load once, but memory is not released between steps
         processes: processes of a training
@@ -135,6 +140,11 @@ def reproduce_tables(
     from baselines.reproduce.step_settings import NO_SETTINGS, read_settings
 
     changes = read_settings(settings) if settings else NO_SETTINGS
+    if start is not None:
+        if scratch:
+            raise UsageError("--start replaces pretrained models, which --scratch does not use; remove one of the two")
+        changes = replace(changes, start=start)
+    out = out or RUNS / release_path.resolve().name
     do = Steps(release_path, out, split, scratch=scratch, settings=changes)
     selection = Selection(table, figure, row, pool)
     is_sample = release_path == SAMPLE

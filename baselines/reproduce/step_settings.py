@@ -39,14 +39,18 @@ class Settings:
     recipes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
     path: Path | None = None
+    start: str | None = None  # replaces every pretrained starting checkpoint
 
     def of_recipe(self, name: str) -> list[str]:
         """Return the values for a recipe. Later values override earlier ones.
 
-        The order is: values for ``*``, values for the recipe that ``like`` names, values for the recipe itself. Values
-        for the recipe of ``like`` are skipped if the recipe's own file sets the same key.
+        The order is: values for ``*``, values for the recipe that ``like`` names, values for the recipe itself, and
+        ``start``. Values for the recipe of ``like`` are skipped if the recipe's own file sets the same key.
         """
-        return [*self.recipes.get(EVERY, ()), *self._of_named_recipe(name)]
+        values = [*self.recipes.get(EVERY, ()), *self._of_named_recipe(name)]
+        if self.start is not None and read_recipe(name, values).model.is_pretrained:
+            values += [f"model.start={self.start}", "model.revision="]
+        return values
 
     def _of_named_recipe(self, name: str) -> list[str]:
         like, keys_in_file = like_of(name)

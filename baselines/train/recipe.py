@@ -73,8 +73,13 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     inputs: Literal["plain", "official"] = "plain"
     outputs: Literal[1, 2] = 1
 
+    @property
+    def is_pretrained(self) -> bool:
+        """True if ``start`` is a model on the hub or a directory."""
+        return self.start not in MADE and not self.start.startswith(FROM_RECIPE)
+
     def __post_init__(self) -> None:
-        if self.revision and (self.start in MADE or self.start.startswith(FROM_RECIPE)):
+        if self.revision and not self.is_pretrained:
             raise ValueError(f"revision: needs a start on the hub, found {self.start}")
         if self.kind == "dual" and self.inputs == "official" and self.towers == 1:
             raise ValueError("inputs: official inputs differ for queries and passages; expected towers = 2")

@@ -191,7 +191,7 @@ def test_quiet_turns_off_log_lines_of_one_call(release: Path, caplog: pytest.Log
     search_bm25(release, out=release.parent / "still.run", quiet=True)
     evaluate("bm25", release, quiet=True)
     assert not [record for record in caplog.records if record.levelno < logging.WARNING]
-    evaluate({QUERY: {}}, release, quiet=True)
+    evaluate({QUERY: {"p": 1.0}}, release, quiet=True)
     assert "queries; they count as 0" in caplog.text
     with pytest.raises(UsageError, match="quiet: expected True or False, found 1"):
         evaluate("bm25", release, quiet=1)

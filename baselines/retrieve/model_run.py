@@ -20,7 +20,7 @@ from builders.core.errors import InputError, log
 from builders.core.results import Report, Table
 from builders.store.layout import SETS
 from builders.store.reader import Release
-from builders.store.runs import Hit, Run, best_first, read_run, write_run
+from builders.store.runs import Hit, Run, best_first, read_run, without_empty, write_run
 
 Line = tuple[str, str, str]  # name, value, source
 _TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
@@ -54,7 +54,7 @@ class ModelRun(Run):
         first_stage: Run | None = None,
         stages: Sequence[Line] = (),
     ) -> None:
-        super().__init__(path, hits)
+        super().__init__(path, None if hits is None else without_empty(hits))
         self.is_in_memory = hits is not None
         self.manifest = manifest
         self._searched = searched

@@ -99,8 +99,11 @@ class Run:
 
     @classmethod
     def in_memory(cls, name: str, hits: Mapping[str, Sequence[Hit]], manifest: dict[str, Any] | None = None) -> "Run":
-        """Return a run without a file. ``hits`` has (corpus id, score) pairs, best first, by query id."""
-        run = Run(name, hits)
+        """Return a run without a file. ``hits`` has (corpus id, score) pairs, best first, by query id.
+
+        Queries without hits are dropped, because a TREC file has no line for them.
+        """
+        run = Run(name, without_empty(hits))
         run.is_in_memory = True
         run.manifest = manifest
         return run
@@ -143,6 +146,11 @@ class Run:
             for rank, (passage_id, score) in enumerate(hits, start=1):
                 rows.append((query_id, passage_id, rank, score))
         return pd.DataFrame(rows, columns=["query_id", "passage_id", "rank", "score"])
+
+
+def without_empty(hits: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
+    """Return the hits of the queries that have hits."""
+    return {query_id: ranking for query_id, ranking in hits.items() if ranking}
 
 
 def probability(logit: float) -> float:

@@ -4,6 +4,7 @@
 line is a function, too, for example ``search_bm25``. Modules are imported on first use.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from builders.core.version import VERSION as __version__
@@ -11,6 +12,7 @@ from builders.core.version import VERSION as __version__
 if TYPE_CHECKING:
     from baselines.api import Release, compare, evaluate, fuse, open_release, read_run, search, write_run
     from baselines.bm25.search_bm25 import search_bm25
+    from baselines.core.model_protocols import Encoder, QueryPassageEncoder, Reranker
     from baselines.hub.convert import convert_checkpoint
     from baselines.hub.pull import pull_model
     from baselines.hub.push import push_model
@@ -30,21 +32,20 @@ if TYPE_CHECKING:
     from builders.core.errors import InputError
     from builders.store.runs import Run
 
-_API = [
-    "InputError",
-    "Release",
-    "Run",
-    "compare",
-    "evaluate",
-    "fuse",
-    "open_release",
-    "read_run",
-    "search",
-    "write_run",
-]
+# Modules of the names that are no verbs.
+_MODULES = {
+    **dict.fromkeys(("Encoder", "QueryPassageEncoder", "Reranker"), "baselines.core.model_protocols"),
+    "InputError": "builders.core.errors",
+    "Run": "builders.store.runs",
+    **dict.fromkeys(("Release", "compare", "evaluate", "fuse", "open_release"), "baselines.api"),
+    **dict.fromkeys(("read_run", "search", "write_run"), "baselines.api"),
+}
 __all__ = [
+    "Encoder",
     "InputError",
+    "QueryPassageEncoder",
     "Release",
+    "Reranker",
     "Run",
     "__version__",
     "analyse_errors",
@@ -77,10 +78,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _API:
-        from baselines import api
-
-        return getattr(api, name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     from baselines.__main__ import VERBS
     from builders.core.verbs import load_named_function
 

@@ -16,13 +16,11 @@ from baselines.measure.qrels import read_judgments, read_queries, release_qrels
 from baselines.measure.run_measures import RunMeasures
 from baselines.retrieve.any_model import run_model
 from baselines.retrieve.rerank import rerank_run
-from builders.core.cache import caches
 from builders.core.checked_calls import with_options_of
 from builders.core.errors import InputError, UsageError, missing_library
-from builders.core.files import check_file, temporary_folder
+from builders.core.files import check_file
 from builders.core.hub import clear_errors
 from builders.core.options import AtLeastOne, OneOf
-from builders.core.progress import progress
 from builders.core.results import Report
 from builders.store import reader, runs
 from builders.store.layout import SETS
@@ -32,8 +30,6 @@ from builders.store.run_objects import is_run_object, run_of
 from builders.store.runs import Hit, Run, best_first, write_ranked_hits
 
 if TYPE_CHECKING:
-    from baselines.core.passages import Passages
-
     AnyRelease: TypeAlias = reader.Release | str | Path
     AnyRun: TypeAlias = Any  # a Run, a file, a dictionary or a data frame
     AnyPath: TypeAlias = str | Path
@@ -161,11 +157,9 @@ def search(
     """Search the passages by the queries of a split. Return query id -> passage id -> score, best first.
 
     Args:
-        model: the name or folder of a model, "bm25", your own encoder, or (with ``run``) your own re-ranker.
-            An encoder is a function from a list of texts to an array of shape (texts, dimensions), or an object with
-            ``encode``, or an object with ``encode_query`` and ``encode_document``.
-            A re-ranker is a function from a list of (query, passage) to an array of shape (pairs,), or an object with
-            ``predict``.
+        model: the name or folder of a model, "bm25", your own encoder (:class:`Encoder`,
+            :class:`QueryPassageEncoder`, or a function of a list of texts), or with ``run`` your own re-ranker
+            (:class:`Reranker`, or a function of a list of (query, passage)).
         release: an open release, its directory, or the dataset ORG/NAME on the hub.
         split: split of the queries.
         top_k: passages per query. With ``run``, further passages follow in their old order.
@@ -321,66 +315,30 @@ def _search_by_name(
 
 
 def _search_by_object(
-    model: Any,
+    model: object,
     release: Release,
     split: str,
     top_k: int,
     first_run: Run | None,
-    batch_size: int = 256,
+    *,
     index: Path | None = None,
-    **settings: Any,
+    batch_size: int | None = None,
+    **options: Any,
 ) -> dict[str, list[Hit]]:
     """Search by a user's encoder, or re-rank a run by a user's encoder or re-ranker."""
-    is_encoder = first_run is None or (hasattr(model, "encode") and not hasattr(model, "predict"))
-    known = {"query_prompt", "passage_prompt", "similarity"} if is_encoder else {"query_prompt"}
-    unknown = sorted(settings.keys() - known)
-    if index is not None and not is_encoder:
+    from baselines.retrieve.own_models import is_encoder
+    from baselines.retrieve.own_search import OwnSettings, SearchedTexts, rerank_by_object, search_by_encoder
+
+    accepts_all = first_run is None or is_encoder(model)
+    accepted = {"query_prompt", "passage_prompt", "similarity"} if accepts_all else {"query_prompt"}
+    unknown = sorted(options.keys() - accepted)
+    if index is not None and not accepts_all:
         unknown.append("index")
     if unknown:
-        raise UsageError(f"an own {'encoder' if is_encoder else 're-ranker'} has no option {', '.join(unknown)}")
-
-    from baselines.core.passages import open_passages
-    from baselines.core.settings import ModelSettings
-    from baselines.retrieve.dense import Own
-    from baselines.retrieve.devices import Work, default_batch_tokens, devices_of
-    from baselines.retrieve.second_stage import reorder_passages
-
-    corpus, queries = SETS[release.set].corpus, release.queries(split)
-    passages = open_passages(release, corpus)
-    rankings = first_run.rankings if first_run else {}
-    groups = []  # text of each query, ids of the passages to score
-    for query, ids in rankings.items():
-        path = first_run.path if first_run else Path()
-        if query not in queries:
-            raise InputError(f"has a query {query!r} that the split {split!r} lacks", path=path)
-        passages.expect(ids, path)
-        groups.append((queries[query], ids[:top_k]))
-
-    if not is_encoder:
-        scores = _score_pairs(model, groups, passages, settings.get("query_prompt", ""), batch_size)
-    else:
-        device = devices_of(None)[0] if hasattr(model, "similarity_fn_name") else "cpu"
-        work = Work((device,), "own", default_batch_tokens(device))
-        name = getattr(model, "__name__", type(model).__name__)
-        encoder = Own(ModelSettings(name, **settings), work, model, batch_size)
-        caches().mkdir(parents=True, exist_ok=True)
-        with temporary_folder(caches()) as folder:
-            index_folder = index or folder / "index"
-            if first_run is None:
-                return dict(encoder.hits(release, corpus, index_folder, list(queries.items()), top_k))
-            scores, _ = encoder.scores(release, corpus, index_folder, groups)
-    pairs = zip(rankings.items(), scores, strict=True)
-    return {query: reorder_passages(ids, query_scores) for (query, ids), query_scores in pairs}
-
-
-def _score_pairs(
-    model: Any, groups: list[tuple[str, list[str]]], passages: "Passages", prompt: str, batch_size: int
-) -> list[list[float]]:
-    """Return the scores that a user's re-ranker gives to each query's passages."""
-    from baselines.retrieve.dense import called
-
-    scores = []
-    for query_text, ids in progress(groups, total=len(groups), unit="query", label="rerank"):
-        pairs = [(prompt + query_text, text) for text in passages.texts(passages.rows(ids).tolist())]
-        scores.append(called(model, ["predict"], pairs, batch_size, 1).tolist())
-    return scores
+        kind = "encoder" if accepts_all else "re-ranker"
+        raise UsageError(f"an own {kind} has no option {', '.join(unknown)}")
+    settings = OwnSettings(batch_size=batch_size, **options)
+    texts = SearchedTexts(release, release.set, split)
+    if first_run is None:
+        return search_by_encoder(model, texts, settings, top_k=top_k, index=index)
+    return rerank_by_object(model, first_run, texts, settings, top_k=top_k, index=index)

@@ -24,7 +24,7 @@ from baselines.measure.measures import measure
 from baselines.measure.qrels import read_queries, release_qrels
 from baselines.measure.significance import paired
 from baselines.retrieve.devices import dtype_of
-from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.models import open_encoder
 from builders.store.reader import open_release
 
@@ -51,12 +51,12 @@ def main() -> None:
     spread = np.linspace(0, len(ids) - 1, args.passages or len(ids)).astype(int)
     positives = [passage for own in qrels.positives.values() for passage in own]
     chosen = np.union1d(spread, np.flatnonzero(np.isin(ids, positives)))
-    sides: dict[str, list[Encoder]] = {}
+    sides: dict[str, list[TextEncoder]] = {}
     for way in args.ways:
         backend, dtype = way.split("-")
         precision = dtype_of(dtype, "cpu", backend)
         model = open_encoder(ModelSettings(args.model, max_length=args.max_length), "cpu", precision)
-        sides[way] = [Encoder(model, task) for task in ("query", "document")]
+        sides[way] = [TextEncoder(model, task) for task in ("query", "document")]
         sides[way][1].encode(texts[:8].tolist())  # warm-up
     seconds = {way: np.zeros(2) for way in args.ways}
     rows: dict[str, list[Any]] = {way: [] for way in args.ways}

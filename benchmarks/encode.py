@@ -27,7 +27,7 @@ from models import dual_encoder, forward_operations, random_lengths, random_text
 
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import DTYPES, dtype_of
-from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.models import open_encoder
 from builders.store.reader import open_release
 
@@ -64,7 +64,7 @@ def main() -> None:
         if not args.model:
             dual_encoder(Path(folder) / "bert", args.layers, args.width).save_pretrained(name)
         model = open_encoder(ModelSettings(name), args.device, dtype)
-    encoder = Encoder(model, "document")
+    encoder = TextEncoder(model, "document")
     batch = args.batch_size or (256 if cuda else 32)
     cosine = model.similarity_fn_name == "cosine"
     ways: dict[str, Callable[[], Any]] = {

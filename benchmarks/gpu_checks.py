@@ -27,11 +27,12 @@ from tiny_kinds import write_multi_vector, write_sparse
 from tiny_models import write_cross, write_dual
 
 from baselines.core.settings import ModelSettings
-from baselines.retrieve import dense
-from baselines.retrieve.dense import FaissEngine, TorchEngine
+from baselines.retrieve import exact_search
 from baselines.retrieve.devices import Work, compile_transformers, computes_bf16, devices_of, dtype_of
-from baselines.retrieve.encoder import Encoder, Prefetcher
+from baselines.retrieve.encoder import Prefetcher, TextEncoder
 from baselines.retrieve.models import open_encoder
+from baselines.retrieve.search_engines import FaissEngine
+from baselines.retrieve.torch_engine import TorchEngine
 from baselines.retrieve.vector_index import open_retriever
 from builders.store.reader import open_release
 
@@ -92,7 +93,7 @@ def check_precision(setting: Setting) -> Rows:
 
     def vectors(device: str, dtype: str) -> tuple[Any, Any]:
         model = open_encoder(ModelSettings(str(setting.model), max_length=setting.of(512, 64)), device, dtype)
-        return Encoder(model, "query").encode(queries), Encoder(model, "document").encode(texts)
+        return TextEncoder(model, "query").encode(queries), TextEncoder(model, "document").encode(texts)
 
     def mrr(found: tuple[Any, Any]) -> float:
         scores = found[0].astype(np.float32) @ found[1].astype(np.float32).T
@@ -118,11 +119,11 @@ def check_search(setting: Setting) -> Rows:
     with tempfile.TemporaryDirectory() as name:
         vectors = write_vectors(Path(name), rows, width, setting.device)
         exact = queries.astype(np.float64) @ vectors.all().astype(np.float64).T
-        loose, found = dense.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
+        loose, found = exact_search.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
         error = float(np.abs(loose - np.take_along_axis(exact, found, 1)).max())
         slack = width * 2.0**-22 * vectors.longest
         engines = [TorchEngine(queries, 100, setting.device)]
-        hits = list(dense.search(vectors, queries, engines, 50, 100, lambda: np.arange(rows)))
+        hits = list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(rows)))
     best = np.argsort(-exact, axis=1, kind="stable")[:, :50]
     same = all({*own.tolist()} == {*some.tolist()} for own, (some, _) in zip(best, hits, strict=True))
     seen = f"same top 50 of {rows:,} as in 64 bits: {same}; error of scores {error:.1e} (allowed: {slack:.1e})"
@@ -153,9 +154,9 @@ def check_compile(setting: Setting) -> Rows:
     texts = passages_of(setting, setting.of(512, 16))
     dtype = "fp16" if setting.cuda else "fp32"
     model = open_encoder(ModelSettings(str(setting.model), max_length=128), setting.device, dtype)
-    plain = Encoder(model, "document").encode(texts)
+    plain = TextEncoder(model, "document").encode(texts)
     compile_transformers(model)
-    took, compiled = timed(lambda: Encoder(model, "document").encode(texts), setting.device)
+    took, compiled = timed(lambda: TextEncoder(model, "document").encode(texts), setting.device)
     lowest = float(cosines(compiled, plain).min())
     seen = f"lowest cosine with uncompiled embeddings: {lowest:.6f}; {took:.0f} s to compile and encode"
     return [check("torch.compile", lowest > 0.9999, seen)]

@@ -73,7 +73,7 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
     """Write random embeddings in the format of `encode`, and return their index."""
     import numpy as np
 
-    from baselines.retrieve.encoder import largest_norm
+    from baselines.retrieve.exact_search import largest_norm
     from baselines.retrieve.vector_index import File, Index
 
     shards = []

@@ -17,12 +17,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
 from baselines.core.settings import ModelSettings
-from baselines.retrieve import dense
-from baselines.retrieve.dense import TorchEngine
+from baselines.retrieve import exact_search
 from baselines.retrieve.devices import DTYPES, compile_transformers
-from baselines.retrieve.encoder import Encoder, Prefetcher
+from baselines.retrieve.encoder import Prefetcher, TextEncoder
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.models import open_encoder
+from baselines.retrieve.torch_engine import TorchEngine
 from baselines.train import trainers
 from baselines.train.data import Batches
 from baselines.train.recipe import Recipe, read_recipe
@@ -87,11 +87,11 @@ def searching(setting: Setting) -> Rows:
     queries, checked, rows = unit_vectors(0, asked, width), setting.of(100, 5), Kept()
 
     def candidates() -> Any:
-        return dense.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
+        return exact_search.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
 
     def search() -> Any:
         engines = [TorchEngine(queries, 100, setting.device)]
-        return list(dense.search(vectors, queries, engines, 50, 100, lambda: np.arange(count)))
+        return list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(count)))
 
     def read() -> Any:
         return [torch.from_numpy(np.array(block)) for _, block in vectors.blocks(1 << 16)]
@@ -156,13 +156,13 @@ def encoding(setting: Setting) -> Rows:
         name = "BERT-base, sentence-transformers' encode, flash_attn, unpadded"
         row(name, unpadded, lengths, lambda: library(unpadded))
     for budget in (tokens // 3, tokens):
-        encoder = Encoder(model, "document", budget)
+        encoder = TextEncoder(model, "document", budget)
         name = f"BERT-base, encode, batches of {budget:,} tokens"
         row(name, model, lengths, lambda encoder=encoder: encoder.encode(texts))
     real = passages_of(setting, setting.of(16_384, 16))
     small = open_encoder(ModelSettings(str(setting.model)), setting.device, dtype)
     sizes = [min(512, len(each)) for each in small.tokenizer(real)["input_ids"]]
-    own = Encoder(small, "document", tokens)
+    own = TextEncoder(small, "document", tokens)
     row(f"e5-small, encode, {statistics.mean(sizes):.0f} tokens", small, sizes, lambda: own.encode(real))
     model.transformers_model.set_attn_implementation("eager")
     row("BERT-base, already tokenized, without SDPA", model, tokenized, forward)

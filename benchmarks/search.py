@@ -28,9 +28,10 @@ import torch
 from common import in_turns, machine, matrix_rate, parser_of, timed, write_json
 from gpu_common import unit_vectors, write_vectors
 
-from baselines.retrieve import dense
-from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine
-from baselines.retrieve.encoder import Halves, widened
+from baselines.retrieve import exact_search
+from baselines.retrieve.encoder import Halves
+from baselines.retrieve.search_engines import Engine, FaissEngine, widened
+from baselines.retrieve.torch_engine import TorchEngine
 from baselines.retrieve.vector_index import Index
 
 
@@ -45,7 +46,7 @@ def searches(
             index.add(widened(block))
 
     def ours(engine: Engine) -> list[Any]:
-        hits = dense.search(vectors, queries, [engine], top_k, count, lambda: np.arange(vectors.rows))
+        hits = exact_search.search(vectors, queries, [engine], top_k, count, lambda: np.arange(vectors.rows))
         return [rows for rows, _ in hits]
 
     def flat(batch: int) -> list[Any]:

@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 from tiny_models import write_cross, write_dual
 
 from baselines.core.settings import ModelSettings
-from baselines.retrieve.encoder import Encoder, Prefetcher, batches
+from baselines.retrieve.encoder import Prefetcher, TextEncoder, batches
 from baselines.retrieve.models import fingerprint, open_cross, open_encoder
 from baselines.retrieve.vector_index import open_vectors
 from builders.core.jobs import WorkerDied
@@ -220,9 +220,9 @@ def test_without_faiss_exact_search_is_torchs(world: Path, tmp_path: Path, monke
 
 
 @pytest.fixture(scope="module")
-def encoder(models: Path) -> Encoder:
+def encoder(models: Path) -> TextEncoder:
     """A prefetcher with two processes, which take seconds to start."""
-    return Encoder(open_encoder(ModelSettings(str(models / "router"))), "document", 300, 2)
+    return TextEncoder(open_encoder(ModelSettings(str(models / "router"))), "document", 300, 2)
 
 
 @pytest.fixture
@@ -235,9 +235,9 @@ def workers() -> set[int | None]:
 
 
 @pytest.mark.usefixtures("few_are_many")
-def test_processes_give_the_bits_that_a_thread_gives_and_are_kept(encoder: Encoder) -> None:
+def test_processes_give_the_bits_that_a_thread_gives_and_are_kept(encoder: TextEncoder) -> None:
     texts = [*TEXTS, *("".join(TEXTS)[place : place + 90] for place in range(60))]
-    expected = Encoder(encoder.model, "document", 300).encode(texts)
+    expected = TextEncoder(encoder.model, "document", 300).encode(texts)
     assert (encoder.encode(texts) == expected).all()
     running = workers()
     assert (encoder.encode(texts[::-1]) == expected[::-1]).all()  # the next chunk, by the same processes
@@ -246,7 +246,7 @@ def test_processes_give_the_bits_that_a_thread_gives_and_are_kept(encoder: Encod
 
 @pytest.mark.usefixtures("few_are_many")
 @pytest.mark.parametrize(("kind", "most"), [("thread", 8), ("processes", 5)])
-def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: Encoder, kind: str, most: int) -> None:
+def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: TextEncoder, kind: str, most: int) -> None:
     taken: list[int] = []
 
     def batches() -> Iterator[list[str]]:
@@ -263,7 +263,7 @@ def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: Encoder, kind: 
 
 
 @pytest.mark.usefixtures("few_are_many")
-def test_a_killed_tokenizer_is_a_worker_that_died(encoder: Encoder) -> None:
+def test_a_killed_tokenizer_is_a_worker_that_died(encoder: TextEncoder) -> None:
     ahead = encoder._prefetcher(iter([text] for text in TEXTS * 50))
     next(ahead)
     for process in list(encoder._prefetcher._pool._processes):  # an idle process would not be noticed

@@ -17,11 +17,12 @@ from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_sta
 from tiny_models import write_bert, write_cross, write_dual
 
 from baselines.core.settings import ModelSettings
-from baselines.retrieve import dense, sparse
-from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine, top
+from baselines.retrieve import exact_search, sparse, torch_engine
 from baselines.retrieve.devices import Work
-from baselines.retrieve.encoder import largest_norm
+from baselines.retrieve.exact_search import largest_norm
 from baselines.retrieve.models import kind_of_model
+from baselines.retrieve.search_engines import Engine, FaissEngine
+from baselines.retrieve.torch_engine import TorchEngine, top
 from baselines.retrieve.vector_index import NAME, Index, chunk_name, open_retriever, open_vectors
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
@@ -259,10 +260,10 @@ def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: S
     ranks = rng.permutation(case.passages)
     vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, case.shard_rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "BLOCK", case.block)
-        patch.setattr(dense, "SCORES", case.scores)
+        patch.setattr(exact_search, "BLOCK", case.block)
+        patch.setattr(torch_engine, "SCORES", case.scores)
         engines = engines_of(case.engine, queries, fetched, case.devices)
-        found = dense.search(vectors, queries, engines, case.top_k, fetched, lambda: ranks)
+        found = exact_search.search(vectors, queries, engines, case.top_k, fetched, lambda: ranks)
         assert ordered(found, ranks, case.top_k) == brute_force(queries, values, ranks, case.top_k)
 
 
@@ -276,11 +277,11 @@ def test_search_is_brute_force_on_rounded_numbers(tmp_path: Path, engine: str, m
     queries[:3] = values[0]
     ranks = rng.permutation(5_000)
     vectors = write_vectors(tmp_path / "p", values, 1_700)
-    monkeypatch.setattr(dense, "BLOCK", 512)
+    monkeypatch.setattr(exact_search, "BLOCK", 512)
     passes = []
-    second = dense._second_pass
-    monkeypatch.setattr(dense, "_second_pass", lambda *args: passes.append(len(args[1])) or second(*args))
-    found = dense.search(vectors, queries, engines_of(engine, queries, 30, 2), 10, 30, lambda: ranks)
+    second = exact_search._second_pass
+    monkeypatch.setattr(exact_search, "_second_pass", lambda *args: passes.append(len(args[1])) or second(*args))
+    found = exact_search.search(vectors, queries, engines_of(engine, queries, 30, 2), 10, 30, lambda: ranks)
     assert ordered(found, ranks, 10) == brute_force(queries, values, ranks, 10)
     assert 3 <= sum(passes) <= 6
 
@@ -297,13 +298,13 @@ def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
 @pytest.mark.parametrize("dim", [3, 48, 768])
 def test_the_score_of_a_pair_does_not_depend_on_the_others(dim: int) -> None:
     left, right = np.random.default_rng(dim).standard_normal((2, 700, dim)).astype(np.float16)
-    alone = [dense.pair_scores(left[n : n + 1], right[n : n + 1])[0] for n in range(len(left))]
-    np.testing.assert_array_equal(dense.pair_scores(left, right), alone)
+    alone = [exact_search.pair_scores(left[n : n + 1], right[n : n + 1])[0] for n in range(len(left))]
+    np.testing.assert_array_equal(exact_search.pair_scores(left, right), alone)
     np.testing.assert_allclose(alone, (left.astype(np.float64) * right.astype(np.float64)).sum(1), rtol=1e-5, atol=1e-6)
 
 
 def test_an_error_of_one_device_ends_the_search(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "BLOCK", 1)
+    monkeypatch.setattr(exact_search, "BLOCK", 1)
     vectors = write_vectors(tmp_path / "p", np.ones((5_000, 1)), 5_000)
     queries, searched = np.ones((1, 1), np.float16), []
 
@@ -317,5 +318,5 @@ def test_an_error_of_one_device_ends_the_search(tmp_path: Any, monkeypatch: pyte
             super().add(start, block)
 
     with pytest.raises(torch.OutOfMemoryError):
-        dense.candidates(vectors, [Slow(queries, 1), Full(queries, 1)], 1)
+        exact_search.candidates(vectors, [Slow(queries, 1), Full(queries, 1)], 1)
     assert len(searched) < 2_500

@@ -287,9 +287,7 @@ def check_reranker(make: Generator) -> None:
     first_run = make.base_runs[0]
     reranked = search(predict, make.sample, run=first_run, **make.options({"top_k": [5, 100], "batch_size": [3]}))
     assert is_right
-    lengths = {
-        passage_id: len(text) for passage_id, text in open_release(make.sample).texts("corpus", "corpus").items()
-    }
+    texts = open_release(make.sample).texts("corpus", "corpus")
     for query_id, scores in reranked.items():
         assert scores.keys() == first_run[query_id].keys()
         lengths = [len(texts[passage_id]) for passage_id in list(scores)[:5]]
@@ -300,8 +298,8 @@ CHECKS = [
     *[check_bm25] * 3,
     *[check_evaluate] * 2,
     *(check_front_evaluate, check_compare, check_fuse),
-    # ENC
-    # RER
+    *[check_encoder] * 2,
+    check_reranker,
 ]
 
 

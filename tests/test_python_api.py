@@ -142,15 +142,16 @@ QUERY = md5(QUESTIONS["dev"][0])
 @pytest.mark.parametrize(
     ("model", "options", "kind", "said"),
     [
-        (3, {}, TypeError, "int: expected a function, or an object with encode"),
+        (3, {}, InputError, "model: expected a function of a list of texts, .* found int"),
         (encode, {"pooling": "cls"}, InputError, "an own encoder has no option pooling"),
         ("bm25", {"batch_size": 3}, InputError, "search_bm25 has no option .batch_size"),
         ({QUERY: {"p": 1.0}}, {"k1": 3}, InputError, "a run has no option k1"),
         (encode, {"similarity": "cos"}, InputError, "similarity: expected one of cosine, dot, found .cos"),
         (lambda texts: [[np.nan]] * len(texts), {}, InputError, "expected finite numbers, found NaN"),
         (lambda texts: [1.0], {}, InputError, r"found an array of shape \(1,\)"),
-        (lambda texts: [[7e4]] * len(texts), {"similarity": "dot"}, InputError, "16 bits"),
-        (lambda texts: [[1.0] * len(text) for text in texts], {"batch_size": 1}, InputError, "rows of one width"),
+        (lambda texts: [[1e39]] * len(texts), {"similarity": "dot"}, InputError, "too large for 32 bits"),
+        (lambda texts: [[1.0] * len(text) for text in texts], {}, InputError, "are no rows of numbers of one width"),
+        (lambda texts: [[1.0] * len(texts)] * len(texts), {}, InputError, "2 dimensions, as in earlier calls, found 6"),
         (encode, {"run": {QUERY: {}}, "similarity": "dot"}, InputError, "an own re-ranker has no option similarity"),
         (encode, {"batch_size": 0}, InputError, "batch_size: expected a whole number of at least 1, found 0"),
         ({QUERY: {"p": np.inf}}, {}, InputError, "expected a finite number as the score, found inf"),
@@ -165,11 +166,14 @@ def test_what_is_wrong_is_one_error(model: Any, options: Any, kind: Any, said: s
         evaluate(model, release, **options)
 
 
-def test_a_missing_library_is_named_with_its_extra(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "baselines.retrieve.dense", raising=False)
+def test_a_missing_library_is_named_with_its_extra(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_dual(tmp_path / "dual")
+    monkeypatch.delitem(sys.modules, "baselines.retrieve.models", raising=False)
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(InputError, match=r'^sentence_transformers is not installed: pip install .*\[models\]"$'):
-        evaluate(encode, release)
+        evaluate(model, release)
 
 
 def test_verbs_pass_their_results_on_without_files(

@@ -94,7 +94,9 @@ def test_dry_run_prints_the_commands_and_runs_nothing(tmp_path: Path, monkeypatc
         "python -m baselines bm25 --release build/sample --split dev --out build/runs/sample/bm25.dev.run.gz --top-k 50"
         " --k1 1.2 --b 0.75 --analyzer words --stop-words keep"
     )
-    assert evaluate == "python -m baselines evaluate build/runs/sample/bm25.dev.run.gz --release build/sample --split dev"
+    assert (
+        evaluate == "python -m baselines evaluate build/runs/sample/bm25.dev.run.gz --release build/sample --split dev"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -20,7 +20,7 @@ from torch import nn
 from training_world import Make, Rows, first_batch, make_synonyms, maker, step, training_of, weights_of
 
 from baselines.core.settings import ModelSettings
-from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.models import open_encoder
 from baselines.train import trainers
 from baselines.train.data import Batches
@@ -281,7 +281,9 @@ def test_the_checkpoint_is_a_plain_sentence_transformer_that_can_be_cut_to_the_t
     assert [type(module) for module in plain] == [StaticEmbedding, Normalize]
     whole = plain.encode(texts)
     assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
-    assert np.allclose(Encoder(open_encoder(ModelSettings(str(folder))), "document").encode(texts), whole, atol=1e-3)
+    assert np.allclose(
+        TextEncoder(open_encoder(ModelSettings(str(folder))), "document").encode(texts), whole, atol=1e-3
+    )
     cut = SentenceTransformer(str(folder), device="cpu", truncate_dim=64)
     found = cut.similarity(cut.encode(texts), cut.encode(texts)).numpy()
     assert cut.encode(texts).shape == (2, 64) and np.allclose(np.diag(found), 1, atol=1e-5)

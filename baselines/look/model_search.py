@@ -7,9 +7,10 @@ from pathlib import Path
 from baselines.core.passages import Passages
 from baselines.core.settings import ModelSettings
 from baselines.look.shown_answers import Rerank, Search
-from baselines.retrieve.dense import encoding_model, nearest
+from baselines.retrieve.dense import encoding_model
 from baselines.retrieve.devices import devices_of, dtype_of
-from baselines.retrieve.encoder import CrossScorer, Encoder
+from baselines.retrieve.encoder import CrossScorer, TextEncoder
+from baselines.retrieve.exact_search import nearest
 from baselines.retrieve.models import open_cross
 from baselines.retrieve.vector_index import Index, named, open_vectors
 from builders.core.errors import log
@@ -35,7 +36,7 @@ def open_dual_search(
     """
     vectors, query_device = open_vectors(embeddings), devices_of(device)[0]
     vectors.check("passages", release, corpus, "corpus")
-    encoder = Encoder(encoding_model(model, vectors, query_device, dtype), "query")
+    encoder = TextEncoder(encoding_model(model, vectors, query_device, dtype), "query")
     log.info("%s: %d passages", vectors.path, vectors.rows)
 
     def search(query: str, top_k: int) -> list[Hit]:

@@ -25,15 +25,15 @@ from sentence_transformers.cross_encoder.modules import LogitScore
 
 from baselines.retrieve.devices import default_batch_tokens
 from baselines.retrieve.models import prompt_of
+from baselines.retrieve.search_engines import Floats
 from builders.core.errors import InputError
 from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker
 
 Halves = npt.NDArray[np.float16]
-Floats = npt.NDArray[np.float32]
 Result = TypeVar("Result")
 MANY = 100_000  # smallest number of texts that processes tokenise
 _LONG = "的 " * 5_000  # 5,000 tokens or more
-_ROWS = 1 << 14  # rows converted per step: 50 MB in 32 bits at 768 dimensions
+_SMALLEST_HALF = 2.0**-14  # smaller 16-bit numbers have fewer digits
 
 
 class Prefetcher:
@@ -132,6 +132,7 @@ class Side:
     def __init__(self, model: Any, task: str = "", tokens: int | None = None, tokenizers: int = 0) -> None:
         self.model, self.task, self.device = model, task, torch.device(model.device)
         self._tokens = tokens or default_batch_tokens(self.device.type)
+        self._has_tiny_vectors = torch.zeros((), dtype=torch.bool, device=self.device)
         given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
         self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
         # The model's limit in tokens, but at most the length of _LONG. The call also sets up the tokenizer for threads.
@@ -167,13 +168,27 @@ class Side:
         self.expect_finite(found)
         return found
 
+    def halves(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Convert vectors (last axis) to 16 bits. :meth:`expect_no_tiny_vectors` reports vectors that vanish."""
+        largest = vectors.abs().amax(dim=-1)
+        is_tiny = (largest > 0) & (largest < _SMALLEST_HALF)
+        self._has_tiny_vectors |= is_tiny.any()  # read after the last batch, so that a GPU is not waited for
+        return vectors.half()
+
+    def expect_no_tiny_vectors(self) -> None:
+        """Raise :class:`InputError` if all numbers of a vector were too small for 16 bits."""
+        if self._has_tiny_vectors.item():
+            raise InputError(
+                "the model's embeddings have numbers that are too small for 16 bits (try --similarity cosine)"
+            )
+
     def expect_finite(self, *found: npt.NDArray[Any]) -> None:
         """Raise :class:`InputError` if a number is not finite. Such a number was too large for its precision."""
         if not all(np.isfinite(array).all() for array in found):
             raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
 
 
-class Encoder(Side):
+class TextEncoder(Side):
     """The query or passage encoder of a dual-encoder."""
 
     def encode(self, texts: Sequence[str]) -> Halves:
@@ -182,16 +197,17 @@ class Encoder(Side):
         The embeddings have unit length if the model's similarity is cosine. Raises :class:`InputError` if a number is
         too large for 16 bits.
         """
-        return self.computed(texts, self._embed)
+        embeddings = self.computed(texts, self._embed)
+        self.expect_no_tiny_vectors()
+        return embeddings
 
     def _embed(self, features: dict[str, Any]) -> torch.Tensor:
         embeddings = self.model(features, task=self.task)["sentence_embedding"]
         if self.model.truncate_dim is not None:
             embeddings = embeddings[..., : self.model.truncate_dim]
         if self.model.similarity_fn_name == "cosine":
-            embeddings = torch.nn.functional.normalize(embeddings.float(), dim=1)
-        halves: torch.Tensor = embeddings.half()  # stays on the device until all texts are encoded
-        return halves
+            embeddings = unit_length(embeddings.float())
+        return self.halves(embeddings)  # stays on the device until all texts are encoded
 
 
 class CrossScorer(Side):
@@ -212,6 +228,14 @@ class CrossScorer(Side):
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0]
 
 
+def unit_length(vectors: torch.Tensor) -> torch.Tensor:
+    """Scale vectors of shape (vectors, dimensions) to unit length, whatever their magnitude."""
+    largest = vectors.abs().amax(dim=1, keepdim=True)
+    # The squares of extreme numbers would overflow or vanish. Other vectors are divided by 1, which changes no bit.
+    is_extreme = (largest > 0) & ((largest < 1e-6) | (largest > 1e12))
+    return torch.nn.functional.normalize(vectors / torch.where(is_extreme, largest, 1.0), dim=1)
+
+
 def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the indices of each batch's texts. The texts of a batch have similar lengths. The longest texts come first.
 
@@ -226,18 +250,6 @@ def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator
         count -= count % 8 if count > 8 else 0  # matrix units work on multiples of 8
         yield order[start : start + count]
         start += count
-
-
-def widened(block: Halves) -> Floats:
-    """Convert to 32 bits by PyTorch, which takes a tenth of NumPy's time."""
-    return torch.from_numpy(np.ascontiguousarray(block)).float().numpy()
-
-
-def largest_norm(block: Halves) -> float:
-    """Return the largest Euclidean norm of a row."""
-    blocks = (widened(block[start : start + _ROWS]) for start in range(0, len(block), _ROWS))
-    squares = [np.einsum("ij,ij->i", wide, wide).max() for wide in blocks]
-    return float(np.sqrt(np.max(squares, initial=0)))
 
 
 def _size(text: str | tuple[str, str]) -> int:

@@ -277,7 +277,7 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
 
 def finished(model: Any, settings: ModelSettings) -> Any:
     """Apply the similarity and the length of ``settings`` to an encoder. Check that the encoder reads texts."""
-    # With "cosine", Encoder scales embeddings to unit length. Their inner product is then the cosine.
+    # With "cosine", TextEncoder scales embeddings to unit length. Their inner product is then the cosine.
     if settings.normalize:
         model.similarity_fn_name = "cosine"
     elif settings.normalize is False or settings.similarity is not None:

@@ -18,8 +18,9 @@ from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.util.similarity import maxsim
 
 from baselines.core.passages import Passages, Rows
-from baselines.retrieve.encoder import Halves, Side, widened
+from baselines.retrieve.encoder import Halves, Side
 from baselines.retrieve.models import check_reading, expect_no, kind_of_model, open_as, shorten
+from baselines.retrieve.search_engines import widened
 from baselines.retrieve.vector_index import Arrays, Best, Index, Retriever, Scores
 from builders.core.errors import InputError
 
@@ -36,11 +37,12 @@ class TokenSide(Side):
             for number, own in zip(batch.tolist(), vectors, strict=True):
                 found[number] = own
         self.expect_finite(*found)
+        self.expect_no_tiny_vectors()
         return found
 
     def _embed(self, features: dict[str, Any]) -> list[Halves]:
         features = self.model(features, task=self.task)
-        vectors, counted = features["token_embeddings"].half().cpu(), features["attention_mask"].bool().cpu()
+        vectors, counted = self.halves(features["token_embeddings"]).cpu(), features["attention_mask"].bool().cpu()
         return [own[mask].numpy() for own, mask in zip(vectors, counted, strict=True)]
 
 

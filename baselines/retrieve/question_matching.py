@@ -15,8 +15,8 @@ from baselines.core.passages import Passages, open_passages
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve import rerankers
-from baselines.retrieve.dense import nearest
 from baselines.retrieve.devices import Work
+from baselines.retrieve.exact_search import nearest
 from baselines.retrieve.families import resolve
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.models import kind_of_scorer

@@ -29,7 +29,7 @@ from sentence_transformers import CrossEncoder
 from baselines.core.passages import Passages, open_passages
 from baselines.core.settings import NO_OPTIONS, ModelOptions, ModelSettings, Overrides
 from baselines.retrieve.devices import Work, moved, over_devices
-from baselines.retrieve.encoder import CrossScorer, Encoder
+from baselines.retrieve.encoder import CrossScorer, TextEncoder
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
 from baselines.retrieve.vector_index import resumed
@@ -309,10 +309,10 @@ def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> l
 
 
 @functools.lru_cache(maxsize=1)
-def _encoders(reranker: Reranker, device: str) -> list[Encoder]:
+def _encoders(reranker: Reranker, device: str) -> list[TextEncoder]:
     """Return the query encoder and the passage encoder of a dual-encoder. A process opens the model once."""
     model, work = open_encoder(reranker.settings, device, reranker.work.dtype), reranker.work
-    return [Encoder(model, task, work.batch_tokens, work.tokenizers) for task in ("query", "document")]
+    return [TextEncoder(model, task, work.batch_tokens, work.tokenizers) for task in ("query", "document")]
 
 
 def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:

@@ -67,9 +67,10 @@ def search_vectors(
     from baselines.core.passages import open_passages, sample_rows
     from baselines.core.run_manifest import describe_search, record, write_manifest
     from baselines.measure.qrels import read_queries
-    from baselines.retrieve.dense import encoding_model, expect_model, nearest
+    from baselines.retrieve.dense import encoding_model, expect_model
     from baselines.retrieve.devices import devices_of, dtype_of
-    from baselines.retrieve.encoder import Encoder
+    from baselines.retrieve.encoder import TextEncoder
+    from baselines.retrieve.exact_search import nearest
     from baselines.retrieve.vector_index import named, open_vectors
     from builders.core.files import check_file
     from builders.core.progress import progress
@@ -96,7 +97,7 @@ def search_vectors(
     else:
         assert model is not None
         # The queries are encoded on one device; `encode --queries` uses all devices.
-        encoder = Encoder(encoding_model(model, passage_vectors, devices[0], dtype, revision), "query")
+        encoder = TextEncoder(encoding_model(model, passage_vectors, devices[0], dtype, revision), "query")
         query_vectors = encoder.encode([text for _, text in query_rows])
         query_precision = dtype_of(dtype, devices[0])
 

@@ -1,7 +1,6 @@
 """Re-rank the best passages of a run by any kind of model."""
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve import families, models, rerankers, vector_index
 from baselines.retrieve.devices import Work
+from baselines.retrieve.reordering import reorder_passages
 from builders.core.cache import caches
 from builders.core.errors import InputError, log
 from builders.core.files import real_path, sha256_of, temporary_folder
@@ -22,7 +22,6 @@ from builders.store.reader import Release
 from builders.store.runs import Hit, Run, best_first, read_run, write_run
 
 Groups = Sequence[tuple[str, Sequence[str]]]  # text of a query, ids of the passages to score
-_TAIL = 1e-6  # difference between the scores of passages behind --top-k; visible in 32 bits
 
 
 @dataclass(frozen=True)
@@ -192,19 +191,3 @@ def _work_folder(out: Path | None, key: str) -> Iterator[Path]:
 def _reorder_all(ranked: dict[str, list[str]], scores: Sequence[Sequence[float]]) -> Iterator[tuple[str, list[Hit]]]:
     for (query, ids), query_scores in zip(ranked.items(), scores, strict=True):
         yield query, reorder_passages(ids, query_scores)
-
-
-def reorder_passages(ids: Sequence[str], scores: Sequence[float]) -> list[Hit]:
-    """Return a query's passages with new scores. ``scores`` has the new scores of the first passages in ``ids``.
-
-    Passages without a score, or with the score -inf, follow in their old order. Their scores are below all others.
-    """
-    hits = [(corpus, score) for corpus, score in zip(ids, scores, strict=False) if score > -math.inf]
-    scored_ids = {corpus for corpus, _ in hits}
-    lowest = min((score for _, score in hits), default=0.0)
-    step = _TAIL * max(1.0, abs(lowest))
-    rest = [corpus for corpus in ids if corpus not in scored_ids]
-    for place, corpus in enumerate(rest, start=1):
-        # Nine digits identify a 32-bit number.
-        hits.append((corpus, float(f"{lowest - place * step:.9g}")))
-    return hits

@@ -16,8 +16,9 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import select_max_active_dims
 
 from baselines.core.passages import Passages, Rows
-from baselines.retrieve.encoder import Floats, Side
+from baselines.retrieve.encoder import Side, unit_length
 from baselines.retrieve.models import expect_no, finished, kind_of_model, open_as
+from baselines.retrieve.search_engines import Floats
 from baselines.retrieve.vector_index import Arrays, Best, Index, Retriever, Scores
 from builders.core.errors import InputError
 
@@ -45,7 +46,7 @@ class SparseSide(Side):
             embeddings = select_max_active_dims(embeddings, max_active_dims=most)
         embeddings = embeddings.float()
         if self.model.similarity_fn_name == "cosine":
-            embeddings = torch.nn.functional.normalize(embeddings, dim=1)
+            embeddings = unit_length(embeddings)
         rows, dims = torch.nonzero(embeddings, as_tuple=True)
         return rows.cpu().numpy(), dims.cpu().numpy(), embeddings[rows, dims].cpu().numpy()
 

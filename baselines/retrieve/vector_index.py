@@ -27,7 +27,8 @@ from baselines.core.passages import Passages, Rows, first_fault, open_passages
 from baselines.core.settings import ModelSettings, Overrides
 from baselines.measure.qrels import read_queries
 from baselines.retrieve.devices import Work, moved, over_devices
-from baselines.retrieve.encoder import Halves, Side, largest_norm
+from baselines.retrieve.encoder import Halves, Side
+from baselines.retrieve.exact_search import largest_norm
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.models import described, kind_of_model, settings_in_use
 from builders.core.cache import FileEntry, describe, wrong_file

@@ -18,7 +18,8 @@ from baselines.core.settings import ModelSettings
 from baselines.retrieve import rerankers
 from baselines.retrieve.dense import Dense
 from baselines.retrieve.devices import Work
-from baselines.retrieve.encoder import Encoder, largest_norm
+from baselines.retrieve.encoder import TextEncoder
+from baselines.retrieve.exact_search import largest_norm
 from baselines.retrieve.models import kind_of_model, open_encoder
 from baselines.retrieve.multi_vector import MultiVector
 from baselines.retrieve.rerankers import open_reranker
@@ -38,7 +39,7 @@ def _dense(folder: Path) -> Any:
     kind = kind_of_model(settings)
     assert Dense(settings, _WORK).about
     model = open_encoder(settings)
-    return kind, [Encoder(model, task).encode(_TEXTS).tolist() for task in ("query", "document")]
+    return kind, [TextEncoder(model, task).encode(_TEXTS).tolist() for task in ("query", "document")]
 
 
 def _sparse(folder: Path) -> Any:

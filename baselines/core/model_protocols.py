@@ -1,0 +1,38 @@
+"""What an own model of a call from Python is. The checks of :mod:`baselines.retrieve.own_models` follow these types."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """A model with one vector per text."""
+
+    def encode(self, texts: list[str]) -> Any:
+        """Return an array of finite numbers, shape (texts, dimensions): of NumPy, PyTorch or SciPy, or nested lists."""
+
+
+@runtime_checkable
+class QueryPassageEncoder(Protocol):
+    """A model that encodes queries and passages differently. Both arrays have the same number of dimensions."""
+
+    def encode_query(self, texts: list[str]) -> Any:
+        """Return an array for queries, as :meth:`Encoder.encode` does."""
+
+    def encode_document(self, texts: list[str]) -> Any:
+        """Return an array for passages, as :meth:`Encoder.encode` does."""
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """A model that scores (query, passage) pairs."""
+
+    def predict(self, pairs: list[tuple[str, str]]) -> Any:
+        """Return an array of finite numbers, shape (pairs,). The highest score is the best."""
+
+
+# A function in place of an object.
+EncodeFunction: TypeAlias = Callable[[list[str]], Any]
+ScoreFunction: TypeAlias = Callable[[list[tuple[str, str]]], Any]
+OwnEncoder: TypeAlias = Encoder | QueryPassageEncoder | EncodeFunction
+OwnReranker: TypeAlias = Reranker | ScoreFunction

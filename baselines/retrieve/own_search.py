@@ -1,0 +1,294 @@
+"""Search a release by a user's own encoder, and re-rank a run by a user's own model, without PyTorch.
+
+A SentenceTransformer runs in this project's batches (:class:`.dense.OpenDense`), so that its scores equal those of the
+same model in a folder.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from baselines.core.passages import Passages, Rows, open_passages
+from baselines.core.settings import ModelSettings
+from baselines.measure.qrels import read_queries
+from baselines.retrieve.exact_search import nearest, pair_scores
+from baselines.retrieve.own_models import (
+    Numbers,
+    OwnModel,
+    WrongOutput,
+    is_encoder,
+    name_of,
+    open_own_encoder,
+    open_own_reranker,
+)
+from baselines.retrieve.own_vectors import OwnVectors, build_vectors, to_32_bits, unit_rows
+from baselines.retrieve.reordering import reorder_passages
+from builders.core.cache import caches
+from builders.core.errors import InputError, log
+from builders.core.files import temporary_folder
+from builders.core.folders import key_of
+from builders.core.progress import progress
+from builders.store.layout import SETS
+from builders.store.reader import Release
+from builders.store.runs import Hit, Run, best_first
+
+if TYPE_CHECKING:
+    from baselines.retrieve.dense import OpenDense
+
+BATCH_SIZE = 256  # texts or pairs per call
+# Two texts that most models tell apart. Vectors of an API vary slightly between calls, but the dimension in which the
+# two texts differ most does not vary.
+_PROBES = ["在北京的冬天我们可以怎么找到一个问题的答案", "水"]
+Group = tuple[str, list[str]]  # text of a query, ids of its passages
+
+
+@dataclass(frozen=True)
+class SearchedTexts:
+    """The passages and queries of a search."""
+
+    release: Release
+    set_name: str
+    split: str
+
+    @property
+    def corpus(self) -> str:
+        return SETS[self.set_name].corpus
+
+    def passages(self) -> Passages:
+        return open_passages(self.release, self.corpus)
+
+    def queries(self) -> list[tuple[str, str]]:
+        """Return (id, text) of every query."""
+        return read_queries(self.release, self.split, SETS[self.set_name].queries)
+
+
+@dataclass(frozen=True)
+class OwnSettings:
+    """The settings of a user's model.
+
+    Attributes:
+        query_prompt, passage_prompt: text put before every query or passage (None: the prompt of a
+            SentenceTransformer, or no text).
+        similarity: cosine or dot (None: the similarity of a SentenceTransformer, or cosine).
+        batch_size: texts or pairs per call (None: :data:`BATCH_SIZE`).
+    """
+
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    similarity: str | None = None
+    batch_size: int | None = None
+
+
+class OwnEncoderSearch:
+    """A user's encoder, opened for queries and passages."""
+
+    def __init__(self, model: object, settings: OwnSettings) -> None:
+        self._batch_size = settings.batch_size or BATCH_SIZE
+        self._queries = open_own_encoder(model, "query", self._batch_size)
+        self._passages = open_own_encoder(model, "document", self._batch_size)
+        self._query_prompt = settings.query_prompt or ""
+        self._passage_prompt = settings.passage_prompt or ""
+        self._similarity = settings.similarity or "cosine"
+        probes = [self.encode_queries(_PROBES), self.encode_passages(_PROBES)]
+        if probes[0].shape != probes[1].shape:
+            query_dim, passage_dim = probes[0].shape[1], probes[1].shape[1]
+            raise InputError(
+                f"{self._queries.name}: queries have {query_dim} dimensions, but passages have {passage_dim}"
+            )
+        self.dim = probes[0].shape[1]
+        self._fingerprint = [int(np.abs(first - second).argmax()) for first, second in probes]
+
+    def encode_queries(self, texts: Sequence[str], dim: int | None = None) -> Numbers:
+        prompted = [self._query_prompt + text for text in texts]
+        return self._scaled(self._queries.vectors(prompted, dim))
+
+    def encode_passages(self, texts: Sequence[str], dim: int | None = None) -> Numbers:
+        prompted = [self._passage_prompt + text for text in texts]
+        return self._scaled(self._passages.vectors(prompted, dim))
+
+    def _scaled(self, vectors: Numbers) -> Numbers:
+        return unit_rows(vectors) if self._similarity == "cosine" else vectors
+
+    def stored(self, texts: SearchedTexts, folder: Path, rows: Sequence[int] | None = None) -> OwnVectors:
+        """Encode the passages into ``folder``, or only ``rows``. Vectors in the folder are reused."""
+        passages = texts.passages()
+        about = {
+            "model": self._queries.name,
+            "fingerprint": self._fingerprint,
+            "passage_prompt": self._passage_prompt,
+            "similarity": self._similarity,
+            "corpus": texts.release.fingerprint(texts.corpus, "corpus"),
+            "dim": self.dim,
+            "rows": None if rows is None else key_of(list(rows)),
+        }
+        vectors = build_vectors(
+            folder,
+            about,
+            rows=range(len(passages)) if rows is None else rows,
+            texts_of=passages.texts,
+            encode=lambda some_texts: self.encode_passages(some_texts, self.dim),
+            texts_per_call=self._batch_size,
+        )
+        if vectors.zeros == vectors.rows:
+            raise WrongOutput(f"{self._passages.name}: expected vectors, found only zeros for all passages")
+        if vectors.zeros:
+            log.warning("%d of %d passages have a vector of zeros", vectors.zeros, vectors.rows)
+        exponent = int(np.frexp(vectors.longest)[1])
+        longest = float(np.ldexp(vectors.longest, -exponent))
+        chosen = None if rows is None else np.asarray(rows, np.int64)
+        return replace(vectors, exponent=exponent, longest=longest, chosen=chosen)
+
+    def query_vectors(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+        """Return vectors divided by powers of two, and the exponents, shape (queries,)."""
+        vectors = self.encode_queries(texts, self.dim)
+        zeros = int((vectors == 0).all(axis=1).sum())
+        if zeros == len(texts) and zeros:
+            raise WrongOutput(f"{self._queries.name}: expected vectors, found only zeros for all queries")
+        if zeros:
+            log.warning(
+                "%d of %d queries have a vector of zeros, so their hits are in the order of ids", zeros, len(texts)
+            )
+        exponents = np.frexp(np.abs(vectors).max(axis=1, initial=0))[1]
+        return to_32_bits(np.ldexp(vectors, -exponents[:, None])), exponents
+
+
+def search_by_encoder(
+    model: object, texts: SearchedTexts, settings: OwnSettings, *, top_k: int, index: Path | None = None
+) -> dict[str, list[Hit]]:
+    """Search all passages by a user's encoder. Return the hits by query id, best first.
+
+    ``index`` is the folder of the vectors (default: a temporary folder). Raises :class:`InputError`.
+    """
+    queries = texts.queries()
+    if is_sentence_transformer(model):
+        retriever = open_sentence_transformer(model, settings)
+        with _index_folder(index) as folder:
+            return dict(retriever.hits(texts.release, texts.corpus, folder, queries, top_k))
+    encoder = OwnEncoderSearch(model, settings)
+    with _index_folder(index) as folder:
+        vectors = encoder.stored(texts, folder)
+        query_vectors, exponents = encoder.query_vectors([text for _, text in queries])
+        passages = texts.passages()
+        nearest_rows = nearest(vectors, query_vectors, passages, ["cpu"], top_k)
+        bar = progress(nearest_rows, total=len(queries), unit="query", label="search")
+        hits_by_query = {}
+        for (query_id, _), exponent, (rows, scores) in zip(queries, exponents.tolist(), bar, strict=True):
+            whole_scores = _restore(scores, exponent + vectors.exponent)
+            hits = zip(passages.ids(rows.tolist()), whole_scores, strict=True)
+            hits_by_query[query_id] = best_first(hits)[:top_k]
+    return hits_by_query
+
+
+def _restore(scores: npt.NDArray[np.float32], exponent: int) -> list[float]:
+    """Return the scores of vectors that were divided by powers of two. The order of the scores stays."""
+    if exponent == 0:
+        return [float(str(score)) for score in scores]  # the fewest digits that identify a 32-bit number
+    return [float(f"{score:.9g}") for score in np.ldexp(scores.astype(np.float64), exponent)]
+
+
+def rerank_by_object(
+    model: object,
+    first_run: Run,
+    texts: SearchedTexts,
+    settings: OwnSettings,
+    *,
+    top_k: int,
+    index: Path | None = None,
+) -> dict[str, list[Hit]]:
+    """Score the ``top_k`` best passages of every query of a run by a user's encoder or re-ranker.
+
+    Further passages follow in their old order. Raises :class:`InputError` for an unknown query or passage.
+    """
+    queries = dict(texts.queries())
+    passages = texts.passages()
+    groups: list[Group] = []
+    rankings = {query_id: list(dict.fromkeys(ids)) for query_id, ids in first_run.rankings.items()}
+    for query_id, ids in rankings.items():
+        if query_id not in queries:
+            raise InputError(f"has a query {query_id!r} that the split {texts.split!r} lacks", path=first_run.path)
+        passages.expect(ids, first_run.path)
+        groups.append((queries[query_id], ids[:top_k]))
+    if is_sentence_transformer(model):
+        retriever = open_sentence_transformer(model, settings)
+        with _index_folder(index) as folder:
+            scores, _ = retriever.scores(texts.release, texts.corpus, folder, groups)
+    elif is_encoder(model):
+        scores = _similarities(OwnEncoderSearch(model, settings), texts, groups, index)
+    else:
+        reranker = open_own_reranker(model, settings.batch_size or BATCH_SIZE)
+        scores = _pair_scores(reranker, passages, groups, settings.query_prompt or "")
+    pairs = zip(rankings.items(), scores, strict=True)
+    return {query_id: reorder_passages(ids, query_scores) for (query_id, ids), query_scores in pairs}
+
+
+def _pair_scores(
+    reranker: OwnModel, passages: Passages, groups: Sequence[Group], query_prompt: str
+) -> list[list[float]]:
+    scores = []
+    for query_text, ids in progress(groups, total=len(groups), unit="query", label="rerank"):
+        passage_texts = passages.texts(passages.rows(ids).tolist())
+        scores.append(reranker.scores([(query_prompt + query_text, text) for text in passage_texts]))
+    return scores
+
+
+def _similarities(
+    encoder: OwnEncoderSearch, texts: SearchedTexts, groups: Sequence[Group], index: Path | None
+) -> list[list[float]]:
+    """Return the similarity of each query to each of its passages. A passage of several queries is encoded once."""
+    passages = texts.passages()
+    rows_by_group = [passages.rows(ids) for _, ids in groups]
+    rows: Rows = np.unique(np.concatenate([np.empty(0, np.int64), *rows_by_group]))
+    if not len(rows):
+        return [[] for _ in groups]
+    scores = []
+    with _index_folder(index) as folder:
+        # Beside the index of all passages, which another call may build.
+        parts = folder.with_name(f"{folder.name}.parts")
+        parts.mkdir(parents=True, exist_ok=True)
+        vectors = encoder.stored(texts, parts / key_of(rows.tolist()), rows.tolist())
+        query_vectors, exponents = encoder.query_vectors([text for text, _ in groups])
+        for number, group_rows in enumerate(rows_by_group):
+            passage_vectors = vectors.at(np.searchsorted(rows, group_rows))
+            repeated = np.repeat(query_vectors[number : number + 1], len(group_rows), axis=0)
+            exponent = int(exponents[number]) + vectors.exponent
+            scores.append(_restore(pair_scores(repeated, passage_vectors), exponent))
+    return scores
+
+
+@contextlib.contextmanager
+def _index_folder(index: Path | None) -> Iterator[Path]:
+    """Yield the folder of an index: ``index``, or a temporary folder."""
+    if index is not None:
+        yield index
+        return
+    caches().mkdir(parents=True, exist_ok=True)
+    with temporary_folder(caches()) as folder:
+        yield folder / "index"
+
+
+def is_sentence_transformer(model: object) -> bool:
+    """True for a SentenceTransformer. A process that has such an object has imported the library."""
+    library = sys.modules.get("sentence_transformers")
+    return library is not None and isinstance(model, library.SentenceTransformer)
+
+
+def open_sentence_transformer(model: Any, settings: OwnSettings) -> "OpenDense":
+    """Return the retriever of a SentenceTransformer, which runs in this project's batches."""
+    from baselines.retrieve.dense import OpenDense
+    from baselines.retrieve.devices import Work, default_batch_tokens, devices_of
+
+    device = devices_of(None)[0]
+    work = Work((device,), "own", default_batch_tokens(device))
+    model_settings = ModelSettings(
+        name_of(model),
+        query_prompt=settings.query_prompt,
+        passage_prompt=settings.passage_prompt,
+        similarity=settings.similarity,
+    )
+    return OpenDense(model_settings, work, model)

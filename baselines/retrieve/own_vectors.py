@@ -1,0 +1,186 @@
+"""Vectors of a user's encoder in a file: built call by call, resumed after a failure, and reused.
+
+The folder has ``vectors``, 32-bit floats of shape (rows, dimensions), and ``manifest.json``, which is written last. A
+failed or killed build loses only the texts of its last call. This module does not import PyTorch.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from baselines.core.passages import Rows
+from baselines.retrieve.exact_search import BLOCK
+from baselines.retrieve.own_models import Numbers
+from baselines.retrieve.search_engines import Floats
+from builders.core.cache import FileEntry, describe, wrong_file
+from builders.core.errors import InputError, log
+from builders.core.files import check_place, write_text
+from builders.core.folders import check_output, key_of, replace_directory, work_beside
+from builders.core.progress import progress
+from builders.core.typed import read_json
+
+MANIFEST = "manifest.json"
+_VECTORS = "vectors"
+_NUMBER_BYTES = 4
+_PART = 256  # texts whose vectors are written together
+
+
+class _Manifest(msgspec.Struct):
+    """``about`` has everything that the vectors depend on. ``zeros`` is the number of vectors of zeros."""
+
+    name: Literal["dureader_retrieval own vectors"]
+    format: Literal[1]
+    about: dict[str, Any]
+    dim: int
+    longest: float
+    zeros: int
+    file: FileEntry
+
+
+@dataclass(frozen=True)
+class OwnVectors:
+    """The vectors of an index, as :class:`.exact_search.StoredVectors`.
+
+    Attributes:
+        path: the file.
+        rows, dim: shape of the file.
+        longest: largest Euclidean norm of a vector.
+        zeros: number of vectors of zeros.
+        exponent: the vectors are divided by this power of two when they are read, so that products of 32-bit numbers
+            neither overflow nor vanish. The division is exact.
+        chosen: the rows of the corpus in ascending order, if the file has only these rows.
+    """
+
+    path: Path
+    rows: int
+    dim: int
+    longest: float
+    zeros: int
+    exponent: int = 0
+    chosen: Rows | None = None
+
+    def blocks(self, rows: int = BLOCK) -> Iterator[tuple[int, Floats]]:
+        """Yield (first row, at most ``rows`` vectors), in order."""
+        stored = np.memmap(self.path, np.float32, "r", shape=(self.rows, self.dim))
+        for start in range(0, self.rows, rows):
+            yield start, np.ldexp(stored[start : start + rows], -self.exponent)
+
+    def at(self, places: Rows) -> Floats:
+        """Return the vectors at places of the file."""
+        stored = np.memmap(self.path, np.float32, "r", shape=(self.rows, self.dim))
+        return np.ldexp(stored[places], -self.exponent)
+
+
+def build_vectors(
+    folder: Path,
+    about: dict[str, Any],
+    *,
+    rows: Sequence[int],
+    texts_of: Callable[[Sequence[int]], list[str]],
+    encode: Callable[[list[str]], Numbers],
+    texts_per_call: int,
+) -> OwnVectors:
+    """Encode rows of a corpus into a folder, or reuse the folder's vectors. An interrupted build resumes.
+
+    Args:
+        folder: the folder to write. A folder of another model is replaced.
+        about: everything that the vectors depend on, as JSON values, with ``dim``.
+        rows: the rows of the corpus to encode.
+        texts_of: a function that returns the texts of rows.
+        encode: a function that returns the vectors of texts, shape (texts, ``dim``).
+        texts_per_call: texts per call of the model.
+
+    Raises:
+        InputError: ``folder`` has other files, or a vector has numbers that 32 bits cannot hold.
+    """
+    folder = check_output(folder, "an index", MANIFEST)
+    check_place(folder)
+    with work_beside(folder, key_of(about), wait=True) as work:
+        stored = _open_stored(folder, about, len(rows))
+        if stored is not None:
+            log.info("%s: already encoded", folder)
+            return stored
+        path = work / _VECTORS
+        row_bytes = about["dim"] * _NUMBER_BYTES
+        done = path.stat().st_size // row_bytes if path.exists() else 0
+        if done:
+            log.info("%s: %d of %d texts are encoded already", folder, done, len(rows))
+        part = max(_PART // texts_per_call, 1) * texts_per_call
+        with (
+            open(path, "ab") as file,
+            progress(total=len(rows), unit="text", label="encode") as bar,
+        ):
+            file.truncate(done * row_bytes)  # a killed process may leave half of a vector
+            bar.update(done)
+            for start in range(done, len(rows), part):
+                chunk = rows[start : start + part]
+                file.write(to_32_bits(encode(texts_of(chunk))).tobytes())
+                file.flush()
+                bar.update(len(chunk))
+        vectors = OwnVectors(path, len(rows), about["dim"], 0.0, 0)
+        longest, zeros = _measure(vectors)
+        manifest = {
+            "name": "dureader_retrieval own vectors",
+            "format": 1,
+            "about": about,
+            "dim": about["dim"],
+            "longest": longest,
+            "zeros": zeros,
+            "file": msgspec.to_builtins(describe(work, _VECTORS, len(rows))),
+        }
+        write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        replace_directory(work, folder)
+    return OwnVectors(folder / _VECTORS, len(rows), about["dim"], longest, zeros)
+
+
+def to_32_bits(vectors: Numbers) -> Floats:
+    """Convert vectors to 32 bits. Raises :class:`InputError` if numbers are too large, or all numbers too small."""
+    with np.errstate(over="ignore", under="ignore"):
+        narrow: Floats = vectors.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        raise InputError("the vectors have numbers that are too large for 32 bits; divide all vectors by a constant")
+    largest = np.abs(vectors).max(axis=1, initial=0)
+    if ((largest > 0) & (largest < np.finfo(np.float32).tiny)).any():
+        raise InputError("the vectors have numbers that are too small for 32 bits; multiply all vectors by a constant")
+    return narrow
+
+
+def _open_stored(folder: Path, about: dict[str, Any], rows: int) -> OwnVectors | None:
+    """Open the vectors in a folder. None if the folder is missing, damaged, or of another model or corpus."""
+    try:
+        manifest = read_json(folder / MANIFEST, _Manifest)
+    except (OSError, InputError):
+        return None
+    path = folder / _VECTORS
+    if manifest.about != about or manifest.file.bytes != rows * manifest.dim * _NUMBER_BYTES:
+        return None
+    if fault := wrong_file(path, manifest.file):
+        log.warning("%s: damaged (%s); encoded again", path, fault)
+        return None
+    return OwnVectors(path, rows, manifest.dim, manifest.longest, manifest.zeros)
+
+
+def _measure(vectors: OwnVectors) -> tuple[float, int]:
+    """Return the largest Euclidean norm, rounded up, and the number of vectors of zeros."""
+    longest, zeros = 0.0, 0
+    for _, block in vectors.blocks():
+        norms = np.linalg.norm(block.astype(np.float64), axis=1)
+        longest = max(longest, 1.0001 * float(norms.max()))
+        zeros += int((norms == 0).sum())
+    return longest, zeros
+
+
+def unit_rows(vectors: Numbers) -> npt.NDArray[np.float64]:
+    """Scale vectors to unit length, whatever their magnitude. A vector of zeros stays."""
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    # The division keeps the squares below from overflowing and from vanishing.
+    scaled = vectors / np.where(largest > 0, largest, 1)
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    unit: npt.NDArray[np.float64] = scaled / np.where(norms > 0, norms, 1)
+    return unit

@@ -254,9 +254,7 @@ def check_encoder(make: Generator) -> None:
         return convert(clean_vectors(texts))
 
     model = reused_buffer() if is_right and make.random.random() < 0.2 else encode
-    options = make.options(
-        {"batch_size": [1, 100, 1_000], "top_k": [10_000], "query_prompt": [""], "similarity": ["cosine"]}
-    )
+    options = make.options({"batch_size": [1, 100, 1_000], "top_k": [10_000], "similarity": ["cosine"]})
     options["top_k"] = 10_000
     run = search(model, make.sample, **options)
     assert is_right, f"accepted: {convert(clean_vectors(['北京', '水']))!r}"

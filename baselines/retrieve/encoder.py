@@ -9,9 +9,7 @@ Scores equal the logits of ``CrossEncoder.predict``.
 """
 
 import copy
-import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
@@ -27,7 +25,7 @@ from baselines.retrieve.devices import default_batch_tokens
 from baselines.retrieve.models import prompt_of
 from baselines.retrieve.search_engines import Floats
 from builders.core.errors import InputError
-from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker
+from builders.core.jobs import can_start_processes, in_order, in_threads, process_context, start_worker
 
 Halves = npt.NDArray[np.float16]
 Result = TypeVar("Result")
@@ -51,9 +49,8 @@ class Prefetcher:
         self._model, self._given, self._processes, self._pin = model, given, processes, pin
         self._pool: ProcessPoolExecutor | None = None
         if processes and can_start_processes():
-            # Forking is unsafe, because this process has threads and may use a GPU.
-            context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-            self._pool = ProcessPoolExecutor(processes, context, _start, initargs=(without_weights(model), given))
+            initial = (without_weights(model), given)
+            self._pool = ProcessPoolExecutor(processes, process_context(), _start, initargs=initial)
 
     def tokens(self, texts: list[Any]) -> dict[str, Any]:
         """Tokenise one batch without prefetching."""

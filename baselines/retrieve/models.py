@@ -9,6 +9,8 @@ import contextlib
 import hashlib
 import json
 import math
+import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ from builders.core.typed import read_json, typed
 # Names of prompts by task. As in encode_query and encode_document, the first prompt that the model has is used.
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
+_OPENING = threading.Lock()
 _STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
 # Kind of model by the `model_type` that sentence-transformers and PyLate save.
 _BY_TYPE = {
@@ -100,30 +103,15 @@ def _config(settings: ModelSettings, name: str) -> _Config:
 
 
 @contextlib.contextmanager
-def opening(
-    failed: str, may_lack: Callable[[PreTrainedModel, str], bool] = lambda *_: True, name: str = ""
-) -> Iterator[None]:
+def opening(failed: str, name: str = "") -> Iterator[None]:
     """Convert any error that a library raises inside the block to an :class:`InputError`.
-
-    Missing weights are errors, too. The libraries would only log a missing weight, and use random numbers.
 
     Args:
         failed: the beginning of the error message, for example ``DIR: cannot be opened as a CrossEncoder``.
-        may_lack: a function of a model and the name of a missing weight. Returns True if the weight is not needed.
         name: the model's name, to check the hashes that a checkpoint of this project records (default: no check).
     """
     if name:
         check_hashes(Path(name))
-    library: Any = PreTrainedModel
-    plain = vars(library)["from_pretrained"]
-    missing: set[str] = set()
-
-    def loaded(cls: type[PreTrainedModel], *args: Any, **given: Any) -> Any:
-        model, info = plain.__func__(cls, *args, **given, output_loading_info=True)  # info has the missing weights
-        missing.update(key for key in info["missing_keys"] if not may_lack(model, key))
-        return model
-
-    library.from_pretrained = classmethod(loaded)
     try:
         yield
     except (InputError, MemoryError):
@@ -132,14 +120,53 @@ def opening(
         # A panic in a Rust library, for example tokenizers, is not a subclass of Exception.
         if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
-        said, kind = " ".join(str(error).split())[:300], type(error).__name__
+        message, kind = " ".join(str(error).split())[:300], type(error).__name__
         other = OTHER_HUB if constants.ENDPOINT in str(error) else ""
-        raise InputError(f"{failed} ({': '.join(filter(None, [kind, said]))}){other}") from error
-    finally:
-        library.from_pretrained = plain
+        raise InputError(f"{failed} ({': '.join(filter(None, [kind, message]))}){other}") from error
+
+
+def expect_weights(
+    failed: str, model: torch.nn.Module, may_lack: Callable[[PreTrainedModel, str], bool] = lambda *_: True
+) -> None:
+    """Raise :class:`InputError` if the files of a loaded model on the CPU lack weights.
+
+    The libraries would only log a missing weight, and use random numbers.
+
+    Args:
+        failed: the beginning of the error message.
+        model: a model of transformers, or of sentence-transformers with models of transformers inside.
+        may_lack: a function of a model and the name of a missing weight. Returns True if the weight is not needed.
+    """
+    missing: set[str] = set()
+    for loaded_model in _outermost_models(model):
+        missing.update(key for key in _missing_weights(loaded_model) if not may_lack(loaded_model, key))
     if missing:
-        shown = ", ".join(sorted(missing)[:3]) + ", ..." * (len(missing) > 3)
+        shown = ", ".join(sorted(missing)[:3]) + (", ..." if len(missing) > 3 else "")
         raise InputError(f"{failed} (its files lack {len(missing)} of its weights: {shown})")
+
+
+def _outermost_models(module: torch.nn.Module) -> Iterator[PreTrainedModel]:
+    """Yield the models of transformers in a module, but not the models inside these models."""
+    if isinstance(module, PreTrainedModel):
+        yield module
+        return
+    for child in module.children():
+        yield from _outermost_models(child)
+
+
+def _missing_weights(model: PreTrainedModel) -> list[str]:
+    """Return the names of the weights that ``from_pretrained`` did not read from the model's files.
+
+    transformers marks every weight that was read, and initialises the others. The mark is lost when a weight moves to
+    another device.
+    """
+    patterns = model._keys_to_ignore_on_load_missing or ()
+    missing = []
+    for name, weight in model.state_dict(keep_vars=True).items():
+        is_loaded = getattr(weight, "_is_hf_initialized", False)
+        if not is_loaded and not any(re.search(pattern, name) for pattern in patterns):
+            missing.append(name)
+    return missing
 
 
 def unused_pooler(model: PreTrainedModel, key: str) -> bool:
@@ -320,7 +347,9 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
     if saved.is_file() and (other := read_json(saved, _Config).model_type or kind.__name__) != kind.__name__:
         raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
     may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
-    with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack, name), torch.random.fork_rng(devices=[]):
+    failed = f"{name}: cannot be opened as a {kind.__name__}"
+    # The seed belongs to the whole process, so one thread opens a model at a time.
+    with opening(failed, name), _OPENING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # missing weights get random numbers, which would change the fingerprint
         model = kind(
             name,
@@ -329,6 +358,7 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
             model_kwargs={"dtype": torch.float32},
             trust_remote_code=settings.trust_remote_code,
         )
+        expect_weights(failed, model, may_lack)
         check_tokenizers(model, name)
     if kind is not CrossEncoder:
         set_prompts(model, settings)

@@ -41,6 +41,7 @@ from baselines.retrieve.models import (
     check_tokenizer,
     check_tokenizers,
     classes,
+    expect_weights,
     new_head,
     opening,
 )
@@ -86,9 +87,10 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     for a different pooling or similarity, or for cosine similarity with ``train.scale`` <= 1.
     """
     wanted, data = recipe.model, recipe.data
-    with opening(f"cannot start from the model {start!r}", new_head, start):
+    failed = f"cannot start from the model {start!r}"
+    with opening(failed, start):
         if is_sentence_transformer_model(start, revision=commit):
-            model = SentenceTransformer(start, device=device, revision=commit, model_kwargs=dict(_FP32))
+            model = SentenceTransformer(start, device="cpu", revision=commit, model_kwargs=dict(_FP32))
             similarity = _own_similarity(model, start)
             for key, own in (("pooling", _pooling(model)), ("similarity", similarity)):
                 if (asked := getattr(wanted, key)) not in ("", own):
@@ -101,10 +103,12 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
                 start, model_kwargs=_at(commit) | _FP32, processor_kwargs=_at(commit), config_kwargs=_at(commit)
             )
             modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), wanted.pooling or "mean")]
-            model = SentenceTransformer(modules=modules, device=device, similarity_fn_name="dot")
+            model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="dot")
             similarity = wanted.similarity or "dot"
+        expect_weights(failed, model, new_head)
         _check_names(start, list(model.modules()))
         check_tokenizers(model, start)
+        model.to(device)
     check_reading(model, ModelSettings(start))
     if similarity == "cos":
         if recipe.train.scale <= 1:
@@ -203,16 +207,19 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     Raises :class:`InputError` if ``start`` is a cross-encoder whose number of outputs differs from the recipe.
     """
     outputs, length = recipe.model.outputs, recipe.data.passage_length
-    with opening(f"cannot start from the model {start!r}", new_head, start):
+    failed = f"cannot start from the model {start!r}"
+    with opening(failed, start):
         config = AutoConfig.from_pretrained(start, **_at(commit))
         is_cross = next(iter(classes(config)), "").endswith("ForSequenceClassification")
         if is_cross and (have := config.num_labels) != outputs:  # the library's own message has thirty lines
             raise InputError(f"{start} is a cross-encoder with {have} outputs; expected model.outputs = {have}")
         model = CrossEncoder(
-            start, num_labels=outputs, max_length=length, device=device, revision=commit, model_kwargs=dict(_FP32)
+            start, num_labels=outputs, max_length=length, device="cpu", revision=commit, model_kwargs=dict(_FP32)
         )
+        expect_weights(failed, model, new_head)
         _check_names(start, list(model.modules()))
         check_tokenizers(model, start)
+        model.to(device)
     check_reading(model, ModelSettings(start))
     if recipe.model.inputs == "official":
         model[0].processor = official_tokenizer(model.tokenizer, "pair", length)
@@ -223,10 +230,12 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
 def masked_language_model(recipe: Recipe, start: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
     """Open the masked language model to train and its tokenizer, from a directory or a hub name at a ``commit``."""
     at, length = _at(commit), recipe.data.passage_length
-    with opening(f"cannot start from the model {start!r}", new_head, start):
+    failed = f"cannot start from the model {start!r}"
+    with opening(failed, start):
         config = AutoConfig.from_pretrained(start, **at)
         kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
         model = kind.from_pretrained(start, dtype=torch.float32, **at)
+        expect_weights(failed, model, new_head)
         tokenizer = AutoTokenizer.from_pretrained(start, **at)
         _check_names(start, [], tokenizer)
         check_tokenizer(tokenizer, model.get_input_embeddings().weight, start)

@@ -40,7 +40,7 @@ class Unfinished(InputError):
 # The extra "" stands for the project without extras. pandas comes with datasets, and tokenizers with transformers.
 EXTRAS = {
     "": "cyclopts datasets pandas",
-    "builders": "duckdb filelock huggingface_hub jieba jinja2 matplotlib msgspec numba numpy pyarrow rensa "
+    "builders": "duckdb filelock huggingface_hub jieba jinja2 loky matplotlib msgspec numba numpy pyarrow rensa "
     "rjieba scipy statsmodels tqdm yaml",
     "baselines": "faiss ir_measures",
     "models": "accelerate sentence_transformers sklearn tokenizers torch transformers",

@@ -6,9 +6,9 @@ import functools
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -40,11 +40,11 @@ def start_worker() -> None:
     """Set up a worker process, which ignores Ctrl-C and ends when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
     say_once()
-    parent = multiprocessing.parent_process()
-    assert parent is not None
+    parent = os.getppid()
 
     def watch() -> None:
-        parent.join()  # without this thread, the workers of a killed parent would wait forever
+        while os.getppid() == parent:  # without this thread, the workers of a killed parent would wait forever
+            time.sleep(0.5)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -71,15 +71,24 @@ def can_start_processes() -> bool:
     return True
 
 
+def process_context() -> Any:
+    """Return the context of worker processes, which start as new interpreters.
+
+    A plain fork may hang, because this process has threads (of pyarrow). The standard library's other ways import the
+    caller's main module in every worker, so a script without ``if __name__ == "__main__"`` would run itself again.
+    """
+    from loky.backend import get_context
+
+    return get_context("loky")
+
+
 @contextlib.contextmanager
 def process_pool(workers: int) -> Iterator[Pool | None]:
     """Yield a pool of ``workers`` processes, or None if the work has to run in this process."""
     if workers <= 1 or not can_start_processes():
         yield None
         return
-    # A plain fork may hang, because this process has threads (of pyarrow).
-    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
+    with concurrent.futures.ProcessPoolExecutor(workers, process_context(), initializer=start_worker) as pool:
         try:
             yield pool
         except KeyboardInterrupt:

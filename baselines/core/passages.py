@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.cache import FileEntry, caches, describe, wrong_file
+from builders.core.cache import FileEntry, caches, describe, writable_cache, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, write_bytes
 from builders.core.folders import build_once, key_of
@@ -74,7 +74,10 @@ class Cache:
 
         def is_whole() -> bool:
             if fault := damage():
-                check_place(folder)
+                if keep is None:
+                    writable_cache(self.name)
+                else:
+                    check_place(folder)
             return not fault
 
         def write(new: Path) -> None:

@@ -107,7 +107,7 @@ def over_devices(
     """Yield ``function(task, device)`` for every task, in the tasks' order.
 
     Each of several devices has a process. With one device, this process runs the tasks. ``function`` must be
-    importable, and should cache its opened model, for example by ``functools.lru_cache``.
+    importable, and should keep its opened model, for example by :class:`.jobs.LastResult`.
     """
     with process_pool(len(devices)) as pool:
         call = functools.partial(_on_own_device, function, tuple(devices))

@@ -14,7 +14,7 @@ from baselines.retrieve.devices import Work
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.models import kind_of_model, model_file, shown_name
 from baselines.retrieve.vector_index import Retriever, open_retriever
-from builders.core.cache import caches
+from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
 from builders.core.files import read_toml
 from builders.core.folders import key_of
@@ -172,7 +172,7 @@ def prepare_search(
     retriever = open_retriever(resolved.settings, work, resolved.kind)
     about = dict(retriever.about)
     index_key = key_of([retriever.kind, about, corpus, release.fingerprint(corpus, "corpus")])
-    folder = index or caches() / "indexes" / index_key
+    folder = index or writable_cache("indexes") / index_key
     log.info("index: %s", folder)
     used = {key: {"value": value, "says": resolved.source(key)} for key, value in about.pop("used").items()}
     if not resolved.family:

@@ -29,7 +29,7 @@ from baselines.retrieve.own_models import (
 )
 from baselines.retrieve.own_vectors import OwnVectors, build_vectors, to_32_bits, unit_rows
 from baselines.retrieve.reordering import reorder_passages
-from builders.core.cache import caches
+from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
 from builders.core.files import temporary_folder
 from builders.core.folders import key_of
@@ -267,8 +267,7 @@ def _index_folder(index: Path | None) -> Iterator[Path]:
     if index is not None:
         yield index
         return
-    caches().mkdir(parents=True, exist_ok=True)
-    with temporary_folder(caches()) as folder:
+    with temporary_folder(writable_cache()) as folder:
         yield folder / "index"
 
 

@@ -13,7 +13,6 @@ The endpoint needs OpenAI's chat API (OPENAI_BASE_URL, OPENAI_API_KEY). Queries 
 """
 
 import abc
-import functools
 import itertools
 import json
 import re
@@ -35,6 +34,7 @@ from baselines.retrieve.models import check_reading, described, expect_no, kind_
 from baselines.retrieve.vector_index import resumed
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
+from builders.core.jobs import LastResult
 from builders.core.progress import progress
 from builders.store.reader import Release, open_release
 
@@ -87,7 +87,7 @@ class Cross(Reranker):
         return _scorer(self, device).scores(pairs).tolist() if pairs else []
 
 
-@functools.lru_cache(maxsize=1)
+@LastResult
 def _scorer(reranker: Cross, device: str) -> CrossScorer:
     model = moved(reranker.open_model(), device, reranker.work.dtype)
     return CrossScorer(model, tokens=reranker.work.batch_tokens, tokenizers=reranker.work.tokenizers)
@@ -255,14 +255,13 @@ def endpoint_work(parallel: int = 4) -> Work:
     return Work(("cpu",), "fp32", parallel=parallel)
 
 
-@functools.lru_cache(maxsize=1)
-def _passages(path: Path, corpus: str, split: str) -> Passages:
-    return open_passages(open_release(path), corpus, split=split)
+def _passages(job: PairJob) -> Passages:
+    return open_passages(open_release(job.release), job.corpus, split=job.split)
 
 
 def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
     """Return the scores of each query's passages, in order. Raises :class:`InputError` for an unknown passage."""
-    passages = _passages(job.release, job.corpus, job.split)
+    passages = _passages(job)
     wanted = [corpus for _, ids in groups for corpus in ids]
     rows = passages.rows(wanted)
     if (rows < 0).any():
@@ -308,7 +307,7 @@ def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> l
     )
 
 
-@functools.lru_cache(maxsize=1)
+@LastResult
 def _encoders(reranker: Reranker, device: str) -> list[TextEncoder]:
     """Return the query encoder and the passage encoder of a dual-encoder. A process opens the model once."""
     model, work = open_encoder(reranker.settings, device, reranker.work.dtype), reranker.work
@@ -321,7 +320,7 @@ def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[lis
     The corpus must have every passage. A passage of several queries is encoded once.
     """
     of_queries, of_passages = _encoders(job.reranker, device)
-    passages = _passages(job.release, job.corpus, job.split)
+    passages = _passages(job)
     asked = [(text, ids) for text, ids in groups if ids]
     if not asked:
         return [[] for _ in groups]

@@ -13,7 +13,7 @@ from baselines.measure.qrels import read_queries
 from baselines.retrieve import families, models, rerankers, vector_index
 from baselines.retrieve.devices import Work
 from baselines.retrieve.reordering import reorder_passages
-from builders.core.cache import caches
+from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
 from builders.core.files import real_path, sha256_of, temporary_folder
 from builders.core.folders import key_of, work_beside
@@ -183,8 +183,7 @@ def _work_folder(out: Path | None, key: str) -> Iterator[Path]:
         with work_beside(out, key) as folder:
             yield folder
         return
-    caches().mkdir(parents=True, exist_ok=True)
-    with temporary_folder(caches()) as folder:
+    with temporary_folder(writable_cache()) as folder:
         yield folder
 
 

@@ -35,7 +35,7 @@ from builders.core.cache import FileEntry, describe, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, new_file, write_text
 from builders.core.folders import check_output, key_of, replace_directory, work_beside
-from builders.core.jobs import in_threads
+from builders.core.jobs import LastResult, in_threads
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.core.typed import read_json
@@ -309,7 +309,7 @@ class Retriever(abc.ABC):
         rows, total = chunk_rows or self.chunk_rows, len(every)
         whole = {**self._origin(release, config, split), "shard_rows": rows}
         whole |= {} if chosen is None else {"rows": chosen}
-        with work_beside(out, key_of(whole)) as work:
+        with work_beside(out, key_of(whole), wait=True) as work:
             if (out / MANIFEST).exists() and _is_of(earlier := Index.read(out), {"rows": None, **whole}):
                 if not (fault := earlier.fault()):
                     log.info("%s: already encoded; precision: %s", out, self.work.dtype)
@@ -470,7 +470,7 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, Sequence[int], Path], dev
     return resumed(note, list[File], lambda files: bool(files) and not first_fault(work, files), make)
 
 
-@functools.lru_cache(maxsize=1)
+@LastResult
 def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
     return retriever.encoder(device, task)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.core.folders import key_of
 from builders.core.typed import Count, Sha256, name_within
@@ -25,6 +26,24 @@ _SETTLED = 2 * 10**9  # ns; younger files are not recorded, because some file sy
 def caches() -> Path:
     """Return the user's cache folder: ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "dureader_retrieval"
+
+
+def writable_cache(*names: str) -> Path:
+    """Return a folder in the user's cache, which is created if necessary.
+
+    Raises :class:`InputError` with the environment variable that selects another folder.
+    """
+    folder = caches().joinpath(*names)
+    problem = ""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if not problem and not os.access(folder, os.W_OK | os.X_OK):
+        problem = "is not writable"
+    if problem:
+        raise InputError(f"{problem}; set XDG_CACHE_HOME to a folder for the cache that can be written", path=folder)
+    return folder
 
 
 class FileEntry(Struct, frozen=True):

@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from builders.core.errors import Unfinished, log
 from builders.core.exit_codes import raise_if_stopped, say_once
@@ -146,6 +146,29 @@ def in_threads(
     """Run :func:`in_order` on threads of this process. ``ahead`` defaults to 4 tasks for each thread."""
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         yield from in_order(pool, function, tasks, 4 * threads if ahead is None else ahead)
+
+
+class LastResult(Generic[Result]):
+    """A function that keeps its last result for each thread, for example an opened model.
+
+    Threads share no result, so that a thread cannot close or replace the model of another thread.
+    """
+
+    def __init__(self, function: Callable[..., Result]) -> None:
+        self._function = function
+        self._kept = threading.local()
+
+    def __call__(self, *arguments: Any) -> Result:
+        if getattr(self._kept, "arguments", None) != arguments:
+            self.cache_clear()  # before the call, because two opened models may not fit into memory
+            self._kept.result = self._function(*arguments)
+            self._kept.arguments = arguments
+        result: Result = self._kept.result
+        return result
+
+    def cache_clear(self) -> None:
+        """Forget the result of this thread."""
+        self._kept.__dict__.clear()
 
 
 @dataclass

@@ -317,7 +317,8 @@ class Retriever(abc.ABC):
                 log.warning("%s: damaged (%s); encoded again", out, fault)
             spans = [every[start : start + rows] for start in range(0, total, rows)]
             places = [work / chunk_name(whole["of"], number, len(spans)) for number in range(len(spans))]
-            tasks = [(self, release.path, config, split, *each) for each in zip(spans, places, strict=True)]
+            stored = self._stored_parts(release, config, out) if split == "corpus" and chosen is None else []
+            tasks = [(self, release.path, config, split, *each, stored) for each in zip(spans, places, strict=True)]
             files: list[File] = []
             with progress(total=total, unit="row", label="encode") as bar:
                 for span, own in zip(spans, over_devices(_encode_chunk, tasks, self.work.devices), strict=True):
@@ -331,6 +332,15 @@ class Retriever(abc.ABC):
             replace_directory(work, out)
         log.info("%s: %d rows; precision: %s", out, total, self.work.dtype)
         return Index.read(out)
+
+    def _stored_parts(self, release: Release, config: str, folder: Path) -> list[Path]:
+        """Return the folders with vectors of some passages that :meth:`scores` has written beside an index."""
+        if "dim" not in self.about:  # other kinds of models have several arrays with limits of their own
+            return []
+        parts = [index.path for index in self._kept(sorted(_parts_of(folder).glob("*")), release, config)]
+        if parts:
+            log.info("%s: vectors of some passages are reused from %s", folder, _parts_of(folder))
+        return parts
 
     def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
         """Return the manifest of an index without the entries for rows and files."""
@@ -361,7 +371,7 @@ class Retriever(abc.ABC):
         inside = np.arange(sizes.max(initial=0)) < sizes[:, None]
         wanted, scores = np.full(inside.shape, -1), np.full(inside.shape, -np.inf, np.float32)
         wanted[inside] = passages.rows([corpus for _, ids in groups for corpus in ids])
-        beside = folder.with_name(f"{folder.name}.parts")
+        beside = _parts_of(folder)
         parts = [(each, _rows_of(each)) for each in self._kept([folder, *sorted(beside.glob("*"))], release, config)]
         asked = np.unique(wanted[inside])
         if len(missing := np.setdiff1d(asked, np.concatenate([[-1], *(rows for _, rows in parts)]))):
@@ -435,6 +445,29 @@ def _is_of(index: Index, about: dict[str, Any]) -> bool:
     return one == other
 
 
+def _parts_of(folder: Path) -> Path:
+    """Return the directory beside an index for the vectors of some passages."""
+    return folder.with_name(f"{folder.name}.parts")
+
+
+def _stored_vectors(folders: Sequence[Path], span: Rows) -> tuple[npt.NDArray[np.bool_], Halves]:
+    """Return which rows of ``span`` the indexes in ``folders`` have, and the vectors of all rows (zeros if missing)."""
+    is_stored = np.zeros(len(span), bool)
+    vectors: Halves = np.zeros((len(span), 0), np.float16)
+    for folder in folders:
+        index = Index.read(folder)
+        rows = _rows_of(index)
+        if not vectors.shape[1]:
+            vectors = np.zeros((len(span), index.dim), np.float16)
+        places = np.minimum(np.searchsorted(rows, span), len(rows) - 1)
+        is_here = (rows[places] == span) & ~is_stored
+        for start, block in index.blocks():
+            is_in_block = is_here & (places >= start) & (places < start + len(block))
+            vectors[is_in_block] = block[places[is_in_block] - start]
+        is_stored |= is_here
+    return is_stored, vectors
+
+
 def _rows_of(index: Index) -> Rows:
     """Return the corpus rows in an index, in ascending order."""
     listed = index.manifest.get("rows")
@@ -454,14 +487,26 @@ def _texts(release: Release, config: str, split: str, span: Sequence[int]) -> li
     return [queries[row][1] for row in span]
 
 
-def _encode_chunk(of: tuple[Retriever, Path, str, str, Sequence[int], Path], device: str) -> list[File]:
-    """Encode one chunk and return the chunk's files. A chunk that an interrupted build finished is reused."""
-    retriever, path, config, split, span, place = of
+def _encode_chunk(of: tuple[Retriever, Path, str, str, Sequence[int], Path, list[Path]], device: str) -> list[File]:
+    """Encode one chunk and return the chunk's files.
+
+    A chunk that an interrupted build finished is reused, and so are the vectors in the folders of the task's last item.
+    """
+    retriever, path, config, split, span, place, stored = of
     release, work = open_release(path), place.parent
 
     def make() -> list[File]:
         task = "document" if split == "corpus" else "query"
-        arrays = retriever.arrays(_encoder_of(retriever, device, task).encode(_texts(release, config, split, span)))
+        is_stored, vectors = _stored_vectors(stored, np.asarray(span))
+        if is_stored.any():
+            new_rows = np.asarray(span)[~is_stored].tolist()
+            if new_rows:
+                encoder = _encoder_of(retriever, device, task)
+                vectors[~is_stored] = encoder.encode(_texts(release, config, split, new_rows))
+            arrays = retriever.arrays(vectors)
+        else:
+            encoder = _encoder_of(retriever, device, task)
+            arrays = retriever.arrays(encoder.encode(_texts(release, config, split, span)))
         found = [_saved(work, f"{place.name}{end}.npy", array) for end, array in arrays.items()]
         log.info("%s is done", place.name)
         return found

@@ -15,7 +15,7 @@ from scipy import sparse
 from sentence_transformers import CrossEncoder
 from tiny_models import write_cross, write_dual
 
-from baselines import Encoder, InputError, QueryPassageEncoder, Reranker, evaluate, search
+from baselines import Encoder, InputError, QueryPassageEncoder, Reranker, evaluate, fuse, search
 from baselines.retrieve.any_model import run_model
 from builders.core.errors import log
 from builders.store.reader import open_release
@@ -275,16 +275,18 @@ def encode(texts):
 run = search(encode, {str(release)!r})
 words = search("bm25", {str(release)!r})
 pairs = search(lambda pairs: [len(text) for _, text in pairs], {str(release)!r}, run=words)
-over = search(encode, {str(release)!r}, run=words) if False else run
+over = search(encode, {str(release)!r}, run=words)
 compare({{"a": run, "b": words}}, {str(release)!r})
 try:
     search("some/model", {str(release)!r})
 except InputError as error:
     missing = str(error)
-print(json.dumps([run, fuse([run, words]), pairs, evaluate(run, {str(release)!r}), missing]))
+print(json.dumps([run, over, pairs, evaluate(fuse([run, words]), {str(release)!r}), missing]))
 """
     environment = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
-    found, _, pairs, figures, missing = run_python(code, tmp_path / "work", environment)
-    assert found == search(encode, release) and figures == evaluate(encode, release)
-    assert pairs == search(lambda pairs: [len(text) for _, text in pairs], release, run=search("bm25", release))
+    run, over, pairs, figures, missing = run_python(code, tmp_path / "work", environment)
+    words = search("bm25", release)
+    assert run == search(encode, release) and over == search(encode, release, run=words)
+    assert pairs == search(lambda pairs: [len(text) for _, text in pairs], release, run=words)
+    assert figures == evaluate(fuse([run, words]), release)
     assert "is not installed: pip install" in missing or "HF_HUB_OFFLINE" in missing

@@ -268,6 +268,7 @@ class Blocked:
         if name.partition(".")[0] in ("torch", "transformers", "sentence_transformers", "tokenizers"):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocked())
+from types import SimpleNamespace
 import numpy as np
 from baselines import InputError, compare, evaluate, fuse, search
 def encode(texts):
@@ -275,7 +276,7 @@ def encode(texts):
 run = search(encode, {str(release)!r})
 words = search("bm25", {str(release)!r})
 pairs = search(lambda pairs: [len(text) for _, text in pairs], {str(release)!r}, run=words)
-over = search(encode, {str(release)!r}, run=words)
+over = search(SimpleNamespace(encode=encode), {str(release)!r}, run=words)
 compare({{"a": run, "b": words}}, {str(release)!r})
 try:
     search("some/model", {str(release)!r})
@@ -286,7 +287,7 @@ print(json.dumps([run, over, pairs, evaluate(fuse([run, words]), {str(release)!r
     environment = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
     run, over, pairs, figures, missing = run_python(code, tmp_path / "work", environment)
     words = search("bm25", release)
-    assert run == search(encode, release) and over == search(encode, release, run=words)
+    assert run == search(encode, release) and over == search(SimpleNamespace(encode=encode), release, run=words)
     assert pairs == search(lambda pairs: [len(text) for _, text in pairs], release, run=words)
     assert figures == evaluate(fuse([run, words]), release)
     assert "is not installed: pip install" in missing or "HF_HUB_OFFLINE" in missing

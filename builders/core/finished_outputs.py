@@ -5,7 +5,8 @@ version, the options, and hashes of everything that the verb read. The record al
 files. A verb writes the record last, and uses this module in two places::
 
     call = VerbCall("mine", RESULT_VERSION, options, inputs) if is_kept(out) else None
-    if finished := find_finished(out, call, again=again):
+    finished = find_finished(out, call, again=again)
+    if finished:
         return ...  # the output, without any work
     ...
     record_finished(out, call)
@@ -15,6 +16,7 @@ Local paths are in no record, so a moved or copied input is the same input.
 
 import contextlib
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -77,8 +79,9 @@ class VerbCall:
 
 @dataclass(frozen=True)
 class FinishedOutput:
-    """A finished output. ``result`` has the values that the verb recorded besides its files."""
+    """A finished output: its path, and the values that the verb recorded besides the output's files."""
 
+    path: Path
     result: dict[str, Any] = field(default_factory=dict)
 
 
@@ -149,7 +152,7 @@ def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> Fi
             if not reason:
                 _warn_of_unknown_inputs(out, record, call)
                 log.info("%s: already done; --again repeats the work", out)
-                return FinishedOutput(record.result)
+                return FinishedOutput(out, record.result)
     if _only_finished.get():
         raise NotFinished(f"{out}: {reason or 'is not made yet'}")
     if reason:
@@ -181,7 +184,9 @@ def record_finished(
     hashes = {}
     for path in output_files:
         sha256 = (checksums or {}).get(path)
-        hashes[path.relative_to(output.parent).as_posix()] = sha256 or cached_sha256(path)
+        # Relative, because an output may be moved with its folder. If OUT is a link, OUT.manifest.json is elsewhere.
+        name = Path(os.path.relpath(path, output.parent)).as_posix()
+        hashes[name] = sha256 or cached_sha256(path)
     content = {
         "name": _NAME,
         "verb": call.verb,
@@ -240,7 +245,7 @@ def _wrong_output(out: Path, record: _Record) -> str:
 def _changes(record: _Record, call: VerbCall) -> list[str]:
     """Describe the differences between the call of a record and the present call."""
     if record.verb != call.verb:
-        return [f"{record.verb} made it"]
+        return [f"{record.verb} made the earlier output"]
     changes = []
     if record.version != call.version:
         changes.append(f"version of {call.verb}: {record.version} -> {call.version}")

@@ -20,11 +20,12 @@ from baselines.retrieve.dense import Dense
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.exact_search import largest_norm
+from baselines.retrieve.index_files import MANIFEST, NAME, File, open_vectors
 from baselines.retrieve.models import kind_of_model, open_encoder
 from baselines.retrieve.multi_vector import MultiVector
 from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.sparse import Sparse
-from baselines.retrieve.vector_index import MANIFEST, NAME, File, open_vectors, resumed
+from baselines.retrieve.vector_index import resumed
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import cross_encoder, dual_encoder, masked_language_model
 from builders.core.files import sha256_of
@@ -157,7 +158,7 @@ def _scores(found: list[list[float]], *_: object) -> bool:
 _ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
 _NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
 READERS += [
-    Reader("baselines.retrieve.vector_index:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
+    Reader("baselines.retrieve.index_files:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
     Reader("baselines.retrieve.vector_index:resumed", _embeddings, _NOTES, _read_notes, _true_notes),
     Reader("baselines.retrieve.rerankers:_score_window", _window, {"*.json": JSON}, _read_window, _scores),
 ]

@@ -6,6 +6,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,11 +109,14 @@ def test_options_and_inputs_that_come_and_go_are_named(pot: Path) -> None:
 def test_an_unknown_hash_is_taken_for_the_recorded_one_with_a_warning(
     pot: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    inputs = {**tea().inputs, "milk": VerbInput("the milk M", {"fat": UNKNOWN, "age": "3"}, "no cow answers")}
+    inputs = {
+        **tea().inputs,
+        "milk": VerbInput("the milk M", {"fat": UNKNOWN, "age": "3"}, InputError("no cow answers")),
+    }
     assert find_finished(pot, VerbCall("brew", 1, tea().options, inputs), again=False)
     assert caplog.messages[0] == f"no cow answers; continuing, because {pot} was made with the fat a0"
-    record_path(pot).unlink()
-    assert find_finished(pot, VerbCall("brew", 1, tea().options, inputs), again=False) is None
+    with pytest.raises(InputError, match="no cow answers"):
+        find_finished(pot, VerbCall("brew", 2, tea().options, inputs), again=False)
 
 
 def test_a_damaged_or_missing_file_of_the_output_is_named(pot: Path) -> None:
@@ -761,7 +765,7 @@ def test_states_of_another_start_are_not_resumed(
             case.call(world, out)
     edit_json(world / "bert" / "config.json", hidden_act="relu")
     case.call(world, out)
-    assert "the states belong to another training (start_files.config.json differ); training anew" in caplog.text
+    assert "training anew, because start_files.config.json changed since these states were saved" in caplog.text
     assert "resumed" not in caplog.text
     assert content(out) == fresh_content(case, world, monkeypatch)
 
@@ -783,14 +787,15 @@ def words_of(case: Case, world: Path, out: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("share", [0.5, 1.0])
 def test_a_killed_call_ends_in_the_same_bytes_when_it_is_called_again(
     case: Case, share: float, world: Path, tmp_path: Path, process: Loaded
 ) -> None:
     (tmp_path / "whole").mkdir()
     words = words_of(case, world, tmp_path / "whole" / case.name)
     whole_cache, cache = str(tmp_path / "whole" / "cache"), str(tmp_path / "cache")
-    points = int(process.run(*words, at=0, XDG_CACHE_HOME=whole_cache).stderr.splitlines()[-1])
+    log = process.run(*words, at=0, XDG_CACHE_HOME=whole_cache).stderr
+    points = int(re.findall(r"^(\d+)(?:nanobind.*)?$", log, re.MULTILINE)[-1])  # a library may report leaks at the exit
     words = words_of(case, world, tmp_path / case.name)
     # The last points are those of the record and of the exit of the process.
     killed = process.run(*words, code=None, at=max(1, int(share * points) - 12), XDG_CACHE_HOME=cache)

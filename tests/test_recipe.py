@@ -12,12 +12,12 @@ from commands import Done, error_of, run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_models import write_bert
 
-from baselines.core.checkpoint import TRAINING
 from baselines.retrieve.hub_models import model_commit
 from baselines.train import resume
 from baselines.train.recipe import names, read_recipe
 from baselines.train.train import train_model
 from builders.core.errors import InputError
+from builders.core.finished_outputs import record_path
 from builders.store.runs import write_run
 
 PAPER = {  # Appendix A.2, and the starting checkpoint of each model (Figure 1; Sections 3.6 and 3.7)
@@ -204,26 +204,29 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
     (states / "about.json").write_text('{"recipe": "another"}')  # killed before its first state
     world.train()
     (states / "checkpoint-2").mkdir()
-    assert "belongs to another training" in error_of(world.train("--out", world.out, code=1, seed=3))
+    changed = "training anew, because recipe.train.seed changed since these states were saved"
+    assert changed in world.train("--out", world.out, seed=3).stderr
     (states / "about.json").write_text("{")
-    assert error_of(world.train("--out", world.out, code=1, seed=3)).endswith("; --no-resume starts anew")
+    assert error_of(world.train("--out", world.out, code=1, seed=4)).endswith("; --again starts anew")
+    world.train("--again", seed=4)
 
 
 def test_from_python_the_result_is_the_checkpoint(world: World) -> None:
     options: dict[str, Any] = {"release": world.release, "start": str(world.start), "negatives": [world.negatives]}
-    for has_report in (True, False):  # the second call finds the finished training
+    for _ in range(2):  # the second call finds the finished training
         found = train_model("ce-bm25-neg-scratch", out=world.out, set=SMALL, device="cpu", **options)
         assert Path(found) == world.out and found.open().training["steps"] == 2
-        assert (found.report is not None) == has_report
+        assert found.report is not None and found.report.value["steps"] == 2
 
 
 @pytest.fixture
 def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     _hub(monkeypatch, "a1" * 20)
-    world.train("--no-resume")
-    training = json.loads((world.out / TRAINING).read_text(encoding="utf-8"))
-    training["about"] |= {"start": "org/name", "start_commit": "a1" * 20, "start_sha256": None}
-    (world.out / TRAINING).write_text(json.dumps(training), encoding="utf-8")
+    world.train()
+    record = json.loads(record_path(world.out).read_text(encoding="utf-8"))
+    record["options"]["start"] = "org/name"
+    record["inputs"]["start"] = {"commit": "a1" * 20}
+    record_path(world.out).write_text(json.dumps(record), encoding="utf-8")
     return world
 
 
@@ -243,11 +246,12 @@ def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
 def test_a_finished_training_depends_on_the_commit(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
     monkeypatch.setattr("baselines.train.training.train_checkpoint", begun.append)
+    monkeypatch.setattr("baselines.train.training.record_finished", lambda *_, **__: None)
     for commit, count in ((None, 0), ("a1" * 20, 0), ("b2" * 20, 1)):
         _hub(monkeypatch, commit)
         said = done_from_the_hub.train("--start", "org/name").stderr
-        assert ("is this training's checkpoint already" in said) == (len(begun) == 0) and len(begun) == count
-        assert ("there is no hub; " in said and f"records the commit {'a1' * 20}" in said) == (commit is None)
+        assert ("already done" in said) == (len(begun) == 0) and len(begun) == count
+        assert ("there is no hub; " in said and f"was made with the commit {'a1' * 20}" in said) == (commit is None)
 
 
 STEPS = {"max_steps": 4, "saves": 4, "evaluations": 0}  # saves a state at every step, retains two

@@ -254,7 +254,7 @@ def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path:
     own = [command for command in with_settings(tmp_path, recipes, "--table", 5) if command[1] == "train"]
     given = {command[2]: [word for word in command if word.startswith("train.")] for command in own}
     assert given["de-bm25-neg"] == ["train.seed=3"] and given["ce-bm25-neg"] == ["train.seed=3", "train.seed=4"]
-    text = "rerank = { top-k = 20, max-length = 96 }\nmine = { negatives = 1 }\ntrain = { no-resume = true }\n"
+    text = "rerank = { top-k = 20, max-length = 96 }\nmine = { negatives = 1 }\ntrain = { again = true }\n"
     for command in with_settings(tmp_path, f"[options]\n{text}", "--table", 5):
         verb = command[1]
         if verb == "rerank":
@@ -264,7 +264,7 @@ def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path:
             assert command.count("--negatives") == 1 and command[command.index("--negatives") + 1] == "1"
         if verb == "bm25":
             assert command[command.index("--top-k") + 1] == "50"
-        assert ("--no-resume" in command) == (verb == "train")
+        assert ("--again" in command) == (verb == "train")
 
 
 def test_settings_of_a_recipe_reach_the_recipes_that_are_like_it(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_an_interrupted_run_is_resumed(world: Path, tmp_path: Path) -> None:
     with scoring_noted([]):
         assert run_rerank(world, tmp_path / "b.run") == 0
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
-    assert len(list(tmp_path.iterdir())) == 5  # two runs, their manifests, the cache
+    assert len(list(tmp_path.iterdir())) == 7  # two runs, their manifests and records, the cache
 
 
 def test_two_outputs_rank_by_the_probability_of_the_second(world: Path, tmp_path: Path) -> None:

@@ -126,7 +126,9 @@ def run_model(
     call = None
     if is_kept(out):
         splits = [(SETS[set].corpus, "corpus"), (SETS[set].queries, split)]
-        inputs = {"release": release_input(searched.release, splits), "model": model_input(model, revision)}
+        inputs = {"release": release_input(searched.release, splits)}
+        if kind != "listwise":  # a model behind an endpoint has no files
+            inputs["model"] = model_input(model, revision)
         if over is not None:
             inputs["over"] = run_input(over)
         options = option_values(arguments, inputs, UNCHANGING) | {"device": device_kind(device)}

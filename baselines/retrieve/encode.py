@@ -75,7 +75,14 @@ def encode_texts(
 
     from baselines.retrieve.index_files import Index
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
-    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
+    from builders.core.finished_outputs import (
+        VerbCall,
+        find_finished,
+        is_kept,
+        known_checksums,
+        option_values,
+        record_finished,
+    )
     from builders.core.hub import check_models
     from builders.store.layout import SETS
     from builders.store.reader import open_release
@@ -108,5 +115,5 @@ def encode_texts(
     kind = "static" if kind_of_model(settings) == "static" else "dense"
     retriever = open_retriever(settings, work, kind)
     written = retriever.index(release, config, out, read_split, shard_rows, again=again)
-    record_finished(out, call)
+    record_finished(out, call, checksums=known_checksums(out, written.files))
     return written

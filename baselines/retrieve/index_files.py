@@ -19,6 +19,7 @@ from baselines.core.settings import Overrides
 from baselines.retrieve.exact_search import largest_norm
 from builders.core.cache import FileEntry, wrong_file
 from builders.core.errors import InputError
+from builders.core.finished_outputs import VerbInput, file_input
 from builders.core.jobs import in_threads
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
@@ -191,14 +192,18 @@ def longest_vector(array: npt.NDArray[Any]) -> float:
     return largest_norm(array) if array.dtype == np.float16 else 0.0
 
 
-def path_of_vectors(vectors: Path | Index) -> Path:
-    """Return the directory of embeddings."""
-    return vectors.path if isinstance(vectors, Index) else vectors
+def vectors_input(vectors: Path | Index) -> VerbInput:
+    """Describe embeddings as the input of a verb. Raises :class:`InputError` for a directory without embeddings.
+
+    The manifest has the checksums of all files, and describes the model.
+    """
+    path = Index.read(vectors.path if isinstance(vectors, Index) else vectors).path
+    return file_input(f"the directory {path}", path / MANIFEST)
 
 
 def open_vectors(path: Path | Index) -> Index:
     """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged or other files."""
-    path = path_of_vectors(path)
+    path = path.path if isinstance(path, Index) else path
     vectors = Index.read(path)
     if "dim" not in vectors.manifest:  # `run` writes such indexes for sparse and late-interaction models
         raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=path)

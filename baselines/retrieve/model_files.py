@@ -29,8 +29,7 @@ def shown_name(name: str) -> str:
 def model_input(name: str, revision: str = "", otherwise: str = "a directory needs no hub") -> VerbInput:
     """Describe a model: the files of a folder that affect the model's outputs, or the commit of a model on the hub.
 
-    If the commit cannot be determined, it is unknown, and the verb itself raises the error if it has to work.
-    ``otherwise`` is the advice of that error.
+    If the commit cannot be determined, the hash is unknown. ``otherwise`` is the advice of the error.
     """
     label = f"the model {name}"
     if Path(name).is_dir():
@@ -38,7 +37,7 @@ def model_input(name: str, revision: str = "", otherwise: str = "a directory nee
     try:
         return VerbInput(label, {"commit": model_commit(name, revision, otherwise) or UNKNOWN})
     except InputError as error:
-        return VerbInput(label, {"commit": UNKNOWN}, str(error))
+        return VerbInput(label, {"commit": UNKNOWN}, error)
 
 
 def model_hashes(folder: Path) -> dict[str, str]:

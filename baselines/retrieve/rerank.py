@@ -129,7 +129,7 @@ def rerank_run(
     if is_kept(out):
         splits = [(SETS[set].corpus, "corpus"), (SETS[set].queries, split)]
         inputs = {"release": release_input(release, splits), "run": run_input(run)}
-        if kind != "listwise":
+        if kind != "listwise":  # a model behind an endpoint has no files
             inputs["model"] = model_input(model, revision)
         options = option_values(arguments, inputs, UNCHANGING) | {"device": device_kind(device)}
         # The manifest has the model's name, so the name of a model's folder counts. Its path does not.

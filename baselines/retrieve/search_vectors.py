@@ -64,17 +64,10 @@ def search_vectors(
     """
     arguments = dict(locals())
 
-    from baselines.retrieve.index_files import MANIFEST, open_vectors, path_of_vectors
+    from baselines.retrieve.index_files import open_vectors, vectors_input
     from baselines.retrieve.model_files import device_kind, model_input
     from builders.core.files import check_file
-    from builders.core.finished_outputs import (
-        VerbCall,
-        file_input,
-        find_finished,
-        is_kept,
-        option_values,
-        record_finished,
-    )
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
     from builders.store.reader import open_release
@@ -91,11 +84,9 @@ def search_vectors(
     if is_kept(out):
         splits = [(configs.corpus, "corpus"), (configs.queries, split), (sample or "", "corpus")]
         inputs = {"release": release_input(release, splits)}
-        # The manifest of embeddings has the checksums of all files, and describes the model.
         for name, vectors in (("passages", passages), ("queries", queries)):
             if vectors is not None:
-                path = path_of_vectors(vectors)
-                inputs[name] = file_input(f"the directory {path}", path / MANIFEST)
+                inputs[name] = vectors_input(vectors)
         if model is not None:
             inputs["model"] = model_input(model, revision)
         options = option_values(arguments, inputs, without=()) | {"device": device_kind(device)}

@@ -65,7 +65,7 @@ def states_kept(out: Path, about: dict[str, Any], *, anew: bool) -> Iterator[Pat
         earlier = None if anew else read_json(states / _ABOUT, dict[str, Any], "--again starts anew")
     if earlier not in (None, about) and _steps(states):
         differences = ", ".join(_differences(earlier, about))
-        log.warning("%s: the states belong to another training (%s differ); training anew", states, differences)
+        log.warning("%s: training anew, because %s changed since these states were saved", states, differences)
     if earlier != about:
         shutil.rmtree(states, ignore_errors=True)
     states.mkdir(parents=True, exist_ok=True)

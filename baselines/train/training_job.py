@@ -181,11 +181,11 @@ class TrainingJob:
         return VerbCall("train", RESULT_VERSION, options, inputs)
 
     def _start_on_hub(self) -> VerbInput:
-        """Describe a starting checkpoint on the hub. If the hub fails, the training itself raises the error."""
+        """Describe a starting checkpoint on the hub. If the hub fails, the commit is unknown."""
         try:
             return VerbInput(f"the model {self.start}", {"commit": self.commit or UNKNOWN})
         except InputError as error:
-            return VerbInput(f"the model {self.start}", {"commit": UNKNOWN}, str(error))
+            return VerbInput(f"the model {self.start}", {"commit": UNKNOWN}, error)
 
     def _data_hashes(self) -> dict[str, str]:
         """Return the fingerprint of each split that the training reads, or the SHA-256 of each file of pairs."""

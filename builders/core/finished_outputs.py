@@ -17,7 +17,7 @@ Local paths are in no record, so a moved or copied input is the same input.
 import contextlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from builders.core.cache import cached_sha256
+from builders.core.cache import FileEntry, cached_sha256
 from builders.core.errors import InputError, log
 from builders.core.files import kind_of, reading, real_path, rereadable, write_text
 from builders.core.typed import Count, Sha256, read_json
@@ -51,12 +51,12 @@ class VerbInput:
     Attributes:
         label: the input's name in messages, for example "the run bm25.dev.run".
         hashes: a hash of each part by its name. A single file has one part, "". A hash may be :data:`UNKNOWN`.
-        problem: the reason why a hash is unknown.
+        problem: the error because of which a hash is unknown.
     """
 
     label: str
     hashes: Mapping[str, str]
-    problem: str = ""
+    problem: InputError | None = None
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> Fi
 
     Raises:
         NotFinished: the verb would have to run inside :func:`only_if_finished`.
+        InputError: the verb has to run, but an input is unknown, for example because the hub is unreachable.
     """
     reason = ""
     if out is not None and call is not None and not again:
@@ -155,6 +156,9 @@ def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> Fi
                 return FinishedOutput(out, record.result)
     if _only_finished.get():
         raise NotFinished(f"{out}: {reason or 'is not made yet'}")
+    for verb_input in call.inputs.values() if call else ():
+        if verb_input.problem:
+            raise verb_input.problem
     if reason:
         log.info("%s: made again, because %s", out, reason)
     return None
@@ -199,6 +203,11 @@ def record_finished(
     write_text(record_path(out), json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
 
 
+def known_checksums(folder: Path, entries: Iterable[FileEntry]) -> dict[Path, str]:
+    """Return the SHA-256 of files by path, from the manifest of a directory, for :func:`record_finished`."""
+    return {real_path(folder) / entry.path: entry.sha256 for entry in entries}
+
+
 def record_path(out: Path) -> Path:
     """Return the path of an output's record."""
     output = real_path(out)
@@ -232,13 +241,13 @@ def _wrong_output(out: Path, record: _Record) -> str:
     folder = real_path(out).parent
     for name, sha256 in record.files.items():
         path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
         try:
+            if not path.is_file():
+                return f"{name} is missing"
             if cached_sha256(path) != sha256:
                 return f"{name} differs from the file that was made"
-        except OSError as error:
-            return f"{name} cannot be read ({error.strerror})"
+        except (OSError, ValueError) as error:  # a damaged record may have an impossible name
+            return f"{name} cannot be read ({error})"
     return ""
 
 

@@ -82,10 +82,11 @@ def build_official(
     if copy and skip_bad_lines:
         raise InputError("--skip-bad-lines works only with --archive; remove it")
 
-    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, record_finished
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, known_checksums, record_finished
     from builders.official.copies import build_copy, copy_input
     from builders.official.official_archives import archives_input
     from builders.store.manifest import read_stats
+    from builders.store.reader import open_release
 
     call = None
     if is_kept(out):
@@ -100,7 +101,7 @@ def build_official(
         from builders.official.assembly import build_from_archives
 
         stats = build_from_archives(archive, out, skip_bad_lines)
-    record_finished(out, call)
+    record_finished(out, call, checksums=known_checksums(out, open_release(out).manifest.files))
     return _open_reported(out, stats)
 
 

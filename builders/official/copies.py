@@ -257,9 +257,10 @@ def _write_corpus(work: Work, passages: Iterable[int]) -> None:
 def copy_input(words: Sequence[str]) -> VerbInput:
     """Describe the copies of a verb: the data files of a local copy, or the commit of a repository on the hub.
 
-    If the hub fails, the commit is unknown, and the build itself raises the error.
+    If the hub fails, the commit is unknown.
     """
-    hashes, problem = {}, ""
+    hashes: dict[str, str] = {}
+    problem: InputError | None = None
     for number, word in enumerate(words, 1):
         path = Path(word)
         for name, file in (_local_files(path) if path.exists() else {}).items():
@@ -270,7 +271,8 @@ def copy_input(words: Sequence[str]) -> VerbInput:
             try:
                 hashes[f"{number}: {word}"] = _repository_info(repository[1]).commit
             except InputError as error:
-                hashes[f"{number}: {word}"], problem = UNKNOWN, str(error)
+                hashes[f"{number}: {word}"] = UNKNOWN
+                problem = error
     return VerbInput("the copy", hashes, problem)
 
 

@@ -69,12 +69,13 @@ def build_release(
         python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
         python -m builders release --engine ray --ray-address HEAD:6379 --raw /mnt/raw --out /mnt/release
     """
-    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, record_finished
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, known_checksums, record_finished
     from builders.core.limits import usable_cores
     from builders.release.rows import find_sources
     from builders.sources.source_files import sources_input
     from builders.store.draft import check_release_output
     from builders.store.manifest import read_stats
+    from builders.store.reader import open_release
 
     sources = []
     for split, paths in ((None, raw), ("train", train), ("dev", dev), ("test", test)):
@@ -105,7 +106,7 @@ def build_release(
     else:
         stats = build_from_raw(sources, out, options, workers or usable_cores(), resume=resume)
 
-    record_finished(out, call)
+    record_finished(out, call, checksums=known_checksums(out, open_release(out).manifest.files))
     return _open_reported(out, stats)
 
 

@@ -27,17 +27,39 @@ from baselines.train.data import read_negatives
 from baselines.train.recipe import RECIPES, read_recipe
 from builders.annotate.pool import Pooled, _depth, read_pool, write_pool
 from builders.core.files import read_toml
+from builders.core.finished_outputs import VerbCall, VerbInput, find_finished, record_finished
 from builders.core.folders import key_of
 from builders.publish.pages import read_scores
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
+_FINISHED = ".out.made.json"
+_CALL = VerbCall("mine", 1, {"top_k": 50, "limits": {"margin": 0.1}}, {"run": VerbInput("the run", {"": "a1" * 32})})
 IDS = [md5(text) for text in TEXTS]
 ASKED = [md5(question) for question in QUESTIONS["dev"]]
 
 
 def _run(name: str) -> Callable[[Path], object]:
     return lambda folder: write_run(folder / name, [(q, [(p, 1 / (n + 1)) for n, p in enumerate(IDS)]) for q in ASKED])
+
+
+def _finished(folder: Path) -> None:
+    (folder / "out").write_text("negatives")
+    record_finished(folder / "out", _CALL, result={"queries": 2})
+
+
+def _read_finished(folder: Path) -> Any:
+    finished = find_finished(folder / "out", _CALL, again=False)
+    return finished and finished.result
+
+
+def _as_finished(found: Any, _: Any, folder: Path) -> bool:
+    """Accept a missing result, and the result of a record that describes the call and the output."""
+    if found is None:
+        return True
+    record = loads((folder / _FINISHED).read_text(encoding="utf-8-sig"))
+    is_call = record["verb"] == "mine" and record["version"] == 1 and record["inputs"] == {"run": {"": "a1" * 32}}
+    return is_call and equal(found, record.get("result", {}))
 
 
 def _tabs(folder: Path) -> None:
@@ -203,6 +225,7 @@ READERS = [
         _read_weights_of_two, as_json("weights.json"),
     ),
     Reader(_RECORDS_READ, _records, {"*.json": JSON}, _read_records),
+    Reader("builders.core.finished_outputs:_read_record", _finished, {_FINISHED: JSON}, _read_finished, _as_finished),
     Reader("builders.store.judgments:read_negative_ids", _negatives, _NEGATIVES, _read_negatives, _as_negatives),
 ]  # fmt: skip
 _SETTINGS = """

@@ -14,9 +14,9 @@ from test_peers import block, reciprocal_rank
 from tiny_models import write_dual
 
 from baselines.core.passages import open_passages
-from baselines.reproduce.costs import Sizes
 from baselines.train.data import Sampled, dev_sample, read_pairs
 from baselines.train.recipe import read_recipe
+from baselines.train.recipe_costs import Sizes
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 

@@ -8,7 +8,7 @@ from builders.core.errors import UsageError
 from builders.core.options import AtLeastOne, Help, Shown, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
-from builders.store.release_options import MainSplit, ReleasePath, RunPath
+from builders.store.release_options import MainSplit, ReleasePath, RunPath, Seed
 
 # Section 3.5 draws 100 queries, and judges the five best passages of each.
 QUERIES = 100
@@ -24,7 +24,7 @@ def analyse_errors(
     split: MainSplit = "dev",
     sample: Annotated[AtLeastOne, Shown("N")] = QUERIES,
     top_k: Annotated[AtLeastOne, Shown("K")] = DEPTH,
-    seed: int = 0,
+    seed: Seed = 0,
     round: Annotated[Path, Shown("ROUND")] | None = None,
     model: Annotated[str, Shown("NAME")] | None = None,
 ) -> Report:

@@ -19,7 +19,7 @@ from builders.core.results import Report, Table
 from builders.core.tables import as_text, markdown_table, text_table
 from builders.core.typed import typed
 from builders.store.reader import Release, open_release
-from builders.store.runs import read_run
+from builders.store.runs import Run, read_run
 
 LEADERBOARD = Path(__file__).parents[1] / "leaderboard.toml"
 LEGEND = (
@@ -168,7 +168,7 @@ def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]
 
 
 def report_leaderboard(
-    runs: Sequence[Path], release_path: Path | None, *, split: str, searched: str | None, top: int | None
+    runs: Sequence[Run | Path], release_path: Path | None, *, split: str, searched: str | None, top: int | None
 ) -> Report:
     """Return the published scores and the scores of ``runs`` on a release.
 
@@ -185,7 +185,8 @@ def report_leaderboard(
     if release_path:
         release = open_release(release_path)
         qrels = release_qrels(release, split)
-        entries = [own_of(str(path), release, split, measure_run(read_run(path), qrels)) for path in runs]
+        for run in map(read_run, runs):
+            entries.append(own_of(str(run.path), release, split, measure_run(run, qrels)))
     tables = [table for table in board(published, entries) if not searched or table["searched"] in (searched, OTHER)]
     for table in tables:
         best = table["models"][:top]

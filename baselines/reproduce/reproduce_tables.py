@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from builders.core.errors import UsageError, log
 from builders.core.options import AtLeastOne, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
-from builders.store.release_options import AnySplit, ReleasePath
+from builders.store.release_options import AnySplit, ReleasePath, RunPath
 
 if TYPE_CHECKING:
     from builders.core.results import Report
@@ -37,7 +37,7 @@ def reproduce_tables(
     extrapolation: Annotated[Sequence[str], Use.MAY_BE_EMPTY, Shown("NAME")] | None = None,
     pool: bool = False,
     dry_run: bool = False,
-    leaderboard: Annotated[Sequence[Path], Use.MAY_BE_EMPTY, Shown("RUN")] | None = None,
+    leaderboard: Annotated[Sequence[RunPath], Use.MAY_BE_EMPTY] | None = None,
     searched: Literal["whole", "sample"] | None = None,
     top: Annotated[AtLeastOne, Shown("N")] | None = None,
 ) -> "Report":

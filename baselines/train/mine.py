@@ -7,7 +7,7 @@ from baselines.core.model_options import Backend, BatchTokens, Device, Dtype, Ma
 from builders.core.errors import InputError, UsageError
 from builders.core.options import AtLeastOne, Between, Share, Shown
 from builders.core.verbs import verb
-from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, RunPath, SetName
+from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, RunPath, Seed, SetName
 
 if TYPE_CHECKING:
     from baselines.train.hard_negatives import MinedNegatives
@@ -27,7 +27,7 @@ def mine_negatives(
     queries: QuestionConfig | None = None,
     top_k: TopK = 50,
     negatives: Annotated[AtLeastOne, Shown("N")] = 4,
-    seed: Annotated[int, Shown("N")] = 0,
+    seed: Seed = 0,
     cross_encoder: ModelName | None = None,
     bi_encoder: ModelName | None = None,
     margin: AnyNumber | None = None,

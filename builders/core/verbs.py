@@ -106,6 +106,10 @@ def verb(
 
         # Notebooks show this signature. The markers of the annotations would fill the screen.
         plain = plain_parameters(signature)
+        # typing.get_type_hints cannot evaluate a result's class that only type checkers import.
+        checked.__annotations__ = {parameter.name: parameter.annotation for parameter in plain}
+        if not isinstance(signature.return_annotation, str):
+            checked.__annotations__["return"] = signature.return_annotation
         checked.__signature__ = signature.replace(parameters=[*plain, QUIET_PARAMETER])  # type: ignore[attr-defined]
         spec = VerbSpec(checked, tuple(options.values()), tuple(formats), default_format)
         checked.verb = spec  # type: ignore[attr-defined]

@@ -26,6 +26,7 @@ from builders.export.output import Output
 from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with
 from builders.store.layout import JOINED, MANIFEST, SETS
 from builders.store.reader import Release
+from builders.store.runs import Run
 
 PASSAGES_PER_FILE = 500_000  # several files, because Pyserini's indexer reads one file in each thread
 MARKER = "EXPORT"  # without .json, because some tools read every JSON file of a folder
@@ -236,7 +237,7 @@ def export(
     *,
     negatives: Sequence[Path] = (),
     negatives_per_positive: int = 4,
-    runs: Sequence[Path] = (),
+    runs: Sequence[Run | Path] = (),
     runs_only: bool = False,
     top_k: int = 10,
 ) -> dict[str, int]:

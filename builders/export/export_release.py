@@ -8,7 +8,7 @@ from builders.core.options import AtLeastOne, OneOf, Shown
 from builders.core.results import Report, Table
 from builders.core.verbs import verb
 from builders.export.export_options import EXPORT_FORMATS, ExportedSet
-from builders.store.release_options import ReleasePath
+from builders.store.release_options import ReleasePath, RunPath
 
 
 @verb()
@@ -20,7 +20,7 @@ def export_release(
     set: ExportedSet = "main",
     negatives: Annotated[Sequence[Path], Shown("F")] = (),
     negatives_per_positive: Annotated[AtLeastOne, Shown("N")] = 4,
-    run: Annotated[Sequence[Path], Shown("RUN")] = (),
+    run: Sequence[RunPath] = (),
     runs_only: bool = False,
     top_k: Annotated[AtLeastOne, Shown("K")] = 10,
 ) -> Report:

@@ -8,7 +8,7 @@ from builders.core.errors import UsageError, log
 from builders.core.options import AtLeastOne, OneOf, Share, Shown
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.names import TESTED_SPLITS
-from builders.store.release_options import ReleasePath
+from builders.store.release_options import ReleasePath, RunPath
 from builders.text.ngram_options import HOW, NGRAM, SHARE, LowestJaccard, NgramLength
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def find_similar(
     list: Annotated[Path, Shown("FILE")] | None = None,
     split: Sequence[Annotated[str, OneOf(TESTED_SPLITS)]] = (),
     by: Sequence[Annotated[str, OneOf(HOW)]] = HOW,
-    scores: Annotated[Sequence[Path], Shown("RUN")] = (),
+    scores: Sequence[RunPath] = (),
     threshold: Annotated[Share, Shown("X")] | None = None,
     ngram: NgramLength = NGRAM,
     jaccard: LowestJaccard = SHARE,
@@ -104,10 +104,11 @@ def find_similar(
     from builders.similar.remove import removal_report, remove_similar
     from builders.store.draft import check_release_output
     from builders.store.reader import open_release
+    from builders.store.runs import read_run
     from builders.store.written_release import open_written
     from builders.text.likeness import LikenessRule, read_tested
 
-    rule = LikenessRule(by, ngram, jaccard, scores, threshold)
+    rule = LikenessRule(by, ngram, jaccard, [read_run(run) for run in scores], threshold)
     if out is not None and not against:
         check_release_output(out)
         if list:
@@ -132,7 +133,7 @@ def find_similar(
 
 def warn_without_scores(rule: "LikenessRule") -> None:
     """Log a warning if the rule allows the scores of a model, but has none."""
-    if "model" in rule.ways and not rule.score_paths:
+    if "model" in rule.ways and not rule.score_runs:
         log.warning(
             "without --scores, few reworded questions are found (1 in 80 on cMedQQ, see docs/similar.md); write scores"
             " of any encoder: python -m baselines match --model M --release DIR --out RUN"

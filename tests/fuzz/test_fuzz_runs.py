@@ -30,7 +30,7 @@ from builders.core.files import read_toml
 from builders.core.folders import key_of
 from builders.publish.pages import read_scores
 from builders.store.reader import open_release
-from builders.store.runs import read_run, write_run
+from builders.store.runs import Run, read_run, write_run
 
 IDS = [md5(text) for text in TEXTS]
 ASKED = [md5(question) for question in QUESTIONS["dev"]]
@@ -174,7 +174,8 @@ def _records(folder: Path) -> None:
 
 
 def _read_records(folder: Path) -> Any:
-    return _depth(folder / "run"), _is_apart(folder / "run", few=False), left_out(folder)
+    run = Run(folder / "run")
+    return _depth(run), _is_apart(run, few=False), left_out(folder)
 
 
 _RECORDS_READ = (

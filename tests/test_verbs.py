@@ -175,6 +175,30 @@ def test_the_signature_shows_types_without_markers() -> None:
     assert parameters["out"].annotation == str | Path | None
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        (baselines.search_bm25, {"ca_certs": "a"}, "ca_certs needs engine='elasticsearch'"),
+        (baselines.search_bm25, {"tune": "train", "b": 0.5}, "b and tune exclude each other"),
+        (baselines.show_passages, {"runs": ["a"], "port": 1}, "port needs serve"),
+        (builders.find_similar, {"by": ["exact"], "ngram": 3, "out": "o"}, "ngram needs by='n-gram'"),
+        (builders.build_official, {"list": [], "out": "o"}, "out and list exclude each other"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_named(
+    function: Callable[..., Any], arguments: dict[str, Any], message: str
+) -> None:
+    release = {} if function is builders.build_official else {"release": "r"}
+    with pytest.raises(UsageError) as error:
+        function(**release, **arguments)
+    assert str(error.value) == message
+
+
+def test_an_option_with_its_default_needs_nothing() -> None:
+    with pytest.raises(InputError, match="r: not a release"):
+        baselines.search_bm25("r", tune="train", k1=1.2, seed=0)
+
+
 # Words of a shell.
 
 

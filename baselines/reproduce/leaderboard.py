@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, to_builtins
 from baselines.measure.measures import PAPER, measure_run, values_of
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import of_means
-from builders.core.errors import InputError, visible
+from builders.core.errors import InputError, UsageError, visible
 from builders.core.files import read_toml
 from builders.core.results import Report, Table
 from builders.core.tables import as_text, markdown_table, text_table
@@ -180,7 +180,7 @@ def report_leaderboard(
         top: the number of models in a table (None: all).
     """
     if bool(runs) != bool(release_path):
-        raise InputError("runs and their release go together: --release DIR --leaderboard RUN...")
+        raise UsageError("runs and their release go together: --release DIR --leaderboard RUN...")
     published, entries = read_leaderboard(), []
     if release_path:
         release = open_release(release_path)

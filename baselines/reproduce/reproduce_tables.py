@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from builders.core.errors import UsageError, log
-from builders.core.options import AtLeastOne, Shown, Use
+from builders.core.options import AtLeastOne, Excludes, Needs, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, ReleasePath, RunPath
 
@@ -21,9 +21,9 @@ SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
 @verb(formats=TABLE_FORMATS)
 def reproduce_tables(
     *,
-    table: Annotated[Sequence[int], Shown("N")] = (),
-    figure: Annotated[Sequence[int], Shown("N")] = (),
-    row: Annotated[str, Shown("NAME")] | None = None,
+    table: Annotated[Sequence[int], Shown("N"), Excludes("leaderboard")] = (),
+    figure: Annotated[Sequence[int], Shown("N"), Excludes("leaderboard")] = (),
+    row: Annotated[str, Shown("NAME"), Excludes("leaderboard")] | None = None,
     release: ReleasePath | None = None,
     split: AnySplit = "dev",
     scratch: bool = False,
@@ -35,11 +35,11 @@ def reproduce_tables(
     one_process: bool = False,
     processes: Annotated[AtLeastOne, Shown("N")] = 1,
     extrapolation: Annotated[Sequence[str], Use.MAY_BE_EMPTY, Shown("NAME")] | None = None,
-    pool: bool = False,
-    dry_run: bool = False,
+    pool: Annotated[bool, Excludes("leaderboard")] = False,
+    dry_run: Annotated[bool, Excludes("leaderboard")] = False,
     leaderboard: Annotated[Sequence[RunPath], Use.MAY_BE_EMPTY] | None = None,
-    searched: Literal["whole", "sample"] | None = None,
-    top: Annotated[AtLeastOne, Shown("N")] | None = None,
+    searched: Annotated[Literal["whole", "sample"], Needs("leaderboard")] | None = None,
+    top: Annotated[AtLeastOne, Shown("N"), Needs("leaderboard")] | None = None,
 ) -> "Report":
     """Reproduce the paper's tables, and print the published scores.
 

@@ -13,8 +13,7 @@ from baselines.core.model_options import (
     Revision,
     Tokenizers,
 )
-from builders.core.errors import InputError
-from builders.core.options import AtLeastOne, Shown
+from builders.core.options import AtLeastOne, Needs, Shown
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, SetName
 
@@ -30,7 +29,7 @@ def encode_texts(
     out: Annotated[Path, Shown("DIR")],
     set: SetName = "main",
     queries: bool = False,
-    split: AnySplit | None = None,
+    split: Annotated[AnySplit, Needs("queries")] | None = None,
     shard_rows: Annotated[AtLeastOne, Shown("N")] | None = None,
     max_length: MaxLength | None = None,
     batch_tokens: BatchTokens | None = None,
@@ -69,8 +68,6 @@ def encode_texts(
     """
     from builders.core.hub import check_models
 
-    if split and not queries:
-        raise InputError("--split needs --queries, because passages have no split")
     check_models(model)  # before the import of the model libraries, which takes seconds
 
     from baselines.core.settings import ModelSettings

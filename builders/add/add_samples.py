@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from builders.add.add_options import ExtendedRelease, SetSize
-from builders.core.errors import InputError, UsageError
-from builders.core.options import Shown, Use
+from builders.core.errors import UsageError
+from builders.core.options import Needs, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import ReleasePath, RunPath, Seed
 
@@ -21,9 +21,9 @@ def add_samples(
     sizes: Sequence[SetSize] = (),
     extract: Annotated[Sequence[str], Shown("CONFIG"), Use.MAY_BE_EMPTY] | None = None,
     nano: bool = False,
-    hard: Sequence[RunPath] = (),
-    split: Annotated[Sequence[str], Shown("SPLIT")] = ("dev",),
-    seed: Seed = 0,
+    hard: Annotated[Sequence[RunPath], Needs("sizes", "nano")] = (),
+    split: Annotated[Sequence[str], Shown("SPLIT"), Needs("sizes", "nano")] = ("dev",),
+    seed: Annotated[Seed, Needs("sizes", "nano")] = 0,
 ) -> "WrittenRelease":
     """Add nested samples of the collection, for quick searches.
 
@@ -86,7 +86,7 @@ def add_samples(
         return open_written(out, samples_report(rows))
     if nano and extract == () and not sizes:
         if len(split) != 1 or not hard:
-            raise InputError(
+            raise UsageError(
                 "--nano draws queries of one --split and passages of runs; expected --hard RUN..., and one --split"
             )
         hard_runs = [read_run(run) for run in hard]

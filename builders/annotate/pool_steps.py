@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from builders.annotate.annotate_options import Scale, Written
 from builders.core.errors import UsageError
-from builders.core.options import AtLeastOne, Between, Shown, Use
+from builders.core.options import AtLeastOne, Between, Needs, Shown, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import MainSplit, ReleasePath, RunPath
@@ -22,9 +22,9 @@ def pool_passages(
     depth: Annotated[AtLeastOne, Shown("K")] = 50,
     pool: Annotated[Path, Shown("OLD")] | None = None,
     out: Annotated[Path, Shown("FILE")],
-    scores: Sequence[RunPath] = (),
-    scale: Scale = "sigmoid",
-    top: Annotated[AtLeastOne, Shown("N")] = 5,
+    scores: Annotated[Sequence[RunPath], Needs("action=select")] = (),
+    scale: Annotated[Scale, Needs("action=select")] = "sigmoid",
+    top: Annotated[AtLeastOne, Shown("N"), Needs("action=select")] = 5,
 ) -> Report:
     """Pool the best passages of several runs (Section 2.3).
 
@@ -100,10 +100,10 @@ def relabel_negatives(
     *,
     negatives: Annotated[Path, Shown("F")] | None = None,
     out: Annotated[Path, Shown("OUT")],
-    scores: Sequence[RunPath] = (),
-    scale: Scale = "sigmoid",
-    threshold: Annotated[float, Between(), Shown("X")] = 0.5,
-    agree: Literal["mean", "all"] = "mean",
+    scores: Annotated[Sequence[RunPath], Needs("action=move")] = (),
+    scale: Annotated[Scale, Needs("action=move")] = "sigmoid",
+    threshold: Annotated[float, Between(), Shown("X"), Needs("action=move")] = 0.5,
+    agree: Annotated[Literal["mean", "all"], Needs("action=move")] = "mean",
 ) -> Report | Written:
     """Turn false negatives in train into positives (Section 4).
 

@@ -14,7 +14,7 @@ import numbers
 import os
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -93,6 +93,24 @@ class Flags:
     """All names of an option on the command line, where one is not enough."""
 
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Another option without which an option would be ignored, for example "tune", or "engine=elasticsearch".
+
+    With ``=``, the other option needs this value, or a list with this value. ``or_option`` is an alternative.
+    """
+
+    option: str
+    or_option: str = ""
+
+
+@dataclass(frozen=True)
+class Excludes:
+    """Another option with which an option would be ignored, in the form of :class:`Needs`."""
+
+    option: str
 
 
 @dataclass(frozen=True)
@@ -237,6 +255,42 @@ def did_you_mean(word: str, known: collections.abc.Iterable[str]) -> str:
     """Return "; did you mean X?" for the known word that is most like ``word``, or "" if none is like it."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def check_combination(options: Mapping[str, Option], arguments: Mapping[str, Any], *, from_shell: bool) -> None:
+    """Raise :class:`UsageError` for a given option that would be ignored, because of another option.
+
+    Args:
+        options: the options of a verb by name.
+        arguments: the checked arguments of a call by name.
+        from_shell: name options as on the command line.
+    """
+
+    def is_set(condition: str) -> bool:
+        name, has_value, expected = condition.partition("=")
+        value = arguments.get(name, options[name].default)
+        if has_value:
+            return expected in value if isinstance(value, tuple) else bool(value == expected)
+        # An empty list is a value where the default is None: `--list` alone.
+        return value is not None and value is not False and (value != () or options[name].default is None)
+
+    def spell(condition: str) -> str:
+        name, has_value, expected = condition.partition("=")
+        if from_shell:
+            return f"{options[name].flags[0]} {expected}".strip()
+        return f"{name}={expected!r}" if has_value else name
+
+    for name, value in arguments.items():
+        option = options[name]
+        if not is_set(name) or value == option.default:
+            continue
+        for marker in option.markers:
+            if isinstance(marker, Excludes) and is_set(marker.option):
+                raise UsageError(f"{spell(name)} and {spell(marker.option)} exclude each other")
+            if isinstance(marker, Needs):
+                conditions = [condition for condition in (marker.option, marker.or_option) if condition]
+                if not any(map(is_set, conditions)):
+                    raise UsageError(f"{spell(name)} needs {' or '.join(map(spell, conditions))}")
 
 
 def check_value(option: Option, value: Any, label: str) -> Any:

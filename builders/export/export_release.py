@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from builders.core.options import AtLeastOne, OneOf, Shown
+from builders.core.options import AtLeastOne, Needs, OneOf, Shown
 from builders.core.results import Report, Table
 from builders.core.verbs import verb
 from builders.export.export_options import EXPORT_FORMATS, ExportedSet
@@ -21,8 +21,8 @@ def export_release(
     negatives: Annotated[Sequence[Path], Shown("F")] = (),
     negatives_per_positive: Annotated[AtLeastOne, Shown("N")] = 4,
     run: Sequence[RunPath] = (),
-    runs_only: bool = False,
-    top_k: Annotated[AtLeastOne, Shown("K")] = 10,
+    runs_only: Annotated[bool, Needs("run")] = False,
+    top_k: Annotated[AtLeastOne, Shown("K"), Needs("format=rag")] = 10,
 ) -> Report:
     """Write a release for other tools: BEIR, FlagEmbedding, PyLate.
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from builders.core.errors import InputError, UsageError
-from builders.core.options import Parsed, Shown, Use
+from builders.core.errors import UsageError
+from builders.core.options import Excludes, Needs, Parsed, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import NewRelease
 
@@ -21,8 +21,8 @@ def build_official(
     *,
     copy: Annotated[Sequence[str], Parsed(os.fspath, accepts=(str, os.PathLike)), Shown("DIR_OR_REPO")] = (),
     list: Annotated[Sequence[str], Shown("NAME"), Use.MAY_BE_EMPTY] | None = None,
-    out: NewRelease | None = None,
-    skip_bad_lines: bool = False,
+    out: Annotated[NewRelease, Excludes("list")] | None = None,
+    skip_bad_lines: Annotated[bool, Needs("archive")] = False,
 ) -> "WrittenRelease | Report":
     """Build a release from the official archives, or from a copy.
 
@@ -75,8 +75,6 @@ def build_official(
         return archives_report(read_archives(list))
     if out is None:
         raise UsageError("--archive and --copy need --out DIR")
-    if copy and skip_bad_lines:
-        raise InputError("--skip-bad-lines works only with --archive; remove it")
 
     from builders.core.results import Report, Table
     from builders.official.assembly import build_from_archives

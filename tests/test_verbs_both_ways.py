@@ -4,14 +4,17 @@
 """
 
 import contextlib
+import inspect
 import io
 import json
 import logging
+import math
 import re
 import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,13 +27,14 @@ from elasticsearch_server import Elasticsearch
 from hub_client import as_client
 from hub_server import WRITE, Hub
 from loopback import Chat
-from verb_calls import CALLS, ELASTICSEARCH, REPOSITORY, VerbCall, make_inputs
+from verb_calls import CALLS, ELASTICSEARCH, RELEASE, REPOSITORY, RUNS, VerbCall, make_inputs
 
 from baselines.retrieve.vector_index import open_vectors
-from builders.core.errors import InputError
-from builders.core.options import OrObject
+from builders.core.errors import InputError, UsageError
+from builders.core.options import Between, Option, OrObject, Parsed
+from builders.core.parser import parse_words
 from builders.core.results import Report
-from builders.core.verbs import verb_spec
+from builders.core.verbs import VerbSpec, verb_spec
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run
 
@@ -311,3 +315,106 @@ def test_a_run_in_memory_has_the_hits_of_the_file(
     in_file = written.hits
     outcome, in_memory = workplace.from_python(call_of_verb, arguments | {"out": None})
     assert in_memory.hits == in_file and not [name for name in outcome.files if ".run" in name]
+
+
+# Wrong values: one for each kind of option. The shell's words and the arguments from Python are wrong in the same way.
+
+
+def wrong_value(option: Option) -> Any:
+    """Return a value that the option refuses, for the shell and from Python, or None if any text is accepted."""
+    limits = option.marker(Between)
+    if option.choices:
+        return "no-such-choice"
+    if option.value_type is Path:
+        return ""
+    if option.value_type in (int, float) and limits and math.isfinite(limits.low) and not option.marker(Parsed):
+        return option.value_type(limits.low) - 1
+    if option.marker(Parsed) and option.value_type in (int, float, Fraction):
+        return -1.0 if option.value_type is float else -1
+    return "" if option.marker(Parsed) else None
+
+
+def wrong_calls() -> Iterator[tuple[str, str, Any]]:
+    """Yield (command, name of an option, wrong value). Every option that refuses some value is called once."""
+    for command, function in VERBS.items():
+        for option in verb_spec(function).options:
+            value = wrong_value(option)
+            if option.value_type is not bool and value is not None:
+                yield command, option.name, value
+
+
+def test_a_wrong_value_is_the_same_error_in_both_ways() -> None:
+    calls_by_command = {call.command: call for call in reversed(CALLS)}
+    differences = []
+    for command, name, value in wrong_calls():
+        spec = verb_spec(VERBS[command])
+        (option,) = [each for each in spec.options if each.name == name]
+        arguments = {**calls_by_command[command].arguments, name: [value] if option.is_list else value}
+        with pytest.raises(UsageError) as error:
+            VERBS[command](**arguments)
+        with pytest.raises(UsageError) as shell_error:
+            parse_words(spec, equals_words(spec, arguments, option))
+        by_shell = str(shell_error.value).removeprefix(f"{option.flags[0]}: ").replace(f"'{value}'", str(value))
+        by_python = str(error.value).removeprefix(f"{name}: ").replace(f"'{value}'", str(value))
+        if by_shell != by_python:
+            differences.append((command, by_shell, by_python))
+    assert differences == []
+
+
+def equals_words(spec: VerbSpec, arguments: dict[str, Any], option: Option) -> list[str]:
+    """Return the words of a call, in which the wrong value follows ``=``, because it may begin with a hyphen."""
+    others = {name: value for name, value in arguments.items() if name != option.name}
+    value = arguments[option.name]
+    text = str(value[0] if option.is_list else value)
+    for other in spec.options:  # a required option is in every call
+        if other.name == option.name and other.default is inspect.Parameter.empty:
+            words = spec.words({**others, option.name: ["PLACE"] if option.is_list else "PLACE"})
+            place = words.index("PLACE")
+            if option.positional:
+                return [*words[:place], text, *words[place + 1 :]]
+            return [*words[: place - 1], f"{option.flags[0]}={text}", *words[place + 1 :]]
+    if option.positional:
+        return [text, *spec.words(others)]
+    return [*spec.words(others), f"{option.flags[0]}={text}"]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("builders check", {"release": "missing"}),
+        ("builders add cmedqa", {"source": ["missing"], "out": "out"}),
+        ("builders similar", {"release": RELEASE, "against": ["missing"]}),
+        ("builders export", {"release": RELEASE, "format": "rag", "run": ["missing"], "out": "out"}),
+        ("builders annotate check", {"round": "missing"}),
+        ("builders annotate translate", {"release": RELEASE, "split": ["dev"], "model": "m", "out": "out/"}),
+        ("baselines bm25", {"release": RELEASE, "split": "missing", "out": "out"}),
+        ("baselines bm25", {"release": RELEASE, "set": "cmedqa", "out": "out"}),
+        ("baselines mine", {"release": RELEASE, "run": "missing", "out": "out"}),
+        ("baselines train", {"recipe": "missing", "out": "out"}),
+        ("baselines rerank", {"release": RELEASE, "run": RUNS[0], "model": "./missing", "out": "out"}),
+        ("baselines search", {"release": RELEASE, "passages": "missing", "model": "inputs/dual", "out": "out"}),
+        ("baselines fuse", {"runs": [RUNS[0], "missing"], "out": "out"}),
+        ("baselines evaluate", {"runs": ["missing"], "release": RELEASE}),
+        ("baselines show", {"runs": RUNS, "release": RELEASE, "query": "no such question"}),
+        ("baselines errors", {"tally": "missing"}),
+        ("baselines reproduce", {"leaderboard": ["missing"], "release": RELEASE}),
+        ("baselines push", {"model": "missing", "repo": REPOSITORY}),
+        ("baselines convert", {"params": "missing", "config": "missing", "vocab": "missing", "out": "out"}),
+    ],
+)
+def test_a_wrong_input_is_the_same_error_in_both_ways(
+    command: str, arguments: dict[str, Any], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    (tmp_path / "inputs").symlink_to(inputs)
+    monkeypatch.chdir(tmp_path)
+    program, *verb = command.split()
+    done = run(program, *verb, *verb_spec(VERBS[command]).words(arguments), code=None)
+    with pytest.raises(InputError) as error:
+        VERBS[command](**arguments)
+    usage = isinstance(error.value, UsageError)
+    prefix = f"python -m {command}: " if usage else ""
+    assert done.stderr.splitlines()[-1] == f"error: {prefix}{error.value}"
+    assert done.code == (2 if usage else 1) and done.stdout == ""

@@ -59,7 +59,13 @@ CALLS = (
     VerbCall("builders official", {"list": []}),
     VerbCall(
         "builders squad",
-        {"train": ["inputs/squad-train.json"], "dev": ["inputs/squad-dev.json"], "out": "out", "seed": 3},
+        {
+            "train": ["inputs/squad-train.json"],
+            "dev": ["inputs/squad-dev.json"],
+            "out": "out",
+            "dev_size": 1,
+            "seed": 3,
+        },
     ),
     VerbCall("builders add cmedqa", {"source": ["inputs/cmedqa"], "release": RELEASE, "out": "out"}),
     VerbCall("builders add ccovid", {"source": ["inputs/ccovid"], "out": "out", "test_size": 4, "seed": 3}),

@@ -15,11 +15,18 @@ if TYPE_CHECKING:
     from builders.store.written_release import WrittenRelease
 
 
+def _copy_source(value: str | os.PathLike[str]) -> str:
+    source = os.fspath(value)
+    if not source:
+        raise ValueError("a folder, a file, or ORG/NAME of a dataset")
+    return source
+
+
 @verb(formats=TABLE_FORMATS)
 def build_official(
     archive: Annotated[Sequence[Path], Shown("DIR_OR_TAR")] = (),
     *,
-    copy: Annotated[Sequence[str], Parsed(os.fspath, accepts=(str, os.PathLike)), Shown("DIR_OR_REPO")] = (),
+    copy: Annotated[Sequence[str], Parsed(_copy_source, accepts=(str, os.PathLike)), Shown("DIR_OR_REPO")] = (),
     list: Annotated[Sequence[str], Shown("NAME"), Use.MAY_BE_EMPTY] | None = None,
     out: Annotated[NewRelease, Excludes("list")] | None = None,
     skip_bad_lines: Annotated[bool, Needs("archive")] = False,

@@ -139,7 +139,7 @@ def write_run(run: AnyRun, out: AnyPath, *, tag: str = _TAG) -> Path:
     return path
 
 
-@with_options_of(search_bm25, run_model, rerank_run, without=("set", "over"))
+@with_options_of(search_bm25, run_model, rerank_run, without=("set", "over", "again"))
 def search(
     model: object,
     release: AnyRelease,

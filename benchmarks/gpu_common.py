@@ -74,7 +74,7 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
     import numpy as np
 
     from baselines.retrieve.exact_search import largest_norm
-    from baselines.retrieve.vector_index import File, Index
+    from baselines.retrieve.index_files import File, Index
 
     shards = []
     for start in range(0, rows, 1 << 17):

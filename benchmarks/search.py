@@ -30,9 +30,9 @@ from gpu_common import unit_vectors, write_vectors
 
 from baselines.retrieve import exact_search
 from baselines.retrieve.encoder import Halves
+from baselines.retrieve.index_files import Index
 from baselines.retrieve.search_engines import Engine, FaissEngine, widened
 from baselines.retrieve.torch_engine import TorchEngine
-from baselines.retrieve.vector_index import Index
 
 
 def searches(

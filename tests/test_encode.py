@@ -20,8 +20,8 @@ from tiny_models import write_cross, write_dual
 
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.encoder import Prefetcher, TextEncoder, batches
+from baselines.retrieve.index_files import open_vectors
 from baselines.retrieve.models import fingerprint, open_cross, open_encoder
-from baselines.retrieve.vector_index import open_vectors
 from builders.core.jobs import WorkerDied
 from builders.store.runs import read_run
 

@@ -20,10 +20,11 @@ from baselines.core.settings import ModelSettings
 from baselines.retrieve import exact_search, sparse, torch_engine
 from baselines.retrieve.devices import Work
 from baselines.retrieve.exact_search import largest_norm
+from baselines.retrieve.index_files import NAME, Index, chunk_name, open_vectors
 from baselines.retrieve.models import kind_of_model
 from baselines.retrieve.search_engines import Engine, FaissEngine
 from baselines.retrieve.torch_engine import TorchEngine, top
-from baselines.retrieve.vector_index import NAME, Index, chunk_name, open_retriever, open_vectors
+from baselines.retrieve.vector_index import open_retriever
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release

@@ -20,9 +20,10 @@ from transformers import AutoConfig, ModernBertConfig, ModernBertForSequenceClas
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import Work, dtype_of
 from baselines.retrieve.encoder import CrossScorer, without_weights
+from baselines.retrieve.index_files import open_vectors
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.rerankers import open_reranker
-from baselines.retrieve.vector_index import open_retriever, open_vectors
+from baselines.retrieve.vector_index import open_retriever
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 

@@ -17,7 +17,8 @@ from tiny_models import write_cross
 from transformers import AutoModel, AutoTokenizer
 
 from baselines.retrieve import encoder
-from baselines.retrieve.families import WITH, declared, family_of
+from baselines.retrieve.families import WITH
+from baselines.retrieve.family_table import declared, family_of
 from builders.core.files import sha256_of
 from builders.store.runs import read_run
 

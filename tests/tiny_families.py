@@ -22,7 +22,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForPreTraining, BertTokenizer, ErnieConfig, ErnieModel, PreTrainedModel
 
-from baselines.retrieve.families import declared
+from baselines.retrieve.family_table import declared
 
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 _BERT = ("BertConfig", {"max_position_embeddings": 512}, ("[CLS]", "[SEP]"))

@@ -5,12 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from baselines.core.model_options import NewRun, TopK
 from builders.core.errors import InputError, UsageError, log
-from builders.core.options import AtLeastOne, Excludes, Needs, NotNegative, Share, Shown
+from builders.core.options import Again, AtLeastOne, Excludes, Needs, NotNegative, Share, Shown
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, SampleConfig, Seed, SetName
 
 if TYPE_CHECKING:
     from builders.store.runs import Run
+
+# Raise this number if the same call gives another run than before.
+RESULT_VERSION = 1
+# Options that change no run: threads share the work. An index, a server and its certificate are places.
+_UNCHANGING = ("threads", "index", "address", "ca_certs")
 
 
 @verb()
@@ -35,6 +40,7 @@ def search_bm25(
     max_chars: Annotated[AtLeastOne, Shown("N"), Needs("engine=numba")] | None = None,
     threads: Annotated[AtLeastOne, Shown("N")] | None = None,
     index: Annotated[Path, Shown("DIR"), Needs("engine=numba")] | None = None,
+    again: Again = False,
 ) -> "Run":
     """Search with BM25: write a TREC run of a split's queries.
 
@@ -72,16 +78,20 @@ def search_bm25(
         python -m baselines bm25 --release DIR --out RUN --analyzer bigrams --stop-words drop --tune train
         python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9
     """
+    arguments = dict(locals())
+
     from baselines.bm25.bm25_index import Index, Texts, search_columns
     from baselines.bm25.tokens import Analyzer
-    from baselines.core.run_manifest import describe_search, record, write_manifest
+    from baselines.core.run_manifest import describe_search, manifest_path, record, write_manifest
     from baselines.measure.qrels import expect_main, read_queries
     from builders.core.files import check_file
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.limits import usable_cores
     from builders.core.progress import progress
     from builders.store.layout import SETS
     from builders.store.reader import open_release
     from builders.store.runs import Hit, Run, write_columns
+    from builders.store.verb_inputs import release_input
 
     if engine == "elasticsearch" and address is None:
         raise UsageError("--engine elasticsearch needs --address URL")
@@ -95,6 +105,17 @@ def search_bm25(
         raise InputError(f"has no queries in its split {split!r}", path=release.path)
     if tune == split:
         raise UsageError(f"--tune {tune}: tuning on the searched questions inflates scores; name another split")
+
+    call = None
+    if is_kept(out):
+        splits = [(configs.corpus, "corpus"), (query_config, split), (sample or "", "corpus")]
+        if tune:
+            splits += [(configs.queries, split), (configs.queries, tune), (configs.qrels, tune)]
+        inputs = {"release": release_input(release, splits)}
+        call = VerbCall("bm25", RESULT_VERSION, option_values(arguments, inputs, _UNCHANGING), inputs)
+    finished = find_finished(out, call, again=again)
+    if finished:
+        return Run(finished.path)
 
     threads = threads or usable_cores()
     text_analyzer = Analyzer(analyzer, drop_stop_words=stop_words == "drop")
@@ -116,7 +137,7 @@ def search_bm25(
                 set_name=set,
                 seed=seed,
                 threads=threads,
-                out=out and out.with_name(f"{out.name}.tuned.json"),
+                out=out and _tuned_path(out),
             )
             k1, b = tune_parameters(numba_index, release, settings)
             numba_index = numba_index.reopened(k1, b)
@@ -140,5 +161,12 @@ def search_bm25(
         return Run.in_memory("bm25", hits, manifest)
     line_count = write_columns(out, blocks, "bm25")
     write_manifest(out, manifest, "bm25", len(query_rows), line_count)
+    files = [out, manifest_path(out), *([_tuned_path(out)] if tune else [])]
+    record_finished(out, call, files=files)
     log.info("%s: %d lines for %d queries", out, line_count, len(query_rows))
     return Run(out)
+
+
+def _tuned_path(out: Path) -> Path:
+    """Return the path of the file that lists all tried values of a run."""
+    return out.with_name(f"{out.name}.tuned.json")

@@ -26,7 +26,7 @@ SETTINGS = "config_sentence_transformers.json"
 # Weights must be safetensors. Pickles and scripts are neither pushed nor pulled, because loading them may run code.
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's checkpoints and of TensorBoard
-_AGAIN = "pull or convert the checkpoint again, or train it again (--no-resume)"
+_AGAIN = "pull or convert the checkpoint again, or train it again (--again)"
 _HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # name of a model on the hub
 _LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
 
@@ -221,6 +221,11 @@ def write_hashes(folder: Path) -> None:
     """Add the SHA-256 of every file except the card to the ``training.json`` of a new checkpoint."""
     hashes = files_sha256(folder, lambda name: belongs(name) and name != TRAINING)
     write_json(folder / TRAINING, read_object(folder / TRAINING, _Training) | {"files": hashes})
+
+
+def checkpoint_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file but the card and ``training.json``, as a checkpoint's ``training.json`` says."""
+    return dict(read_json(folder / TRAINING, _Training).files)
 
 
 def check_hashes(folder: Path) -> None:

@@ -56,6 +56,11 @@ def tag_of(found: dict[str, Any]) -> str:
     return f"{name}@{model['commit'][:8]}:{key_of(found)[:8]}" if model["commit"] else f"{name}:{key_of(found)[:8]}"
 
 
+def manifest_path(out: Path) -> Path:
+    """Return the path of a run's manifest."""
+    return out.with_name(f"{out.name}.manifest.json")
+
+
 def write_manifest(out: Path, found: dict[str, Any], tag: str, queries: int, lines: int) -> dict[str, Any]:
     """Write the manifest next to the run ``out``, and return the manifest. A stream gets no manifest.
 
@@ -65,5 +70,5 @@ def write_manifest(out: Path, found: dict[str, Any], tag: str, queries: int, lin
         return {**found, "tag": tag}
     of_file = {"file": out.name, "bytes": out.stat().st_size, "sha256": sha256_of(out)}
     whole = {**found, "tag": tag, "run": {**of_file, "queries": queries, "lines": lines}}
-    write_text(out.with_name(f"{out.name}.manifest.json"), json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
+    write_text(manifest_path(out), json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
     return whole

@@ -11,8 +11,9 @@ from baselines.retrieve.dense import encoding_model
 from baselines.retrieve.devices import devices_of, dtype_of
 from baselines.retrieve.encoder import CrossScorer, TextEncoder
 from baselines.retrieve.exact_search import nearest
+from baselines.retrieve.index_files import Index, open_vectors
 from baselines.retrieve.models import open_cross
-from baselines.retrieve.vector_index import Index, named, open_vectors
+from baselines.retrieve.vector_index import named
 from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit, best_first

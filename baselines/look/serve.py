@@ -18,7 +18,7 @@ from builders.store.names import SAMPLE_RELEASE
 from builders.store.reader import Release, open_release
 
 if TYPE_CHECKING:
-    from baselines.retrieve.vector_index import Index
+    from baselines.retrieve.index_files import Index
 
 _MISSING = "the page needs Gradio: pip install 'gradio>=6.20'"
 _SAMPLE_ROWS = Path("builders/sample")  # `builders release` finds the package's sample outside a checkout

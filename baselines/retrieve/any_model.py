@@ -1,7 +1,7 @@
 """The verb `run`: encode, search and evaluate with any model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from baselines.core.model_options import (
     Backend,
@@ -23,14 +23,16 @@ from baselines.core.model_options import (
     TruncateDim,
     TrustRemoteCode,
 )
-from builders.core.options import ShellDefault, Shown, Use
+from builders.core.options import Again, ShellDefault, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
 
 if TYPE_CHECKING:
-    from baselines.retrieve.model_run import ModelRun
+    from baselines.retrieve.model_report import ModelRun
 
 _DEFAULT_OUT = "NAME.SPLIT.run.gz"
+# Raise this number if the same call gives another run than before.
+RESULT_VERSION = 1
 
 
 @verb(formats=TABLE_FORMATS)
@@ -61,6 +63,7 @@ def run_model(
     backend: Backend = "torch",
     device: Device | None = None,
     dtype: Dtype = "auto",
+    again: Again = False,
 ) -> "ModelRun":
     """Any model in one command: encode, search, evaluate.
 
@@ -99,23 +102,55 @@ def run_model(
         python -m baselines run ORG/NAME --release DIR --over bm25.dev.run.gz --top-k 20
         python -m baselines run ORG/NAME --release DIR --query-prompt $'Instruct: find passages\\nQuery: ' --pooling cls
     """
-    from builders.core.hub import check_models
+    arguments = dict(locals())
 
-    check_models(model)  # before the import of the model libraries, which takes seconds
-
-    from baselines.core.settings import ModelOptions
-    from baselines.retrieve.devices import work_of
-    from baselines.retrieve.model_run import SearchedSplit, search_passages, search_run
-    from baselines.retrieve.models import shown_name
-    from baselines.retrieve.rerankers import endpoint_work
+    from baselines.core.run_manifest import manifest_path
+    from baselines.retrieve.family_table import family_settings
+    from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
+    from baselines.retrieve.model_report import ModelRun, SearchedSplit
     from builders.core.files import check_file
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
+    from builders.core.hub import check_models
+    from builders.core.typed import read_json
+    from builders.store.layout import SETS
     from builders.store.reader import open_release
+    from builders.store.runs import read_run
+    from builders.store.verb_inputs import release_input, run_input
 
+    check_models(model)
     if out == Path(_DEFAULT_OUT):
         out = Path(f"{shown_name(model).rpartition('/')[2]}.{split}.run.gz")
     if out is not None:
         check_file(out)
-    options = ModelOptions(
+    searched = SearchedSplit(open_release(release), set, split)
+    call = None
+    if is_kept(out):
+        splits = [(SETS[set].corpus, "corpus"), (SETS[set].queries, split)]
+        inputs = {"release": release_input(searched.release, splits), "model": model_input(model, revision)}
+        if over is not None:
+            inputs["over"] = run_input(over)
+        options = option_values(arguments, inputs, UNCHANGING) | {"device": device_kind(device)}
+        # The run has the model's name, so the name of a model's folder counts. Its path does not.
+        options |= {"name": shown_name(model), "family": family_settings(model, family)}
+        call = VerbCall("run", RESULT_VERSION, options, inputs)
+    finished = find_finished(out, call, again=again)
+    if finished:
+        return ModelRun(
+            finished.path,
+            None,
+            manifest=read_json(manifest_path(finished.path), dict[str, Any]),
+            searched=searched,
+            first_stage=None if over is None else read_run(over),
+            stages=[(name, value, cost) for name, value, cost in finished.result["stages"]],
+        )
+
+    # Now the model libraries, whose import takes seconds.
+    from baselines.core.settings import ModelOptions
+    from baselines.retrieve.devices import work_of
+    from baselines.retrieve.model_run import search_passages, search_run
+    from baselines.retrieve.rerankers import endpoint_work
+
+    model_options = ModelOptions(
         family=family,
         query_prompt=query_prompt,
         passage_prompt=passage_prompt,
@@ -129,8 +164,15 @@ def run_model(
         trust_remote_code=trust_remote_code,
         kind=kind,
     )
-    searched = SearchedSplit(open_release(release), set, split)
     work = endpoint_work() if kind == "listwise" else work_of(device, dtype, batch_tokens, tokenizers, backend)
     if over is not None:
-        return search_run(model, over, searched, options=options, work=work, top_k=top_k, out=out, index=index)
-    return search_passages(model, searched, options=options, work=work, top_k=top_k, out=out, index=index)
+        model_run = search_run(
+            model, over, searched, options=model_options, work=work, top_k=top_k, out=out, index=index
+        )
+    else:
+        model_run = search_passages(
+            model, searched, options=model_options, work=work, top_k=top_k, out=out, index=index
+        )
+    if out is not None:
+        record_finished(out, call, files=[out, manifest_path(out)], result={"stages": model_run.stages})
+    return model_run

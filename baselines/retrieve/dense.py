@@ -17,9 +17,10 @@ from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import dtype_of, moved
 from baselines.retrieve.encoder import Halves, TextEncoder
 from baselines.retrieve.exact_search import exact_scores, nearest
+from baselines.retrieve.index_files import Index
 from baselines.retrieve.models import fingerprint, open_encoder, set_prompts
 from baselines.retrieve.search_engines import Floats
-from baselines.retrieve.vector_index import ROWS_ON_GPU, Arrays, Index, Retriever
+from baselines.retrieve.vector_index import ROWS_ON_GPU, Arrays, Retriever
 from builders.core.errors import InputError, log
 
 

@@ -13,12 +13,15 @@ from baselines.core.model_options import (
     Revision,
     Tokenizers,
 )
-from builders.core.options import AtLeastOne, Needs, Shown
+from builders.core.options import Again, AtLeastOne, Needs, Shown
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, SetName
 
 if TYPE_CHECKING:
-    from baselines.retrieve.vector_index import Index
+    from baselines.retrieve.index_files import Index
+
+# Raise this number if the same call gives other embeddings than before.
+RESULT_VERSION = 1
 
 
 @verb()
@@ -38,6 +41,7 @@ def encode_texts(
     revision: Revision = "",
     device: Device | None = None,
     dtype: Dtype = "auto",
+    again: Again = False,
 ) -> "Index":
     """Embed a release's passages or queries by a dual-encoder.
 
@@ -66,23 +70,40 @@ def encode_texts(
           --out build/embeddings/passages
         python -m baselines encode --release DIR --model ORG/NAME --queries --split dev --out DIR2
     """
+    arguments = dict(locals())
+
+    from baselines.retrieve.index_files import Index
+    from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
+    from builders.store.layout import SETS
+    from builders.store.reader import open_release
+    from builders.store.verb_inputs import release_input
 
-    check_models(model)  # before the import of the model libraries, which takes seconds
+    check_models(model)
+    release, configs = open_release(release), SETS[set]
+    config, read_split = (configs.queries, split or "dev") if queries else (configs.corpus, "corpus")
+    call = None
+    if is_kept(out):
+        inputs = {"release": release_input(release, [(config, read_split)]), "model": model_input(model, revision)}
+        options = option_values(arguments, inputs, UNCHANGING)
+        # The manifest has the model's name, so the name of a model's folder counts. Its path does not.
+        options |= {"split": read_split, "name": shown_name(model), "device": device_kind(device)}
+        call = VerbCall("encode", RESULT_VERSION, options, inputs)
+    finished = find_finished(out, call, again=again)
+    if finished:
+        return Index.read(finished.path)
 
+    # Now the model libraries, whose import takes seconds.
     from baselines.core.settings import ModelSettings
     from baselines.retrieve.devices import work_of
     from baselines.retrieve.models import kind_of_model
     from baselines.retrieve.vector_index import open_retriever
-    from builders.store.layout import SETS
-    from builders.store.reader import open_release
 
-    configs = SETS[set]
     work = work_of(device, dtype, batch_tokens, tokenizers, backend)
-    release = open_release(release)
     settings = ModelSettings(model, revision=revision, max_length=max_length)
     kind = "static" if kind_of_model(settings) == "static" else "dense"
     retriever = open_retriever(settings, work, kind)
-    if queries:
-        return retriever.index(release, configs.queries, out, split or "dev", shard_rows)
-    return retriever.index(release, configs.corpus, out, "corpus", shard_rows)
+    written = retriever.index(release, config, out, read_split, shard_rows, again=again)
+    record_finished(out, call)
+    return written

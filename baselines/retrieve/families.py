@@ -1,82 +1,27 @@
 """Resolve the settings of a model from options, the family table ``models.toml``, or the model's files."""
 
-import functools
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from msgspec import Meta, Struct, structs
+from msgspec import structs
 
 from baselines.core.run_manifest import describe_search, record
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.retrieve.devices import Work
+from baselines.retrieve.family_table import NO_FAMILY, Family, declared, family_of
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.models import kind_of_model, model_file, shown_name
+from baselines.retrieve.model_files import shown_name
+from baselines.retrieve.models import kind_of_model, model_file
 from baselines.retrieve.vector_index import Retriever, open_retriever
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
-from builders.core.files import read_toml
 from builders.core.folders import key_of
-from builders.core.typed import typed
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
-FAMILIES = Path(__file__).parents[1] / "models.toml"
-NO_FAMILY = "none"
 OWN = "the model's own files"
 WITH = " with "  # joins the source of a prompt's template and the source of the words that fill the template
-
-
-class Family(Struct, frozen=True, forbid_unknown_fields=True):
-    """Models that share settings. ``models.toml`` explains the fields. None means the setting in the model's files.
-
-    Attributes:
-        said: the source of each setting, or two sources joined by " with ".
-    """
-
-    models: list[str]
-    said: dict[str, str]
-    query_prompt: str | None = None
-    passage_prompt: str | None = None
-    prompts: dict[str, str] = {}
-    pooling: Literal["cls", "mean", "lasttoken"] | None = None
-    max_length: Annotated[int, Meta(ge=8)] | None = None
-    similarity: Literal["cosine", "dot"] | None = None
-    last_token: str | None = None
-    remote_code: bool = False
-    instead: str | None = None
-
-
-class Declared(Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of ``models.toml``: families and sources by name.
-
-    A source is a ``file`` or an issue of a ``repository``, often at a ``commit``.
-    """
-
-    families: dict[str, Family]
-    sources: dict[str, dict[str, str]]
-
-
-@functools.cache
-def declared() -> Declared:
-    return typed(read_toml(FAMILIES), Declared, FAMILIES)
-
-
-def family_of(model: str) -> str:
-    """Return the name of a model's family, or "" if no family has the model. Case is ignored.
-
-    A folder is recognised by the last part of its path. For example, ``models/bge-small-zh-v1.5`` counts as
-    BAAI/bge-small-zh-v1.5. If two families have the name, the family without remote code is returned.
-    """
-    is_folder = Path(model).is_dir()
-    wanted = (Path(os.path.abspath(model)).name if is_folder else model).casefold()  # abspath does not follow links
-    found = [
-        (family.remote_code, name)
-        for name, family in declared().families.items()
-        if wanted in ((known.rpartition("/")[2] if is_folder else known).casefold() for known in family.models)
-    ]
-    return min(found)[1] if found else ""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def match_questions(
 
     from baselines.retrieve import question_matching, threshold_calibration
     from baselines.retrieve.devices import work_of
-    from baselines.retrieve.models import shown_name
+    from baselines.retrieve.model_files import shown_name
     from baselines.retrieve.question_pairs import pair_file, read_question_pairs
     from baselines.retrieve.vector_index import Retriever
     from builders.core.files import write_text

@@ -33,6 +33,7 @@ from baselines.core.checkpoint import SETTINGS, check_hashes, left_out
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import moved
 from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.model_files import shown_name
 from builders.core.errors import InputError
 from builders.core.hub import OTHER_HUB
 from builders.core.typed import read_json, typed
@@ -41,6 +42,8 @@ from builders.core.typed import read_json, typed
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 _OPENING = threading.Lock()
+# Values of a model's config that change no output: versions, the type of the saved weights, and names.
+_NEUTRAL_CONFIG = {"transformers_version", "dtype", "torch_dtype", "architectures"}
 _STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
 # Kind of model by the `model_type` that sentence-transformers and PyLate save.
 _BY_TYPE = {
@@ -458,16 +461,15 @@ def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]
     return about | {key: value for key, value in given.items() if value}
 
 
-def shown_name(name: str) -> str:
-    """Return a model's name without local paths: a hub name, or the last part of a directory's path."""
-    path = Path(name)
-    return path.resolve().name if path.exists() else name
-
-
 def fingerprint(model: Any) -> str:
-    """Return the SHA-256 of a model's fp32 weights, vocabulary, settings and prompts, which determine the output."""
+    """Return the SHA-256 of everything that determines the output of an open fp32 model.
+
+    These are the weights, the configs, the tokenizers, the modules' settings and the prompts.
+    """
     settings = {
         "modules": [module.get_config_dict() for module in model if hasattr(module, "get_config_dict")],
+        "configs": [_config_settings(each.auto_model.config.to_dict()) for each in _transformers(model)],
+        "tokenizers": [_tokenizer_settings(tokenizer) for tokenizer in _tokenizers(model)],
         "prompts": model.prompts,
         "default_prompt": model.default_prompt_name,
         "max_length": model.max_seq_length,
@@ -486,14 +488,44 @@ def fingerprint(model: Any) -> str:
     return digest.hexdigest()
 
 
+def _transformers(model: Any) -> list[Transformer]:
+    return [module for module in model.modules() if isinstance(module, Transformer)]
+
+
+def _tokenizers(model: Any) -> list[Any]:
+    """Return the tokenizers of all towers."""
+    kinds = (Transformer, StaticEmbedding, SparseStaticEmbedding)
+    return [module.tokenizer for module in model.modules() if isinstance(module, kinds)]
+
+
+def _config_settings(config: dict[Any, Any]) -> dict[str, Any]:
+    """Return the values of a model's config that may change outputs.
+
+    The others are paths, versions, the type in which the weights were saved, and the class that is opened anyway.
+    """
+    settings = {}
+    for name, value in config.items():
+        if not str(name).startswith("_") and name not in _NEUTRAL_CONFIG:
+            settings[str(name)] = _config_settings(value) if isinstance(value, dict) else value
+    return settings
+
+
+def _tokenizer_settings(tokenizer: Any) -> dict[str, Any]:
+    """Return the rules by which a tokenizer reads texts: normalizer, pre-tokenizer, vocabulary, sides ..."""
+    sides = {name: getattr(tokenizer, name, None) for name in ("truncation_side", "padding_side")}
+    backend: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if hasattr(backend, "to_str"):
+        # The truncation and the padding depend on the tokenizer's last call.
+        return {**sides, **json.loads(backend.to_str()), "truncation": None, "padding": None}
+    # A tokenizer in Python. Its other arguments are paths and objects.
+    plain = {name: value for name, value in tokenizer.init_kwargs.items() if isinstance(value, bool | int | float)}
+    return {**sides, "class": type(tokenizer).__name__, "arguments": plain}
+
+
 def _routes(router: Router) -> dict[str, list[Any]]:
+    """Return the settings of a router's modules and the lengths of its towers, by route."""
     found: dict[str, list[Any]] = {}
     for route, modules in router.sub_modules.items():
         found[route] = [module.get_config_dict() for module in modules if hasattr(module, "get_config_dict")]
-        tokenizer = getattr(modules[0], "tokenizer", None)
-        backend: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
-        if hasattr(backend, "to_str"):
-            length = getattr(modules[0], "max_seq_length", None)
-            # Replace the truncation and the padding, which depend on the tokenizer's last call.
-            found[route].append({**json.loads(backend.to_str()), "truncation": length, "padding": None})
+        found[route].append(getattr(modules[0], "max_seq_length", None))
     return found

@@ -23,12 +23,15 @@ from baselines.core.model_options import (
     TruncateDim,
     TrustRemoteCode,
 )
-from builders.core.options import AtLeastOne, Flags, Needs, Shown
+from builders.core.options import Again, AtLeastOne, Flags, Needs, Shown
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
 
 if TYPE_CHECKING:
     from builders.store.runs import Run
+
+# Raise this number if the same call gives another run than before.
+RESULT_VERSION = 1
 
 
 @verb()
@@ -59,6 +62,7 @@ def rerank_run(
     backend: Backend = "torch",
     device: Device | None = None,
     dtype: Dtype = "auto",
+    again: Again = False,
 ) -> "Run":
     """Re-rank a run by any kind of model.
 
@@ -103,21 +107,45 @@ def rerank_run(
         OPENAI_BASE_URL=http://localhost:8000/v1 python -m baselines rerank --release DIR --run RUN --out RUN2 \\
           --top-k 20 --kind listwise --model NAME
     """
+    arguments = dict(locals())
+
+    from baselines.core.run_manifest import manifest_path
+    from baselines.retrieve.family_table import family_settings
+    from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
     from builders.core.files import check_file
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
+    from builders.store.layout import SETS
+    from builders.store.reader import open_release
+    from builders.store.runs import Run
+    from builders.store.verb_inputs import release_input, run_input
 
     if kind != "listwise":  # a model behind an endpoint may have any name
-        check_models(model)  # before the import of the model libraries, which takes seconds
+        check_models(model)
     if out is not None:
         check_file(out)
+    release = open_release(release)
+    call = None
+    if is_kept(out):
+        splits = [(SETS[set].corpus, "corpus"), (SETS[set].queries, split)]
+        inputs = {"release": release_input(release, splits), "run": run_input(run)}
+        if kind != "listwise":
+            inputs["model"] = model_input(model, revision)
+        options = option_values(arguments, inputs, UNCHANGING) | {"device": device_kind(device)}
+        # The manifest has the model's name, so the name of a model's folder counts. Its path does not.
+        options |= {"name": shown_name(model), "family": family_settings(model, family)}
+        call = VerbCall("rerank", RESULT_VERSION, options, inputs)
+    finished = find_finished(out, call, again=again)
+    if finished:
+        return Run(finished.path)
 
+    # Now the model libraries, whose import takes seconds.
     from baselines.core.settings import ModelOptions
     from baselines.retrieve.devices import work_of
     from baselines.retrieve.rerankers import endpoint_work
     from baselines.retrieve.second_stage import rescore_run
-    from builders.store.reader import open_release
 
-    options = ModelOptions(
+    model_options = ModelOptions(
         family=family,
         query_prompt=query_prompt,
         passage_prompt=passage_prompt,
@@ -135,12 +163,14 @@ def rerank_run(
     rescored = rescore_run(
         run,
         model=model,
-        options=options,
+        options=model_options,
         work=work,
-        release=open_release(release),
+        release=release,
         set_name=set,
         split=split,
         top_k=top_k,
         out=out,
     )
+    if out is not None:
+        record_finished(out, call, files=[out, manifest_path(out)])
     return rescored.run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from baselines.core.model_options import Device, Dtype, ModelName, NewRun, Revision, TopK
 from baselines.retrieve.vector_options import EmbeddingsPath
 from builders.core.errors import InputError, UsageError, log
-from builders.core.options import Needs
+from builders.core.options import Again, Needs
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, SampleConfig, SetName
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from builders.store.runs import Run
 
 _TAG = "dense-exact"
+# Raise this number if the same call gives another run than before.
+RESULT_VERSION = 1
 
 
 @verb()
@@ -32,6 +34,7 @@ def search_vectors(
     revision: Annotated[Revision, Needs("model")] = "",
     device: Device | None = None,
     dtype: Dtype = "auto",
+    again: Again = False,
 ) -> "Run":
     """Search by embeddings: write a TREC run of a split's queries.
 
@@ -59,29 +62,59 @@ def search_vectors(
           --passages build/embeddings/passages --out build/runs/de.dev.run.gz
         python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --engine torch
     """
+    arguments = dict(locals())
+
+    from baselines.retrieve.index_files import MANIFEST, open_vectors, path_of_vectors
+    from baselines.retrieve.model_files import device_kind, model_input
+    from builders.core.files import check_file
+    from builders.core.finished_outputs import (
+        VerbCall,
+        file_input,
+        find_finished,
+        is_kept,
+        option_values,
+        record_finished,
+    )
     from builders.core.hub import check_models
+    from builders.store.layout import SETS
+    from builders.store.reader import open_release
+    from builders.store.runs import Run, best_first, write_run
+    from builders.store.verb_inputs import release_input
 
     if (model is None) == (queries is None):
         raise UsageError("expected either --model or --queries")
-    check_models(model)  # before the import of the model libraries, which takes seconds
+    check_models(model)
+    if out is not None:
+        check_file(out)
+    release, configs = open_release(release), SETS[set]
+    call = None
+    if is_kept(out):
+        splits = [(configs.corpus, "corpus"), (configs.queries, split), (sample or "", "corpus")]
+        inputs = {"release": release_input(release, splits)}
+        # The manifest of embeddings has the checksums of all files, and describes the model.
+        for name, vectors in (("passages", passages), ("queries", queries)):
+            if vectors is not None:
+                path = path_of_vectors(vectors)
+                inputs[name] = file_input(f"the directory {path}", path / MANIFEST)
+        if model is not None:
+            inputs["model"] = model_input(model, revision)
+        options = option_values(arguments, inputs, without=()) | {"device": device_kind(device)}
+        call = VerbCall("search", RESULT_VERSION, options, inputs)
+    finished = find_finished(out, call, again=again)
+    if finished:
+        return Run(finished.path)
 
+    # Now the model libraries, whose import takes seconds.
     from baselines.core.passages import open_passages, sample_rows
-    from baselines.core.run_manifest import describe_search, record, write_manifest
+    from baselines.core.run_manifest import describe_search, manifest_path, record, write_manifest
     from baselines.measure.qrels import read_queries
     from baselines.retrieve.dense import encoding_model, expect_model
     from baselines.retrieve.devices import devices_of, dtype_of
     from baselines.retrieve.encoder import TextEncoder
     from baselines.retrieve.exact_search import nearest
-    from baselines.retrieve.vector_index import named, open_vectors
-    from builders.core.files import check_file
+    from baselines.retrieve.vector_index import named
     from builders.core.progress import progress
-    from builders.store.layout import SETS
-    from builders.store.reader import open_release
-    from builders.store.runs import Run, best_first, write_run
 
-    if out is not None:
-        check_file(out)
-    release, configs = open_release(release), SETS[set]
     passage_vectors = open_vectors(passages)
     passage_vectors.check("passages", release, configs.corpus, "corpus")
     devices = devices_of(device)
@@ -117,6 +150,7 @@ def search_vectors(
 
     line_count = write_run(out, hits, tag=_TAG)
     write_manifest(out, manifest, _TAG, len(query_rows), line_count)
+    record_finished(out, call, files=[out, manifest_path(out)])
     shown = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
     log.info("%s: %d lines for %d queries; precision: %s", out, line_count, len(query_rows), shown)
     return Run(out)

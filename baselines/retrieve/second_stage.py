@@ -12,6 +12,7 @@ from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve import families, models, rerankers, vector_index
 from baselines.retrieve.devices import Work
+from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.reordering import reorder_passages
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
@@ -129,7 +130,7 @@ def rescore_run(
         hits = _reorder_all(ranked, scores)
         if out is None:
             hits_by_query = {query: best_first(ranking) for query, ranking in hits}
-            run = Run.in_memory(models.shown_name(model), hits_by_query, manifest)
+            run = Run.in_memory(shown_name(model), hits_by_query, manifest)
         else:
             line_count = write_run(out, hits, tag=scorer.tag)
     if out is not None:

@@ -12,11 +12,10 @@ import contextlib
 import functools
 import importlib
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,19 +23,18 @@ import numpy.typing as npt
 from msgspec import structs
 
 from baselines.core.passages import Passages, Rows, first_fault, open_passages
-from baselines.core.settings import ModelSettings, Overrides
+from baselines.core.settings import ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve.devices import Work, moved, over_devices
-from baselines.retrieve.encoder import Halves, Side
-from baselines.retrieve.exact_search import largest_norm
+from baselines.retrieve.encoder import Side
 from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.index_files import MANIFEST, NAME, File, Halves, Index, chunk_name, longest_vector
 from baselines.retrieve.models import described, kind_of_model, settings_in_use
-from builders.core.cache import FileEntry, describe, wrong_file
+from builders.core.cache import describe
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, new_file, write_text
 from builders.core.folders import check_output, key_of, replace_directory, work_beside
-from builders.core.jobs import LastResult, in_threads
-from builders.core.limits import usable_cores
+from builders.core.jobs import LastResult
 from builders.core.progress import progress
 from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
@@ -44,183 +42,9 @@ from builders.store.runs import Hit, best_first
 
 # Rows per chunk: 200 MB at 768 dimensions on a GPU, a few minutes on a CPU. An interruption loses a chunk per device.
 ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
-NAME, MANIFEST = "dureader_retrieval embeddings", "manifest.json"
-_REMEDY = "encode it again"
-_HEADERS = threading.Lock()  # NumPy parses file headers with ast, which is not thread-safe in Python 3.11
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
 Made = TypeVar("Made")
-
-
-class File(FileEntry, frozen=True):
-    """A file of an index. ``longest`` is the largest norm of 16-bit vectors, rounded up. Other arrays have 0."""
-
-    longest: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-
-
-class _Model(msgspec.Struct):
-    name: str
-    fingerprint: str
-    max_length: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    settings: Overrides | None = None
-
-
-class _Manifest(msgspec.Struct):
-    """The fields of a manifest that are validated. The manifest may have further fields."""
-
-    name: Literal["dureader_retrieval embeddings"]
-    format: Literal[1]
-    of: Literal["passages", "queries"]
-    config: str
-    split: str
-    fingerprint: str
-    model: _Model
-    shards: Annotated[list[File], msgspec.Meta(min_length=1)]
-    rows: Annotated[list[int], msgspec.Meta(min_length=1)] | None = None
-
-
-@dataclass(frozen=True)
-class Index:
-    """An open index. ``chosen`` selects rows, in ascending order. The selected rows are renumbered from 0."""
-
-    path: Path
-    manifest: dict[str, Any]
-    files: list[File]
-    chosen: Rows | None = None
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read the manifest of a directory. Raises :class:`InputError` if the manifest is missing or damaged."""
-        try:
-            files = read_json(path / MANIFEST, _Manifest, _REMEDY).shards
-        except (FileNotFoundError, NotADirectoryError):
-            raise InputError(
-                f"not a directory of embeddings (no {MANIFEST}); make one by `python -m baselines encode`", path=path
-            ) from None
-        index = cls(path, read_json(path / MANIFEST, dict[str, Any]), files)
-        expected = [chunk_name(index.manifest["of"], number, len(index.chunks)) for number in range(len(index.chunks))]
-        if index.chunks != expected:
-            raise InputError(
-                f"shards: expected the files of {expected[0]} to {expected[-1]}, in order; {_REMEDY}",
-                path=path / MANIFEST,
-            )
-        return index
-
-    @functools.cached_property
-    def chunks(self) -> list[str]:
-        """Names of the chunks: files without suffix, or folders."""
-        return list(dict.fromkeys(file.path.partition("/")[0].removesuffix(".npy") for file in self.files))
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows or 0 for file in self.files) if self.chosen is None else len(self.chosen)
-
-    @functools.cached_property
-    def dim(self) -> int:
-        return int(_mapped(self.path / self.files[0].path).shape[1])
-
-    @property
-    def longest(self) -> float:
-        """Largest Euclidean norm of an embedding, rounded up."""
-        return max(file.longest for file in self.files)
-
-    @property
-    def precision(self) -> str:
-        """Precision of the model that encoded the texts."""
-        return str(self.manifest["model"].get("computed_in", "unknown"))
-
-    def arrays(self, chunk: str, *names: str) -> list[npt.NDArray[Any]]:
-        """Memory-map arrays of a chunk. The arrays are copy-on-write, because PyTorch expects writable arrays."""
-        return [np.asarray(_mapped(self.path / f"{chunk}{name}.npy")) for name in names]
-
-    def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
-        """Yield (first row, at most ``rows`` embeddings of one chunk), in order.
-
-        A block is a view of a mapped file, which is read on access. With ``chosen``, a block is a copy.
-        """
-        start = begin = 0
-        for chunk in self.chunks:
-            # Chunks are mapped one by one, so that pages of earlier chunks do not count as this process's memory.
-            (whole,) = self.arrays(chunk, "")
-            for low in range(0, len(whole), rows):
-                block = whole[low : low + rows]
-                if self.chosen is not None:
-                    own = self.chosen[begin : int(np.searchsorted(self.chosen, start + low + len(block)))]
-                    block = block[own - start - low]
-                if len(block):
-                    yield begin, block
-                begin += len(block)
-            start += len(whole)
-
-    def all(self) -> Halves:
-        """Load all embeddings into memory. Use this method only for queries."""
-        return np.concatenate([np.asarray(block) for _, block in self.blocks()])
-
-    def fault(self) -> str:
-        """Describe the first damaged file. Return "" if all files are intact. Checksums are cached."""
-
-        def look(file: File) -> str:
-            path = self.path / file.path
-            return wrong_file(path, file, lambda: _wrong_array(path, file))
-
-        found = in_threads(look, self.files, usable_cores())
-        faults = progress(found, total=len(self.files), unit="file", label="verify")
-        return next((f"{file.path} {fault}" for file, fault in zip(self.files, faults, strict=True) if fault), "")
-
-    def check(self, of: str, release: Release, config: str, split: str) -> None:
-        """Raise :class:`InputError` if the index has another source. ``of`` is passages or queries."""
-        have = [self.manifest[key] for key in ("of", "config", "split")]
-        if have != [of, config, split]:
-            raise InputError(
-                f"has the {have[0]} of {have[1]}/{have[2]}; expected the {of} of {config}/{split}", path=self.path
-            )
-        if self.manifest["fingerprint"] != release.fingerprint(config, split):
-            raise InputError(
-                f"was encoded from another release: {config}/{split} of {release.path} differs; {_REMEDY}",
-                path=self.path,
-            )
-        if self.rows != (rows := release.rows(config, split)):
-            raise InputError(f"has {self.rows:,} rows, but the release has {rows:,}; {_REMEDY}", path=self.path)
-
-
-def chunk_name(of: str, number: int, chunks: int) -> str:
-    """Return the name of chunk ``number`` of ``chunks``. ``of`` is passages or queries."""
-    return f"{of}-{number:05d}-of-{chunks:05d}"
-
-
-def _mapped(path: Path) -> npt.NDArray[Any]:
-    with _HEADERS:
-        return np.lib.format.open_memmap(path, mode="c")
-
-
-def _wrong_array(path: Path, file: File) -> str:
-    """Describe a difference between an array and its entry in the manifest. Return "" if there is none."""
-    try:
-        found = _mapped(path)
-    except Exception as error:  # NumPy raises many types of errors for damaged files
-        return f"is damaged ({error})"
-    if len(found) != file.rows:
-        return f"has {len(found):,} rows, but the manifest says {file.rows}"
-    norm = _longest(found)
-    # Comparisons with NaN are false, so this condition also reports numbers that are not finite.
-    if not norm <= 1.00001 * file.longest <= 1.01 * norm:
-        return f"has embeddings of norm {norm}, but the manifest says {file.longest}"
-    return ""
-
-
-def _longest(array: npt.NDArray[Any]) -> float:
-    return largest_norm(array) if array.dtype == np.float16 else 0.0
-
-
-def open_vectors(path: Path | Index) -> Index:
-    """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged or other files."""
-    path = path.path if isinstance(path, Index) else path
-    vectors = Index.read(path)
-    if "dim" not in vectors.manifest:  # `run` writes such indexes for sparse and late-interaction models
-        raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=path)
-    if fault := vectors.fault():
-        raise InputError(f"{fault}; {_REMEDY}", path=path)
-    return vectors
 
 
 @dataclass(frozen=True)
@@ -292,12 +116,13 @@ class Retriever(abc.ABC):
         split: str = "corpus",
         chunk_rows: int | None = None,
         chosen: Sequence[int] | None = None,
+        again: bool = False,
     ) -> Index:
         """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, other splits queries.
 
         ``chosen`` selects rows of the split (ascending), and the manifest lists the selected rows. An existing index of
-        the same release, model and settings is reused. An interrupted build resumes. Raises :class:`InputError` if
-        ``out`` has other files.
+        the same release, model and settings is reused, unless ``again`` is True. An interrupted build resumes. Raises
+        :class:`InputError` if ``out`` has other files.
         """
         out = check_output(out, "an index", MANIFEST)
         check_place(out)
@@ -310,7 +135,7 @@ class Retriever(abc.ABC):
         whole = {**self._origin(release, config, split), "shard_rows": rows}
         whole |= {} if chosen is None else {"rows": chosen}
         with work_beside(out, key_of(whole), wait=True) as work:
-            if (out / MANIFEST).exists() and _is_of(earlier := Index.read(out), {"rows": None, **whole}):
+            if not again and (out / MANIFEST).exists() and _is_of(earlier := Index.read(out), {"rows": None, **whole}):
                 if not (fault := earlier.fault()):
                     log.info("%s: already encoded; precision: %s", out, self.work.dtype)
                     return earlier
@@ -524,7 +349,9 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
     (work / name).parent.mkdir(exist_ok=True)
     with new_file(work / name) as beside, open(beside, "wb") as file:
         np.save(file, array)
-    return File(**structs.asdict(describe(work, name, len(array))), longest=1.0001 * _longest(array))  # rounded up
+    return File(
+        **structs.asdict(describe(work, name, len(array))), longest=1.0001 * longest_vector(array)
+    )  # rounded up
 
 
 def resumed(note: Path, kind: type[Made], is_right: Callable[[Made], bool], make: Callable[[], Made]) -> Made:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -106,6 +107,12 @@ class MinedNegatives:
     queries_with_too_few: int
     queries_without: int
     excluded: int
+
+    def counts(self) -> dict[str, int]:
+        """Return all values but the path, by name."""
+        values = dataclasses.asdict(self)
+        del values["path"]
+        return values
 
     def __fspath__(self) -> str:
         return str(self.path)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from baselines.core.model_options import Backend, BatchTokens, Device, Dtype, MaxLength, Revision, Tokenizers, TopK
 from builders.core.errors import UsageError
-from builders.core.options import AtLeastOne, Between, Excludes, Needs, Share, Shown
+from builders.core.options import Again, AtLeastOne, Between, Excludes, Needs, Share, Shown
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, RunPath, Seed, SetName
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ModelName = Annotated[str, Shown("M")]
 OF_MODEL = Needs("cross_encoder", "bi_encoder")
 AnyNumber = Annotated[float, Between(), Shown("X")]
+# Raise this number if the same call gives other negatives than before.
+RESULT_VERSION = 1
 
 
 @verb()
@@ -41,6 +43,7 @@ def mine_negatives(
     revision: Annotated[Revision, OF_MODEL] = "",
     device: Device | None = None,
     dtype: Dtype = "auto",
+    again: Again = False,
 ) -> "MinedNegatives":
     """Sample hard negatives for training from a run.
 
@@ -85,14 +88,19 @@ def mine_negatives(
         python -m baselines mine --release build/sample --split train --run build/runs/bm25.train.run.gz \\
           --out build/negatives/bm25.jsonl.gz
     """
+    arguments = dict(locals())
+
     from baselines.core.passages import open_passages
     from baselines.measure.qrels import expect_main, release_qrels
+    from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input
     from baselines.train import hard_negatives
     from builders.core.files import check_file
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
     from builders.store.reader import open_release
     from builders.store.runs import read_run
+    from builders.store.verb_inputs import release_input, run_input
 
     limits = hard_negatives.Limits(margin, relative_margin, max_score)
     model = cross_encoder or bi_encoder
@@ -103,6 +111,19 @@ def mine_negatives(
     release = open_release(release)
     configs = SETS[set]
     query_config = expect_main(set, "--queries", queries)
+    call = None
+    if is_kept(out):
+        splits = [(configs.corpus, "corpus"), (configs.qrels, split), (configs.queries, split), (query_config, split)]
+        inputs = {"release": release_input(release, splits), "run": run_input(run)}
+        for name, model_name in (("cross_encoder", cross_encoder), ("bi_encoder", bi_encoder)):
+            if model_name:
+                inputs[name] = model_input(model_name, revision)
+        options = option_values(arguments, inputs, UNCHANGING) | {"device": device_kind(device)}
+        call = VerbCall("mine", RESULT_VERSION, options, inputs)
+    finished = find_finished(out, call, again=again)
+    if finished:
+        return hard_negatives.MinedNegatives(finished.path, **finished.result)
+
     qrels = release_qrels(release, split, set, query_config)
     ranking = read_run(run)
     if set == "crosslingual":
@@ -137,6 +158,8 @@ def mine_negatives(
         )
         scorer = hard_negatives.CandidateScorer(job, is_dual=bi_encoder is not None)
         selections = hard_negatives.select_by_model(candidates, texts, scorer, limits)
-    return hard_negatives.write_negatives(
+    mined = hard_negatives.write_negatives(
         out, selections, query_count=len(qrels.positives), is_limited=limits.is_limited
     )
+    record_finished(out, call, result=mined.counts())
+    return mined

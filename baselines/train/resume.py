@@ -1,4 +1,4 @@
-"""Resume a killed training, and recognise a finished training.
+"""Resume a killed training.
 
 The folder ``DIR.training`` beside the checkpoint ``DIR`` has the states of a running training. ``about.json`` lists
 everything the training depends on. Each ``checkpoint-STEP`` is a state. The manifest of a state's files is written
@@ -7,13 +7,13 @@ last. ``DIR.training`` also has TensorBoard's logs.
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from baselines.core.checkpoint import TRAINING, check_hashes, write_json
+from baselines.core.checkpoint import TRAINING, write_json
 from builders.core.cache import FileEntry, describe, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.typed import read_json
@@ -35,27 +35,6 @@ class _Seal(Struct):
     files: list[FileEntry]
 
 
-def is_done(out: Path, about: dict[str, Any], ask_commit: Callable[[], str | None]) -> bool:
-    """True if ``out`` has a finished training with the dependencies ``about`` and the newest starting checkpoint.
-
-    The hub tells the newest commit of the starting checkpoint. Without the hub, the recorded commit is trusted.
-    Raises :class:`InputError` for a damaged checkpoint.
-    """
-    if not (out / TRAINING).is_file():
-        return False
-    trained = read_json(out / TRAINING, _Trained).about
-    commit = trained.pop("start_commit", None)
-    if trained != about:
-        return False
-    try:
-        if ask_commit() != commit:
-            return False
-    except InputError as error:
-        log.warning("%s; continuing, because %s records the commit %s", error, out, commit)
-    check_hashes(out)
-    return True
-
-
 def start_commit(out: Path, start: str) -> str | None:
     """Return the hub commit of ``start`` that the checkpoint in ``out`` was trained from, or None if unknown."""
     try:
@@ -72,21 +51,21 @@ def states_of(out: Path) -> Path:
 
 
 @contextlib.contextmanager
-def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[Path]:
+def states_kept(out: Path, about: dict[str, Any], *, anew: bool) -> Iterator[Path]:
     """Yield the folder of states. An :class:`InputError` in the block removes the folder if it has no states.
 
-    If ``resume`` is false, the folder is emptied first. Raises :class:`InputError` if the folder has states of another
-    training (recipe, data or starting checkpoint differ), or files that no training wrote.
+    The folder is emptied first if ``anew`` is true, or if the states belong to another training (recipe, data or
+    starting checkpoint differ). Raises :class:`InputError` if the folder has files that no training wrote.
     """
     states, earlier = states_of(out), None
     if states.exists() and any(path.name[0] != "." for path in states.iterdir()):
         if not (states / _ABOUT).is_file():
             problem = f"is needed for the training's states but has other files (no {_ABOUT}); choose another --out"
             raise InputError(problem, path=states)
-        earlier = read_json(states / _ABOUT, dict[str, Any], "--no-resume starts anew") if resume else None
+        earlier = None if anew else read_json(states / _ABOUT, dict[str, Any], "--again starts anew")
     if earlier not in (None, about) and _steps(states):
         differences = ", ".join(_differences(earlier, about))
-        raise InputError(f"belongs to another training: {differences} differ; --no-resume starts anew", path=states)
+        log.warning("%s: the states belong to another training (%s differ); training anew", states, differences)
     if earlier != about:
         shutil.rmtree(states, ignore_errors=True)
     states.mkdir(parents=True, exist_ok=True)

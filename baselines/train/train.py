@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from baselines.train.recipe_files import names
-from builders.core.options import Flags, Help, Shown, Use
+from builders.core.options import Again, Flags, Help, Shown, Use
 from builders.core.verbs import verb
 from builders.store.release_options import ReleasePath, RunPath
 
@@ -31,8 +31,8 @@ def train_model(
     start: StartingModel | None = None,
     set: Annotated[Sequence[str], Use.REPEATED, Shown("KEY=VALUE")] = (),
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    no_resume: bool = False,
     cache: Annotated[Path, Shown("DIR")] | None = None,
+    again: Annotated[Again, Flags(("--again", "--no-resume"))] = False,
 ) -> "WrittenCheckpoint":
     """Train a model from a recipe (Section 3.1, Appendix A.2).
 
@@ -67,16 +67,15 @@ def train_model(
         start: starting checkpoint: a directory or hub name (default: the recipe's; with torchrun, use --start-from)
         set: override a recipe's value, for example train.batch=64 (repeatable)
         device: device of the training (auto: cuda if available)
-        no_resume: ignore and replace earlier states and checkpoints
         cache: cache directory for unpacked collections (default: the user's cache)
+        again: train anew, and replace earlier states and checkpoints
 
     Returns:
-        The checkpoint. Its report has the number of steps and the last scores on the dev sample. There is no report if
-        the training had finished before, and in all processes of torchrun but the first.
+        The checkpoint. Its report has the number of steps and the last scores on the dev sample. In torchrun, only the
+        first process has a report.
 
     Raises:
-        InputError: an option does not fit the recipe, a file is damaged, the states belong to another training, or
-            the weights became infinite.
+        InputError: an option does not fit the recipe, a file is damaged, or the weights became infinite.
 
     Examples:
         python -m baselines train mlm-scratch --release DIR --out build/models/mlm-scratch
@@ -102,7 +101,7 @@ def train_model(
             dev_run=expect_run_file(dev_run) if isinstance(dev_run, Run) else dev_run,
             start=start,
             device=device,
-            resume=not no_resume,
+            again=again,
             cache=cache,
         )
         training = run_training(job)

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, versions, write_json
+from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, checkpoint_hashes, versions, write_json
 from baselines.core.passages import Passages, open_passages
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train.recipe import MADE
-from baselines.train.resume import is_done, last_state, states_kept, states_of
+from baselines.train.resume import last_state, states_kept, states_of
 from baselines.train.training_job import TrainingJob
 from builders.core.errors import log
 from builders.core.files import check_place, sha256_of
+from builders.core.finished_outputs import find_finished, record_finished
 from builders.core.folders import replace_directory, work_beside
 from builders.core.results import Report
+from builders.core.typed import read_json
 from builders.store.layout import set_of
 from builders.store.reader import Release
 
@@ -33,18 +35,24 @@ if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input erro
 def run_training(job: TrainingJob) -> Mapping[str, Any] | None:
     """Train the model and write the checkpoint directory, unless ``job.out`` has this training's checkpoint already.
 
-    The first process returns the content of ``training.json`` after a training. The result is None in other processes,
-    and if there was nothing to do. Raises :class:`InputError` for wrong input, and if other files occupy ``job.out``.
+    The first process returns the content of ``training.json``, other processes return None. Raises
+    :class:`InputError` for wrong input, and if other files occupy ``job.out``.
     """
-    if job.resume and is_done(job.out, job.about, lambda: job.commit):
-        log.info("%s is this training's checkpoint already; --no-resume trains again", job.out)
-        if job.first:
-            with work_beside(job.out, wait=True):  # removes temporary files of a killed training
-                pass
-        return None
+    finished = find_finished(job.out, job.call, again=job.again)
+    if finished:
+        if not job.first:
+            return None
+        with work_beside(job.out, wait=True):  # removes temporary files of a killed training
+            pass
+        return read_json(job.out / TRAINING, dict[str, Any])
     if job.commit:  # fetched before the large libraries are loaded, so that errors appear at once
         log.info("starts from %s, commit %s", job.start, job.commit)
-    return train_checkpoint(job)
+    training = train_checkpoint(job)
+    if job.first:
+        # The card is not recorded, because `push` replaces the card.
+        checksums = {job.out / name: sha256 for name, sha256 in checkpoint_hashes(job.out).items()}
+        record_finished(job.out, job.call, files=[*checksums, job.out / TRAINING], checksums=checksums)
+    return training
 
 
 def summarise(out: Path, training: Mapping[str, Any]) -> Report:
@@ -74,7 +82,7 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
         if job.first:
             work = stack.enter_context(work_beside(job.out))
             about = {**job.about, "start_commit": job.commit}
-            states = stack.enter_context(states_kept(job.out, about, job.resume))
+            states = stack.enter_context(states_kept(job.out, about, anew=job.again))
             last_state(states, job.world)  # removes damaged states before the other processes look for states
         if job.world > 1:
             from baselines.train.trainers import together

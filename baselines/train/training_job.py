@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baselines.core.checkpoint import TRAINING, left_out, weights_sha256
+from baselines.core.checkpoint import TRAINING, left_out
 from baselines.retrieve.hub_models import model_commit
+from baselines.retrieve.model_files import model_hashes
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe
 from baselines.train.recipe_files import names
+from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
-from builders.core.files import sha256_of
+from builders.core.finished_outputs import UNKNOWN, VerbCall, VerbInput
 from builders.core.folders import check_output
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release, open_release
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from baselines.retrieve.question_pairs import PairFile
 
 _FIRST_REPORTS = 5.0  # seconds in which the first process reports an error
+# Raise this number if the same call gives another checkpoint than before.
+RESULT_VERSION = 1
 
 
 @contextlib.contextmanager
@@ -49,7 +53,7 @@ class TrainingJob:
         dev_run: a run of the dev queries that a cross-encoder re-ranks during training, or None.
         start: ``scratch``, ``words``, a directory, or a name on the hub.
         device: auto, cpu or cuda.
-        resume: True to resume from saved states and to skip a finished training.
+        again: True to replace saved states and a finished training.
         cache: folder of unpacked collections. None: the user's cache.
         rank, world: the number of this process and of all processes, from torchrun. Without torchrun: 0 and 1.
         first: True in the process that evaluates and writes.
@@ -67,14 +71,14 @@ class TrainingJob:
         dev_run: Path | None,
         start: str | None,
         device: str,
-        resume: bool,
+        again: bool,
         cache: Path | None,
     ) -> None:
         self.recipe = recipe
         self.start = start or recipe.model.start
         self.dev_run = dev_run
         self.device = device
-        self.resume = resume
+        self.again = again
         self.cache = cache
         self._check_options(
             has_release=release is not None,
@@ -143,15 +147,45 @@ class TrainingJob:
         A training can resume only if its dependencies are unchanged. ``dev_run`` is not included, because no weight
         depends on it. Raises :class:`InputError` if the release lacks the recipe's split.
         """
-        start, negatives = Path(self.start), [sha256_of(path) for path in self.negatives]
+        start, negatives = Path(self.start), [cached_sha256(path) for path in self.negatives]
         return {
             "recipe": self.recipe.resolved(),
             "start": start.name if start.is_dir() else self.start,
-            "start_sha256": weights_sha256(start) if start.is_dir() else None,
+            # All files that the libraries read: another activation or tokenizer gives another model, too.
+            "start_files": model_hashes(start) if start.is_dir() else None,
             "data": self._data_hashes(),
             # One hash, or a list of several: checkpoints of earlier versions have this form.
             "negatives_sha256": negatives if len(negatives) > 1 else next(iter(negatives), None),
         }
+
+    @functools.cached_property
+    def call(self) -> VerbCall:
+        """Everything that decides if ``out`` is the checkpoint of this training.
+
+        Not recorded are the number of processes, which changes no weight, the cache, and the files of ``dev_run``,
+        which only measure. A training may resume on another device, but a finished checkpoint of another device has
+        other weights.
+        """
+        about = self.about
+        options = {"recipe": about["recipe"], "start": about["start"], "device": self.device}
+        label = "the pairs of questions" if self.release is None else f"the release {self.release.path}"
+        inputs = {"data": VerbInput(label, about["data"])}
+        if self.negatives:
+            hashes = {f"{number}": cached_sha256(path) for number, path in enumerate(self.negatives, 1)}
+            names = ", ".join(str(path) for path in self.negatives)
+            inputs["negatives"] = VerbInput(f"the negatives {names}", hashes if len(hashes) > 1 else {"": hashes["1"]})
+        if about["start_files"] is not None:
+            inputs["start"] = VerbInput(f"the model {self.start}", about["start_files"])
+        elif self.start not in MADE:
+            inputs["start"] = self._start_on_hub()
+        return VerbCall("train", RESULT_VERSION, options, inputs)
+
+    def _start_on_hub(self) -> VerbInput:
+        """Describe a starting checkpoint on the hub. If the hub fails, the training itself raises the error."""
+        try:
+            return VerbInput(f"the model {self.start}", {"commit": self.commit or UNKNOWN})
+        except InputError as error:
+            return VerbInput(f"the model {self.start}", {"commit": UNKNOWN}, str(error))
 
     def _data_hashes(self) -> dict[str, str]:
         """Return the fingerprint of each split that the training reads, or the SHA-256 of each file of pairs."""
@@ -164,7 +198,7 @@ class TrainingJob:
         for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs)):
             for number, file in enumerate(files, 1):
                 name = f"{file.path.name}:{','.join(file.columns)}" if file.columns else file.path.name
-                hashes[f"{use} {number}: {name}"] = sha256_of(file.path)
+                hashes[f"{use} {number}: {name}"] = cached_sha256(file.path)
         return hashes
 
     def _splits_read(self) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ changes. A record is an empty file whose name is a hash, so processes need no lo
 
 import contextlib
 import os
+import re
 import stat
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from builders.core.folders import key_of
 from builders.core.typed import Count, Sha256, name_within
 
 _here: set[Path] = set()  # records made by this process, for a cache that is not writable
+_checksums: dict[Path, str] = {}  # checksums computed or read by this process
 _SETTLED = 2 * 10**9  # ns; younger files are not recorded, because some file systems store times in steps of 2 s
 
 
@@ -117,6 +119,32 @@ def other_sha256(path: Path, sha256: str) -> str:
 def wrong_sha256(path: Path, sha256: str) -> str:
     """Return the result of :func:`other_sha256`, but read an unchanged file only once (:func:`fault_once`)."""
     return fault_once(path, ["sha256", sha256], lambda: other_sha256(path, sha256))
+
+
+def cached_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file (hex). An unchanged file is read only once (:func:`fault_once`).
+
+    The user's cache has a file with the checksum, whose name is a hash of the read file's identity.
+    """
+    started, file = time.time_ns(), path.stat()
+    note = _note(file, "its SHA-256")
+    if note not in _checksums:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            text = note.read_text(encoding="ascii")
+            if re.fullmatch("[0-9a-f]{64}", text):  # a full disk may have cut the text
+                _checksums[note] = text
+    if note in _checksums:
+        return _checksums[note]
+    sha256 = sha256_of(path)
+    is_settled = started - max(file.st_mtime_ns, file.st_ctime_ns) > _SETTLED
+    if is_settled and _note(path.stat(), "its SHA-256") == note:
+        _checksums[note] = sha256
+        with contextlib.suppress(OSError):
+            note.parent.mkdir(parents=True, exist_ok=True)
+            beside = note.with_name(f"{note.name}.{os.getpid()}")
+            beside.write_text(sha256, encoding="ascii")
+            os.replace(beside, note)
+    return sha256
 
 
 def _note(file: os.stat_result, claim: Any) -> Path:

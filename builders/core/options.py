@@ -137,6 +137,8 @@ AtLeastOne = Annotated[int, Between(low=1)]
 NotNegativeInt = Annotated[int, Between(low=0)]
 NotNegative = Annotated[float, Between(low=0)]
 Share = Annotated[float, Between(low=0, high=1)]
+# Parameter of every verb that :mod:`.finished_outputs` makes idempotent.
+Again = Annotated[bool, Help("run again, even if the output of the same call is there (default: no)")]
 
 
 @dataclass(frozen=True)

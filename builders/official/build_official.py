@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from builders.core.errors import UsageError
-from builders.core.options import Excludes, Needs, Parsed, Shown, Use
+from builders.core.options import Again, Excludes, Needs, Parsed, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import NewRelease
 
 if TYPE_CHECKING:
     from builders.core.results import Report
     from builders.store.written_release import WrittenRelease
+
+# Raise this number if the same call gives another release than before.
+RESULT_VERSION = 1
 
 
 def _copy_source(value: str | os.PathLike[str]) -> str:
@@ -30,6 +33,7 @@ def build_official(
     list: Annotated[Sequence[str], Shown("NAME"), Use.MAY_BE_EMPTY] | None = None,
     out: Annotated[NewRelease, Excludes("list")] | None = None,
     skip_bad_lines: Annotated[bool, Needs("archive")] = False,
+    again: Again = False,
 ) -> "WrittenRelease | Report":
     """Build a release from the official archives, or from a copy.
 
@@ -83,19 +87,40 @@ def build_official(
     if out is None:
         raise UsageError("--archive and --copy need --out DIR")
 
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, record_finished
+    from builders.official.copies import build_copy, copy_input
+    from builders.official.official_archives import archives_input
+    from builders.store.manifest import read_stats
+
+    call = None
+    if is_kept(out):
+        inputs = {"copy": copy_input(copy)} if copy else {"archive": archives_input(archive)}
+        call = VerbCall("official", RESULT_VERSION, {"skip_bad_lines": skip_bad_lines}, inputs)
+    finished = find_finished(out, call, again=again)
+    if finished:
+        return _open_reported(finished.path, read_stats(finished.path))
+    if copy:
+        stats = build_copy(copy, out)
+    else:
+        from builders.official.assembly import build_from_archives
+
+        stats = build_from_archives(archive, out, skip_bad_lines)
+    record_finished(out, call)
+    return _open_reported(out, stats)
+
+
+def _open_reported(out: Path, stats: dict[str, Any]) -> "WrittenRelease":
+    """Open the new release with a report of its statistics and findings."""
     from builders.core.results import Report, Table
-    from builders.official.assembly import build_from_archives
-    from builders.official.copies import build_copy, differences_text
+    from builders.official.copies import differences_text
     from builders.store.table3 import table3_tables, table3_text
     from builders.store.written_release import open_written
 
     lines = []
-    if copy:
-        stats = build_copy(copy, out)
+    if "copy" in stats:
         findings: dict[str, Any] = stats["copy"]
         lines += ["", differences_text(findings)]
     else:
-        stats = build_from_archives(archive, out, skip_bad_lines)
         findings = stats["official"]
     rows = []
     for description, count in findings["findings"].items():

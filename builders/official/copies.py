@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from builders.core.cache import cached_sha256
 from builders.core.errors import InputError, log
 from builders.core.files import reading
+from builders.core.finished_outputs import UNKNOWN, VerbInput
 from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub
 from builders.core.progress import progress
 from builders.core.tables import text_table
@@ -252,17 +254,47 @@ def _write_corpus(work: Work, passages: Iterable[int]) -> None:
     work.draft.stats["collections"]["corpus"] = corpus.lengths.summary()
 
 
+def copy_input(words: Sequence[str]) -> VerbInput:
+    """Describe the copies of a verb: the data files of a local copy, or the commit of a repository on the hub.
+
+    If the hub fails, the commit is unknown, and the build itself raises the error.
+    """
+    hashes, problem = {}, ""
+    for number, word in enumerate(words, 1):
+        path = Path(word)
+        for name, file in (_local_files(path) if path.exists() else {}).items():
+            with reading(file):
+                hashes[f"{number}: {path.name}/{name}"] = cached_sha256(file)
+        repository = _REPOSITORY.fullmatch(word)
+        if repository and not path.exists():
+            try:
+                hashes[f"{number}: {word}"] = _repository_info(repository[1]).commit
+            except InputError as error:
+                hashes[f"{number}: {word}"], problem = UNKNOWN, str(error)
+    return VerbInput("the copy", hashes, problem)
+
+
+def _local_files(path: Path) -> dict[str, Path]:
+    """Return the data files of a folder by relative path, or the file ``path``."""
+    if path.is_file():
+        return {path.name: path}
+    files = {}
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path)
+        # Hidden folders have the hub client's metadata of downloads.
+        is_hidden = any(part.startswith(".") for part in name.parts)
+        if file.is_file() and _DATA.search(name.name) and not is_hidden:
+            files[name.as_posix()] = file
+    if not files:
+        raise InputError("has no .jsonl, .jsonl.gz or .parquet file", path=path)
+    return files
+
+
 def _files(word: str) -> list[CopyFile]:
     path, place = Path(word), ""
-    if path.is_file():
-        files = {path.name: path}
-    elif path.is_dir():
-        names = [each.relative_to(path) for each in sorted(path.rglob("*")) if each.is_file()]
-        # Hidden folders have the hub client's metadata of downloads.
-        names = [name for name in names if _DATA.search(name.name) and not any(p.startswith(".") for p in name.parts)]
-        if not names:
-            raise InputError("has no .jsonl, .jsonl.gz or .parquet file", path=path)
-        files, place = {name.as_posix(): path / name for name in names}, path.name
+    if path.exists():
+        files = _local_files(path)
+        place = path.name if path.is_dir() else ""
     elif match := _REPOSITORY.fullmatch(word):
         files, place = _fetched(match[1], match[2] or ""), match[1]
     else:
@@ -273,15 +305,32 @@ def _files(word: str) -> list[CopyFile]:
     ]
 
 
-def _fetched(repo: str, start: str) -> dict[str, Path]:
+class RepositoryInfo(NamedTuple):
+    """The newest commit of a dataset on the hub, and the names of its files."""
+
+    commit: str
+    names: list[str]
+
+
+def _repository_info(repo: str) -> RepositoryInfo:
+    """Ask the hub for a dataset. Raises :class:`InputError` if the hub fails."""
     need_hub()
     from huggingface_hub import HfApi
 
     api = HfApi()
     with clear_errors(repo, api.endpoint, "dataset", "download"):
         info = api.dataset_info(repo)
-        commit = commit_in(info, repo)
-        names = sorted(each.rfilename for each in info.siblings or [] if _DATA.search(each.rfilename))
+        return RepositoryInfo(commit_in(info, repo), [each.rfilename for each in info.siblings or []])
+
+
+def _fetched(repo: str, start: str) -> dict[str, Path]:
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    repository = _repository_info(repo)
+    commit = repository.commit
+    with clear_errors(repo, api.endpoint, "dataset", "download"):
+        names = sorted(name for name in repository.names if _DATA.search(name))
         names = [name for name in names if not start or f"{name}/".startswith(f"{start.rstrip('/')}/")]
         if not names:
             raise InputError(f"{repo} has no .jsonl, .jsonl.gz or .parquet file {start}".rstrip() + OTHER_HUB)

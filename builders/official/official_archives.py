@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
 from builders.core.files import reading
+from builders.core.finished_outputs import VerbInput
 from builders.core.progress import progress
 from builders.core.typed import problem_of
 from builders.official.official_formats import role_of
 
 MEMBER_BYTES = 32 << 30  # the largest official file is passage_collection.json with about 8 GiB
 _HEADER_BYTES = 1 << 20  # tarfile reads extended headers, for example long names, into memory
+_REMEDY = "expected a directory, a tar or a tar.gz"
 _COPY = 4 << 20  # bytes copied at a time
 
 
@@ -78,6 +81,20 @@ def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
     return [file for archive in archives for file in sorted(_found(archive, work), key=lambda file: file.name)]
 
 
+def archives_input(archives: Iterable[Path]) -> VerbInput:
+    """Describe the archives of a verb: archives and single files as a whole, and the official files of directories."""
+    hashes = {}
+    for number, archive in enumerate(archives, 1):
+        paths = [archive]
+        if archive.is_dir():
+            paths = sorted(path for path in archive.rglob("*") if role_of(path.name) and path.is_file())
+        for path in paths:
+            name = archive.name if path == archive else path.relative_to(archive).as_posix()
+            with reading(path, remedy=_REMEDY):
+                hashes[f"{number}: {name}"] = cached_sha256(path)
+    return VerbInput("the official input", hashes)
+
+
 def _found(archive: Path, work: Path) -> list[OfficialFile]:
     if archive.is_dir():
         return [
@@ -85,8 +102,7 @@ def _found(archive: Path, work: Path) -> list[OfficialFile]:
             for path in archive.rglob("*")
             if (role := role_of(path.name)) and path.is_file()
         ]
-    remedy = "expected a directory, a tar or a tar.gz"
-    with reading(archive, damaged="is damaged or not an archive", remedy=remedy), open(archive, "rb") as file:
+    with reading(archive, damaged="is damaged or not an archive", remedy=_REMEDY), open(archive, "rb") as file:
         zipped = file.peek(2)[:2] == b"\x1f\x8b"
         if not zipped and (role := role_of(archive.name)):
             return [OfficialFile(archive.name, str(archive), archive, archive, role)]

@@ -3,10 +3,10 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from builders.core.errors import UsageError
-from builders.core.options import AtLeastOne, Needs, Shown, Use
+from builders.core.options import Again, AtLeastOne, Needs, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
 from builders.store.release_options import NewRelease
@@ -14,6 +14,9 @@ from builders.text.span_options import MIN_CHARS, THRESHOLD, Options, RawPath, S
 
 if TYPE_CHECKING:
     from builders.store.written_release import WrittenRelease
+
+# Raise this number if the same call gives another release than before.
+RESULT_VERSION = 1
 
 
 @verb(formats=TABLE_FORMATS)
@@ -33,6 +36,7 @@ def build_release(
     engine: Literal["local", "ray"] = "local",
     ray_address: Annotated[str, Shown("HOST:PORT"), Needs("engine=ray")] | None = None,
     resume: Annotated[bool, Use.WITH_NO] = True,
+    again: Again = False,
 ) -> "WrittenRelease":
     """Build a release from raw DuReader 2.0 (the paper's Section 2.2).
 
@@ -65,13 +69,12 @@ def build_release(
         python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
         python -m builders release --engine ray --ray-address HEAD:6379 --raw /mnt/raw --out /mnt/release
     """
+    from builders.core.finished_outputs import VerbCall, find_finished, is_kept, record_finished
     from builders.core.limits import usable_cores
-    from builders.core.results import Report
-    from builders.release.build import build_from_raw
     from builders.release.rows import find_sources
+    from builders.sources.source_files import sources_input
     from builders.store.draft import check_release_output
-    from builders.store.table3 import table3_tables, table3_text
-    from builders.store.written_release import open_written
+    from builders.store.manifest import read_stats
 
     sources = []
     for split, paths in ((None, raw), ("train", train), ("dev", dev), ("test", test)):
@@ -81,6 +84,18 @@ def build_release(
     if not sources:
         raise UsageError("no input; give --raw, or --train, --dev, --test")
     options = Options(unit, threshold, match, min_chars, segmenter)
+    call = None
+    if is_kept(out):
+        # The other parameters change no result: workers and engines share the work, and a killed build gives the same
+        # bytes if it resumes.
+        call = VerbCall("release", RESULT_VERSION, options.as_json(), {"raw": sources_input(sources)})
+    finished = find_finished(out, call, again=again)
+    if finished:
+        return _open_reported(finished.path, read_stats(finished.path))
+
+    # Now the libraries of the build, whose import takes seconds.
+    from builders.release.build import build_from_raw
+
     if engine == "ray":
         from builders.core.jobs_ray import RayEngine
 
@@ -89,6 +104,16 @@ def build_release(
             stats = build_from_raw(sources, out, options, resume=resume, engine=ray_engine)
     else:
         stats = build_from_raw(sources, out, options, workers or usable_cores(), resume=resume)
+
+    record_finished(out, call)
+    return _open_reported(out, stats)
+
+
+def _open_reported(out: Path, stats: dict[str, Any]) -> "WrittenRelease":
+    """Open the new release with a report of its statistics."""
+    from builders.core.results import Report
+    from builders.store.table3 import table3_tables, table3_text
+    from builders.store.written_release import open_written
 
     lines = []
     for split, counts in stats["read"].items():

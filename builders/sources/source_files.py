@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
 from builders.core.files import reading
+from builders.core.finished_outputs import VerbInput
 
 _SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
 
@@ -81,6 +83,15 @@ def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
         # ctime detects an edit that restores the old mtime, because programs cannot set ctime.
         states.append((os.path.abspath(path), found.st_size, [found.st_ino, found.st_mtime_ns, found.st_ctime_ns]))
     return states
+
+
+def sources_input(sources: list[Source]) -> VerbInput:
+    """Describe the sources of a verb. Their order, names and splits count, because they affect the result."""
+    hashes = {}
+    for number, source in enumerate(sources, 1):
+        with reading(source.path):
+            hashes[f"{source.split} {number}: {source.name}"] = cached_sha256(source.path)
+    return VerbInput("the raw input", hashes)
 
 
 def split_of(name: str) -> str | None:

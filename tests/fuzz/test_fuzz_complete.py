@@ -13,7 +13,7 @@ _READING |= {"json.loads", "json.load", "msgspec.json.decode", "pq.ParquetFile",
 _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_file", "tarfile.open", "zipfile.ZipFile"}
 # Readers without a fuzzer, because their content is not from outside, or their parser has a fuzzer.
 _OURS = {
-    "baselines.retrieve.models:_routes": "the settings of an open tokenizer",
+    "baselines.retrieve.models:_tokenizer_settings": "the settings of an open tokenizer",
     "baselines.retrieve.official_input:official_tokenizer": "the settings of an open tokenizer",
     "baselines.core.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.core.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
@@ -24,7 +24,7 @@ _OURS = {
     "baselines.reproduce.leaderboard:read_leaderboard": "the project's own file",
     "baselines.reproduce.published_scores:read_published_scores": "the project's own file",
     "baselines.train.recipe:like_of": "the project's own files",
-    "baselines.retrieve.families:declared": "the project's own file",
+    "baselines.retrieve.family_table:declared": "the project's own file",
     "builders.sources.archives:read_archives": "the project's own file",
     "builders.store.published:published": "the project's own file",
     "baselines.core.passages:folder": "its inner function has a fuzzer",

@@ -18,7 +18,7 @@ from baselines.hub.model_card import model_card
 from baselines.hub.paddle import read_config, read_parameter, read_vocabulary
 from baselines.hub.published_checkpoint import CheckpointManifest, PublishedFile
 from baselines.train import resume
-from baselines.train.resume import is_done, start_commit
+from baselines.train.resume import start_commit
 from builders.core.files import sha256_of
 from builders.core.hub import _earlier
 from builders.core.typed import read_json
@@ -98,16 +98,13 @@ def _trained(folder: Path) -> None:
 
 
 def _done(folder: Path) -> Any:
-    about = {key: value for key, value in ABOUT.items() if key != "start_commit"}
-    commit: Any = ABOUT["start_commit"]
-    return start_commit(folder / "model", "org/base"), is_done(folder / "model", about, lambda: commit)
+    return start_commit(folder / "model", "org/base")
 
 
-def _as_trained(found: tuple[str | None, bool], _: Any, folder: Path) -> bool:
+def _as_trained(found: str | None, _: Any, folder: Path) -> bool:
     about = loads((folder / "model" / TRAINING).read_text(encoding="utf-8-sig"))["about"]
     commit = about.get("start_commit")
-    begun = commit if about.get("start") == "org/base" and isinstance(commit, str) else None
-    return found == (begun, about == ABOUT)
+    return found == (commit if about.get("start") == "org/base" and isinstance(commit, str) else None)
 
 
 def _states(folder: Path) -> None:
@@ -123,7 +120,7 @@ def _states(folder: Path) -> None:
 def _read_states(folder: Path) -> Any:
     with tempfile.TemporaryDirectory() as copy:
         states = Path(shutil.copytree(folder / "model.training", Path(copy) / "model.training"))
-        with resume.states_kept(Path(copy) / "model", ABOUT, True):
+        with resume.states_kept(Path(copy) / "model", ABOUT, anew=False):
             last, _ = resume.last_state(states, 1)  # removes incomplete states
     return last and last.name
 
@@ -155,7 +152,7 @@ READERS = [
         _PULL, _manifest, _LIST, lambda f: read_json(f / "manifest.json", CheckpointManifest), as_json("manifest.json")
     ),
     Reader("builders.core.hub:_earlier", _manifest, _LIST, _listing, _as_listed),
-    Reader(f"{_RESUME}is_done,start_commit", _trained, {f"model/{TRAINING}": JSON}, _done, _as_trained),
+    Reader(f"{_RESUME}start_commit", _trained, {f"model/{TRAINING}": JSON}, _done, _as_trained),
     Reader(f"{_RESUME}states_kept,last_state", _states, _STATES, _read_states, _as_states),
     Reader(f"{_PADDLE}read_config", _paddle, {_CONFIG: JSON}, lambda f: read_config(f / _CONFIG), as_json(_CONFIG)),
     Reader(f"{_PADDLE}read_vocabulary", _paddle, {"vocab.txt": TEXT}, lambda f: read_vocabulary(f / "vocab.txt", 999)),

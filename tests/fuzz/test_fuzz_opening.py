@@ -20,12 +20,13 @@ from baselines.retrieve.dense import Dense
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.exact_search import largest_norm
+from baselines.retrieve.index_files import MANIFEST, NAME, File, open_vectors
 from baselines.retrieve.models import kind_of_model, open_encoder
 from baselines.retrieve.multi_vector import MultiVector
 from baselines.retrieve.own_vectors import _open_stored, build_vectors
 from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.sparse import Sparse
-from baselines.retrieve.vector_index import MANIFEST, NAME, File, open_vectors, resumed
+from baselines.retrieve.vector_index import resumed
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import cross_encoder, dual_encoder, masked_language_model
 from builders.core.files import sha256_of
@@ -182,7 +183,7 @@ _ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
 _OWN = {"own/manifest.json": JSON, "own/vectors": BYTES}
 _NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
 READERS += [
-    Reader("baselines.retrieve.vector_index:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
+    Reader("baselines.retrieve.index_files:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
     Reader("baselines.retrieve.vector_index:resumed", _embeddings, _NOTES, _read_notes, _true_notes),
     Reader("baselines.retrieve.own_vectors:_open_stored", _own_vectors, _OWN, _read_own_vectors, _same_or_none),
     Reader("baselines.retrieve.rerankers:_score_window", _window, {"*.json": JSON}, _read_window, _scores),

@@ -1,0 +1,78 @@
+"""The families of models in ``models.toml``. This module imports no model library."""
+
+import functools
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, to_builtins
+
+from builders.core.files import read_toml
+from builders.core.typed import typed
+
+FAMILIES = Path(__file__).parents[1] / "models.toml"
+NO_FAMILY = "none"
+
+
+class Family(Struct, frozen=True, forbid_unknown_fields=True):
+    """Models that share settings. ``models.toml`` explains the fields. None means the setting in the model's files.
+
+    Attributes:
+        said: the source of each setting, or two sources joined by " with ".
+    """
+
+    models: list[str]
+    said: dict[str, str]
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    prompts: dict[str, str] = {}
+    pooling: Literal["cls", "mean", "lasttoken"] | None = None
+    max_length: Annotated[int, Meta(ge=8)] | None = None
+    similarity: Literal["cosine", "dot"] | None = None
+    last_token: str | None = None
+    remote_code: bool = False
+    instead: str | None = None
+
+
+class Declared(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of ``models.toml``: families and sources by name.
+
+    A source is a ``file`` or an issue of a ``repository``, often at a ``commit``.
+    """
+
+    families: dict[str, Family]
+    sources: dict[str, dict[str, str]]
+
+
+@functools.cache
+def declared() -> Declared:
+    return typed(read_toml(FAMILIES), Declared, FAMILIES)
+
+
+def family_of(model: str) -> str:
+    """Return the name of a model's family, or "" if no family has the model. Case is ignored.
+
+    A folder is recognised by the last part of its path. For example, ``models/bge-small-zh-v1.5`` counts as
+    BAAI/bge-small-zh-v1.5. If two families have the name, the family without remote code is returned.
+    """
+    is_folder = Path(model).is_dir()
+    wanted = (Path(os.path.abspath(model)).name if is_folder else model).casefold()  # abspath does not follow links
+    found = [
+        (family.remote_code, name)
+        for name, family in declared().families.items()
+        if wanted in ((known.rpartition("/")[2] if is_folder else known).casefold() for known in family.models)
+    ]
+    return min(found)[1] if found else ""
+
+
+def family_settings(model: str, family: str | None) -> dict[str, Any]:
+    """Return the name and the settings of a model's family as JSON values. Empty for a model without a family.
+
+    ``family`` is the option of a verb: a family's name, "none", or None for the family that has the model.
+    """
+    name = family_of(model) if family is None else family
+    if name not in declared().families:
+        return {}
+    settings: dict[str, Any] = to_builtins(declared().families[name])
+    del settings["models"]  # further models in a family change nothing for this model
+    return {"name": name, **settings}

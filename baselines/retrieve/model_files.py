@@ -1,0 +1,65 @@
+"""Describe a model as an input of a verb by its files or its commit. This module imports no model library."""
+
+from pathlib import Path, PurePosixPath
+
+from baselines.core.checkpoint import TRAINING
+from baselines.retrieve.hub_models import model_commit
+from builders.core.cache import cached_sha256
+from builders.core.errors import InputError
+from builders.core.files import reading
+from builders.core.finished_outputs import UNKNOWN, VerbInput
+
+# Files that the libraries read: weights, configs, tokenizers, chat templates, and a model's own Python code.
+_SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja", ".py"}
+# Records of a training, which change when an equal model is trained again.
+_LOGS = {TRAINING, "trainer_state.json", "training_args.bin", "optimizer.bin", "all_results.json"}
+_LOG_FOLDERS = ("checkpoint-", "runs")
+# Options that change no result. Tokenising processes and requests only share the work. An index is a place for
+# encodings, which depend on the model alone. The other options of a computation are recorded, because the device, the
+# precision, the backend and the sizes of batches change at least the last digits of scores.
+UNCHANGING = ("tokenizers", "parallel", "index")
+
+
+def shown_name(name: str) -> str:
+    """Return a model's name without local paths: a hub name, or the last part of a directory's path."""
+    path = Path(name)
+    return path.resolve().name if path.exists() else name
+
+
+def model_input(name: str, revision: str = "", otherwise: str = "a directory needs no hub") -> VerbInput:
+    """Describe a model: the files of a folder that affect the model's outputs, or the commit of a model on the hub.
+
+    If the commit cannot be determined, it is unknown, and the verb itself raises the error if it has to work.
+    ``otherwise`` is the advice of that error.
+    """
+    label = f"the model {name}"
+    if Path(name).is_dir():
+        return VerbInput(label, model_hashes(Path(name)))
+    try:
+        return VerbInput(label, {"commit": model_commit(name, revision, otherwise) or UNKNOWN})
+    except InputError as error:
+        return VerbInput(label, {"commit": UNKNOWN}, str(error))
+
+
+def model_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a model that the libraries read, by relative path."""
+    hashes = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and _is_read(PurePosixPath(name)):
+            with reading(path):
+                hashes[name] = cached_sha256(path)
+    return hashes
+
+
+def device_kind(device: str | None) -> str:
+    """Return the kinds of the devices that ``--device`` selects: their numbers and their order change no result."""
+    if device is None:
+        return "default"
+    return ",".join(sorted({name.partition(":")[0] for name in device.split(",")}))
+
+
+def _is_read(path: PurePosixPath) -> bool:
+    is_in_log_folder = any(part.startswith((".", *_LOG_FOLDERS)) for part in path.parts[:-1])
+    is_log = path.name in _LOGS or path.name.startswith(".")
+    return path.suffix in _SUFFIXES and not is_log and not is_in_log_folder

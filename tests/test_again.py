@@ -1,0 +1,800 @@
+"""Verbs called again: a finished output is returned, another call says what changed, a killed call resumes."""
+
+import hashlib
+import importlib
+import inspect
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import ROOT, tree
+from loaded import Loaded
+from official_archives import ORIGINAL, original_files, write_files
+from releases import QUESTIONS, TEXTS, make_release, md5, raw_row, tables, write_rows
+from tiny_models import write_bert, write_cross, write_dual
+
+import baselines
+import builders
+from baselines.retrieve.model_files import model_hashes
+from builders.core.cache import cached_sha256
+from builders.core.errors import InputError
+from builders.core.finished_outputs import (
+    UNKNOWN,
+    NotFinished,
+    VerbCall,
+    VerbInput,
+    file_input,
+    find_finished,
+    is_kept,
+    only_if_finished,
+    option_values,
+    record_finished,
+    record_path,
+)
+from builders.core.verbs import verb_spec
+from builders.store.runs import Run, read_run, write_run
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+# The function that all verbs use.
+
+
+def tea(*, cups: int = 2, version: int = 1, leaf: str = "1f", milk: str = "a0") -> VerbCall:
+    inputs = {"leaf": VerbInput("the leaf", {"": leaf}), "milk": VerbInput("the milk M", {"fat": milk, "age": "3"})}
+    return VerbCall("brew", version, {"cups": cups, "pot": {"lid": True, "size": 1.5}}, inputs)
+
+
+@pytest.fixture
+def pot(tmp_path: Path) -> Path:
+    """A finished output: a file with a manifest."""
+    out = tmp_path / "pot"
+    out.write_text("tea")
+    out.with_name("pot.manifest.json").write_text("{}")
+    record_finished(out, tea(), files=[out, out.with_name("pot.manifest.json")], result={"sips": 9})
+    return out
+
+
+def reason_of(out: Path, call: VerbCall) -> str:
+    with only_if_finished(), pytest.raises(NotFinished) as error:
+        find_finished(out, call, again=False)
+    return str(error.value).removeprefix(f"{out}: ")
+
+
+def test_an_equal_call_finds_the_output_and_its_values(pot: Path, caplog: pytest.LogCaptureFixture) -> None:
+    finished = find_finished(pot, tea(), again=False)
+    assert finished is not None and finished.result == {"sips": 9}
+    assert caplog.messages == [f"{pot}: already done; --again repeats the work"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"cups": 3}, "cups: 2 -> 3"),
+        ({"version": 2}, "version of brew: 1 -> 2"),
+        ({"leaf": "2f"}, "the leaf changed"),
+        ({"milk": "b0"}, "the milk M changed (fat)"),
+        ({"cups": 3, "leaf": "2f"}, "cups: 2 -> 3; the leaf changed"),
+    ],
+)
+def test_another_call_says_what_changed(
+    pot: Path, caplog: pytest.LogCaptureFixture, change: dict[str, Any], reason: str
+) -> None:
+    assert find_finished(pot, tea(**change), again=False) is None
+    assert caplog.messages == [f"{pot}: made again, because {reason}"]
+
+
+def test_options_and_inputs_that_come_and_go_are_named(pot: Path) -> None:
+    call = VerbCall("brew", 1, {"cups": 2, "pot": {"lid": None}}, {"leaf": VerbInput("the leaf", {"": "1f"})})
+    assert reason_of(pot, call) == "pot.lid: true -> default; pot.size: 1.5 -> default; without milk"
+    call = VerbCall("brew", 1, tea().options, {**tea().inputs, "ice": VerbInput("the ice", {})})
+    assert reason_of(pot, call) == "with the ice"
+    assert reason_of(pot, VerbCall("boil", 1, {}, {})) == "brew made the earlier output"
+
+
+def test_an_unknown_hash_is_taken_for_the_recorded_one_with_a_warning(
+    pot: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inputs = {**tea().inputs, "milk": VerbInput("the milk M", {"fat": UNKNOWN, "age": "3"}, "no cow answers")}
+    assert find_finished(pot, VerbCall("brew", 1, tea().options, inputs), again=False)
+    assert caplog.messages[0] == f"no cow answers; continuing, because {pot} was made with the fat a0"
+    record_path(pot).unlink()
+    assert find_finished(pot, VerbCall("brew", 1, tea().options, inputs), again=False) is None
+
+
+def test_a_damaged_or_missing_file_of_the_output_is_named(pot: Path) -> None:
+    pot.write_text("Tea")
+    assert reason_of(pot, tea()) == "pot differs from the file that was made"
+    pot.write_text("tea")
+    pot.with_name("pot.manifest.json").unlink()
+    assert reason_of(pot, tea()) == "pot.manifest.json is missing"
+    pot.unlink()
+    assert reason_of(pot, tea()) == "is not made yet"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "another"}', "\0"])
+def test_a_damaged_record_is_no_record(pot: Path, content: str) -> None:
+    record_path(pot).write_text(content)
+    assert find_finished(pot, tea(), again=False) is None
+    record_finished(pot, tea())
+    assert find_finished(pot, tea(), again=False)
+
+
+def test_again_runs_in_any_case_and_says_nothing(pot: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert find_finished(pot, tea(), again=True) is None
+    assert caplog.messages == []
+
+
+def test_a_directory_has_all_its_files_but_hidden_ones(tmp_path: Path) -> None:
+    out = tmp_path / "pots"
+    (out / "a").mkdir(parents=True)
+    (out / "a" / "lid").write_text("lid")
+    (out / ".lock").touch()
+    record_finished(out, tea())
+    (out / ".lock").unlink()
+    (out / "foreign").touch()
+    assert find_finished(out, tea(), again=False)
+    (out / "a" / "lid").unlink()
+    assert reason_of(out, tea()) == "pots/a/lid is missing"
+
+
+def test_streams_and_results_in_memory_are_not_kept(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for out in (None, Path("/dev/stdout"), Path("-"), tmp_path / "pipe"):
+        assert not is_kept(out)
+        assert find_finished(out, None, again=False) is None
+        record_finished(out, None)
+        with only_if_finished(), pytest.raises(NotFinished):
+            find_finished(out, None, again=False)
+    assert is_kept(tmp_path / "pot") and [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_link_to_an_output_is_that_output(pot: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "link").symlink_to(pot)
+    assert find_finished(tmp_path / "other" / "link", tea(), again=False)
+
+
+def test_all_arguments_are_recorded_but_inputs_and_exceptions() -> None:
+    arguments = {"release": Path("r"), "out": Path("o"), "again": True, "top_k": 5, "files": ("a",), "threads": 2}
+    inputs = {"release": VerbInput("the release r", {})}
+    assert option_values(arguments, inputs, without=["threads"]) == {"top_k": 5, "files": ["a"]}
+
+
+def test_a_missing_input_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lost: cannot be read"):
+        file_input("the file", tmp_path / "lost")
+
+
+@pytest.mark.usefixtures("settled")
+def test_an_unchanged_file_is_hashed_once_and_a_changed_one_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("a")
+    first = cached_sha256(path)
+    monkeypatch.setattr("builders.core.cache._checksums", {})  # another process
+    with monkeypatch.context() as patch:
+        patch.setattr("builders.core.cache.sha256_of", lambda _: pytest.fail("the file is read"))
+        assert cached_sha256(path) == first
+    path.write_text("b")
+    assert cached_sha256(path) == hashlib.sha256(b"b").hexdigest() != first
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_cut_checksum_in_the_cache_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_text("a")
+    first = cached_sha256(path)
+    (note,) = (tmp_path / "cache" / "dureader_retrieval" / "checked").iterdir()
+    note.write_text(first[:9])
+    monkeypatch.setattr("builders.core.cache._checksums", {})
+    assert cached_sha256(path) == first == note.read_text()
+
+
+# The nine verbs. Every test gets a folder of its own with the verbs' input, which the test may change.
+
+
+@pytest.fixture(scope="module")
+def made_input(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release, tiny models, a run, raw rows and official files, and the embeddings of the passages."""
+    folder = tmp_path_factory.mktemp("input")
+    make_release(folder / "release")
+    train_rows = [
+        raw_row(1, "饺子怎么煮", [[TEXTS[1]]], [TEXTS[1]]),
+        raw_row(2, "北京冬天冷吗", [[TEXTS[0]]], [TEXTS[0]]),
+    ]
+    write_rows(folder / "raw" / "search.train.json", train_rows)
+    write_rows(folder / "raw" / "search.dev.json", [raw_row(3, "高铁票提前几天买", [[TEXTS[4]]], [TEXTS[4]])])
+    write_files(folder / "official", original_files())
+    write_dual(folder / "dual")
+    write_cross(folder / "cross")
+    write_bert(folder / "bert")
+    for split in ("train", "dev"):
+        hits = [(md5(text), 1 / rank) for rank, text in enumerate(TEXTS, 1)]
+        write_run(folder / f"{split}.run", [(md5(question), hits) for question in QUESTIONS[split]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        baselines.encode_texts(folder / "release", model=folder / "dual", out=folder / "passages", device="cpu")
+    shutil.rmtree(folder / "cache")
+    return folder
+
+
+@pytest.fixture
+def world(made_input: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made_input, tmp_path / "world"))
+
+
+def edit_json(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | values), encoding="utf-8")
+
+
+def other_release(world: Path) -> None:
+    """Replace the release by a release with another passage."""
+    shutil.rmtree(world / "release")
+    make_release(world / "release", tables([*TEXTS, "新的段落。"]))
+
+
+def other_run(name: str) -> Callable[[Path], None]:
+    def change(world: Path) -> None:
+        hits = read_run(world / name).hits
+        write_run(world / name, [(query, ranking[1:]) for query, ranking in hits.items()])
+
+    return change
+
+
+def other_activation(model: str) -> Callable[[Path], None]:
+    return lambda world: edit_json(world / model / "config.json", hidden_act="relu")
+
+
+def other_embeddings(world: Path) -> None:
+    """Correct the model, and encode the passages again."""
+    other_activation("dual")(world)
+    baselines.encode_texts(world / "release", model=world / "dual", out=world / "passages", device="cpu")
+
+
+def other_rows(world: Path) -> None:
+    write_rows(world / "raw" / "search.dev.json", [raw_row(7, "手机进水怎么办", [[TEXTS[5]]], [TEXTS[5]])])
+
+
+def fewer_tests(world: Path) -> None:
+    path = world / "official" / ORIGINAL / "dev.json"
+    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:1]), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verb with tiny input.
+
+    Attributes:
+        function: name of the verb's function.
+        verb: the verb on the command line.
+        arguments: arguments by name. ``{world}`` stands for the folder of the input.
+        option: another value of an option, and the message.
+        change: changes an input.
+        change_message: part of the message about the changed input.
+        module: the module with the verb's version.
+        work: the function that a finished output must not reach.
+        name: name of the output.
+    """
+
+    function: str
+    verb: str
+    arguments: dict[str, Any]
+    option: tuple[dict[str, Any], str]
+    change: Callable[[Path], None]
+    change_message: str
+    module: str
+    work: str
+    name: str = "out"
+    neutral: dict[str, Any] = field(default_factory=dict)  # options that change no result
+
+    def call(self, world: Path, out: Path, **changes: Any) -> Any:
+        arguments = {}
+        for name, value in self.arguments.items():
+            texts = [each.format(world=world) if isinstance(each, str) else each for each in as_list(value)]
+            arguments[name] = texts if isinstance(value, list) else texts[0]
+        program = builders if hasattr(builders, self.function) else baselines
+        return getattr(program, self.function)(**arguments | {"out": out} | changes)
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+RELEASE, CPU = {"release": "{world}/release"}, {"device": "cpu"}
+TINY_RECIPE = ["train.batch=4", "train.max_steps=2", "train.evaluations=0", "data.passage_length=24"]
+TINY_RECIPE += ["data.query_length=12", "data.negatives_per_positive=0", "train.saves=2"]
+CASES = {
+    "bm25": Case(
+        "search_bm25",
+        "baselines bm25",
+        RELEASE,
+        ({"top_k": 3}, "top_k: 50 -> 3"),
+        other_release,
+        "the release {world}/release changed (corpus/corpus)",
+        "baselines.bm25.search_bm25",
+        "baselines.bm25.engine_numba.open_index",
+        neutral={"threads": 1},
+    ),
+    "mine": Case(
+        "mine_negatives",
+        "baselines mine",
+        {**RELEASE, "run": "{world}/train.run"},
+        ({"negatives": 1}, "negatives: 4 -> 1"),
+        other_run("train.run"),
+        "the run {world}/train.run changed",
+        "baselines.train.mine",
+        "baselines.train.hard_negatives.write_negatives",
+        neutral={"tokenizers": 3},
+    ),
+    "train": Case(
+        "train_model",
+        "baselines train",
+        {"recipe": "de-bm25-neg-scratch", **RELEASE, "start": "{world}/bert", "set": TINY_RECIPE, **CPU},
+        ({"set": [*TINY_RECIPE, "train.seed=7"]}, "recipe.train.seed: 0 -> 7"),
+        other_activation("bert"),
+        "the model {world}/bert changed (config.json)",
+        "baselines.train.training_job",
+        "baselines.train.training.train_checkpoint",
+    ),
+    "encode": Case(
+        "encode_texts",
+        "baselines encode",
+        {**RELEASE, "model": "{world}/dual", **CPU},
+        ({"max_length": 9}, "max_length: default -> 9"),
+        lambda world: edit_json(world / "dual" / "tokenizer_config.json", do_lower_case=False),
+        "the model {world}/dual changed (tokenizer_config.json)",
+        "baselines.retrieve.encode",
+        "baselines.retrieve.models.open_as",
+        neutral={"tokenizers": 0},
+    ),
+    "search": Case(
+        "search_vectors",
+        "baselines search",
+        {**RELEASE, "model": "{world}/dual", "passages": "{world}/passages", **CPU},
+        ({"top_k": 3}, "top_k: 50 -> 3"),
+        other_embeddings,
+        "the model {world}/dual changed (config.json); the directory {world}/passages changed",
+        "baselines.retrieve.search_vectors",
+        "baselines.retrieve.models.open_as",
+    ),
+    "rerank": Case(
+        "rerank_run",
+        "baselines rerank",
+        {**RELEASE, "model": "{world}/cross", "run": "{world}/dev.run", **CPU},
+        ({"top_k": 3}, "top_k: 50 -> 3"),
+        other_run("dev.run"),
+        "the run {world}/dev.run changed",
+        "baselines.retrieve.rerank",
+        "baselines.retrieve.models.open_as",
+        neutral={"parallel": 2},
+    ),
+    "run": Case(
+        "run_model",
+        "baselines run",
+        {"model": "{world}/dual", **RELEASE, **CPU},
+        ({"query_prompt": "问："}, "query_prompt: default -> 问："),
+        other_activation("dual"),
+        "the model {world}/dual changed (config.json)",
+        "baselines.retrieve.any_model",
+        "baselines.retrieve.models.open_as",
+        neutral={"tokenizers": 0},
+    ),
+    "release": Case(
+        "build_release",
+        "builders release",
+        {"raw": ["{world}/raw"]},
+        ({"min_chars": 20}, "min_chars: 256 -> 20"),
+        other_rows,
+        "the raw input changed (dev 2: search.dev.json)",
+        "builders.release.build_release",
+        "builders.release.build.build_from_raw",
+        neutral={"workers": 1, "resume": False},
+    ),
+    "official": Case(
+        "build_official",
+        "builders official",
+        {"archive": ["{world}/official"]},
+        ({"skip_bad_lines": True}, "skip_bad_lines: false -> true"),
+        fewer_tests,
+        f"the official input changed (1: {ORIGINAL}/dev.json)",
+        "builders.official.build_official",
+        "builders.official.assembly.build_from_archives",
+    ),
+}
+TO_STREAMS = ("bm25", "mine", "search", "run")
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    pytest.fail("the verb works")
+
+
+def identity(out: Path) -> list[tuple[int, int]]:
+    """Return inode and mtime of every file of an output."""
+    files = [out] if out.is_file() else sorted(path for path in out.rglob("*") if path.is_file())
+    return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in files]
+
+
+def content(out: Path) -> Any:
+    """Return the content of an output. The record and the card of a training have the duration."""
+    if out.is_file():
+        return out.read_bytes()
+    return {name: sha256 for name, sha256 in tree(out).items() if name not in ("training.json", "README.md")}
+
+
+def fresh_content(case: Case, world: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
+    """Return the content of an output of the same name that is made without any earlier output or cache."""
+    folder = world.with_name("fresh")
+    folder.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        case.call(world, folder / case.name, **changes)
+    return content(folder / case.name)
+
+
+def test_a_second_call_returns_the_finished_output(
+    case: Case, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / case.name
+    first = case.call(world, out)
+    before = identity(out)
+    caplog.clear()
+    monkeypatch.setattr(case.work, refuse)
+    second = case.call(world, out, **case.neutral)
+    assert f"{out}: already done; --again repeats the work" in caplog.text
+    assert identity(out) == before and type(second) is type(first)
+    if isinstance(first, Run):
+        assert second.hits == first.hits
+    else:
+        assert os.fspath(getattr(second, "path", second)) == os.fspath(getattr(first, "path", first))
+
+
+def test_local_paths_make_no_difference(
+    case: Case, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.call(world, tmp_path / case.name)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for path in (world, tmp_path / case.name, record_path(tmp_path / case.name)):
+        path.rename(moved / path.name)
+    manifest = tmp_path / f"{case.name}.manifest.json"
+    if manifest.exists():
+        manifest.rename(moved / manifest.name)
+    monkeypatch.setattr(case.work, refuse)
+    with only_if_finished():
+        case.call(moved / "world", moved / case.name)
+
+
+def test_another_option_is_named_and_obeyed(
+    case: Case, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / case.name
+    case.call(world, out)
+    changes, message = case.option
+    case.call(world, out, **changes)
+    assert f"{out}: made again, because {message}" in caplog.text
+    assert content(out) == fresh_content(case, world, monkeypatch, **changes)
+
+
+def test_another_input_is_named_and_read(
+    case: Case, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / case.name
+    case.call(world, out)
+    earlier = content(out)
+    case.change(world)
+    case.call(world, out)
+    assert f"{out}: made again, because {case.change_message.format(world=world)}" in caplog.text
+    assert content(out) == fresh_content(case, world, monkeypatch) != earlier
+
+
+def test_a_new_version_of_the_result_is_made(
+    case: Case, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / case.name
+    case.call(world, out)
+    monkeypatch.setattr(f"{case.module}.RESULT_VERSION", 2)
+    with only_if_finished(), pytest.raises(NotFinished, match=f"version of {case.verb.split()[1]}: 1 -> 2"):
+        case.call(world, out)
+
+
+def test_a_damaged_output_is_made_again(
+    case: Case, world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / case.name
+    case.call(world, out)
+    earlier = content(out)
+    damaged = out if out.is_file() else out / "model.safetensors"
+    if not damaged.exists():
+        damaged = next(path for path in sorted(out.rglob("*")) if path.suffix in (".npy", ".parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    case.call(world, out)
+    assert "differs from the file that was made" in caplog.text
+    assert content(out) == earlier
+
+
+def test_again_repeats_the_work(case: Case, world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    out = tmp_path / case.name
+    case.call(world, out)
+    before, earlier = identity(out), content(out)
+    caplog.clear()
+    case.call(world, out, again=True)
+    assert "already done" not in caplog.text and "resumed" not in caplog.text
+    assert not set(identity(out)) & set(before) and content(out) == earlier
+
+
+@pytest.mark.parametrize("name", TO_STREAMS)
+def test_a_stream_is_written_at_every_call(
+    name: str, world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        CASES[name].call(world, Path("/dev/null"))
+    assert "already done" not in caplog.text
+    assert not record_path(Path("/dev/null")).exists()
+
+
+def test_a_verb_that_is_not_finished_says_so_before_it_works(
+    case: Case, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(tmp_path)
+    monkeypatch.setattr(case.work, refuse)
+    with only_if_finished(), pytest.raises(NotFinished, match="is not made yet"):
+        case.call(world, tmp_path / case.name)
+    made = {path for path in tree(tmp_path).keys() - before.keys() if not path.startswith("cache/")}
+    assert made == set()
+
+
+def test_nine_verbs_have_the_option_again() -> None:
+    for program in (baselines, builders):
+        for name in program.__all__:
+            function = getattr(program, name)
+            if hasattr(function, "verb"):
+                is_listed = name in {case.function for case in CASES.values()}
+                assert ("again" in inspect.signature(function).parameters) == is_listed, name
+
+
+# Parameters of verbs that no record has, because no result depends on them.
+NEUTRAL = {
+    "bm25": {"threads", "index", "address", "ca_certs"},
+    "mine": {"tokenizers"},
+    "encode": {"tokenizers"},
+    "search": set(),
+    "rerank": {"tokenizers", "parallel"},
+    "run": {"tokenizers", "index"},
+}
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_every_other_parameter_is_in_the_record(name: str, world: Path, tmp_path: Path) -> None:
+    case = CASES[name]
+    case.call(world, tmp_path / case.name)
+    record = json.loads(record_path(tmp_path / case.name).read_text("utf-8"))
+    program = builders if hasattr(builders, case.function) else baselines
+    parameters = {option.name for option in verb_spec(getattr(program, case.function)).options}
+    assert parameters - record["options"].keys() - record["inputs"].keys() == {"out", "again"} | NEUTRAL[name]
+    assert str(tmp_path) not in json.dumps(record)
+
+
+LIGHT = """
+import sys
+from pathlib import Path
+import {program}
+from builders.core.finished_outputs import only_if_finished
+with only_if_finished():
+    {program}.{function}(**{arguments!r})
+print(sorted({{"torch", "transformers", "numba", "faiss"}} & {{*sys.modules}}))
+"""
+
+
+@pytest.mark.parametrize("name", ["mine", "train", "encode", "search", "rerank", "run"])
+def test_no_model_library_is_imported_for_a_finished_output(name: str, world: Path, tmp_path: Path) -> None:
+    case = CASES[name]
+    case.call(world, tmp_path / case.name)
+    arguments = json.loads(json.dumps(case.arguments).replace("{world}", str(world)))
+    arguments["out"] = str(tmp_path / case.name)
+    program = case.verb.split()[0]
+    code = LIGHT.format(program=program, function=case.function, arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# Further inputs of some verbs.
+
+
+def test_a_run_object_is_its_file(world: Path, tmp_path: Path) -> None:
+    baselines.mine_negatives(world / "release", run=world / "train.run", out=tmp_path / "n.jsonl")
+    with only_if_finished():
+        baselines.mine_negatives(world / "release", run=read_run(world / "train.run"), out=tmp_path / "n.jsonl")
+
+
+def test_a_run_in_memory_is_its_hits(world: Path, tmp_path: Path) -> None:
+    out, hits = tmp_path / "n.jsonl", read_run(world / "train.run").hits
+    baselines.mine_negatives(world / "release", run=Run.in_memory("first", hits), out=out)
+    with only_if_finished():
+        baselines.mine_negatives(world / "release", run=Run.in_memory("second", hits), out=out)
+        fewer = {query: ranking[:3] for query, ranking in hits.items()}
+        with pytest.raises(NotFinished, match="the run first changed"):
+            baselines.mine_negatives(world / "release", run=Run.in_memory("first", fewer), out=out)
+
+
+def test_the_counts_of_finished_negatives_are_those_of_the_first_call(world: Path, tmp_path: Path) -> None:
+    arguments = {"release": world / "release", "run": world / "train.run", "out": tmp_path / "n", "max_score": 0.4}
+    assert baselines.mine_negatives(**arguments) == baselines.mine_negatives(**arguments)
+
+
+@pytest.mark.parametrize("over", [None, "dev.run"])
+def test_a_finished_run_has_the_report_of_the_first_call(over: str | None, world: Path, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"device": "cpu", "out": tmp_path / "out", "over": over and world / over}
+    first = baselines.run_model(world / "dual", world / "release", **arguments)
+    with only_if_finished():
+        second = baselines.run_model(world / "dual", world / "release", **arguments)
+    assert str(second.report) == str(first.report) and second.report.value == first.report.value
+
+
+@pytest.mark.parametrize("name", ["release", "official"])
+def test_a_finished_release_has_the_report_of_the_first_call(name: str, world: Path, tmp_path: Path) -> None:
+    first, second = (CASES[name].call(world, tmp_path / "out") for _ in range(2))
+    assert str(second.report) == str(first.report)
+    assert json.dumps(second.report.value) == json.dumps(first.report.value)
+
+
+def test_tried_values_belong_to_a_tuned_run(world: Path, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"release": world / "release", "out": tmp_path / "out", "tune": "train"}
+    baselines.search_bm25(**arguments)
+    (tmp_path / "out.tuned.json").unlink()
+    with only_if_finished(), pytest.raises(NotFinished, match=r"out.tuned.json is missing"):
+        baselines.search_bm25(**arguments)
+
+
+def test_the_family_of_a_model_counts_and_so_does_its_name(world: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    baselines.run_model(world / "dual", world / "release", out=out, device="cpu")
+    (world / "dual").rename(world / "bge-small-zh-v1.5")
+    with only_if_finished(), pytest.raises(NotFinished, match=r"family.name: default -> bge-zh.*; name: dual -> bge-"):
+        baselines.run_model(world / "bge-small-zh-v1.5", world / "release", out=out, device="cpu")
+
+
+def test_devices_of_one_kind_are_equal(world: Path, tmp_path: Path) -> None:
+    case = CASES["encode"]
+    case.call(world, tmp_path / "out")
+    with only_if_finished():
+        case.call(world, tmp_path / "out", device="cpu,cpu")
+        with pytest.raises(NotFinished, match="device: cpu -> cuda"):
+            case.call(world, tmp_path / "out", device="cuda:1,cuda:0")
+
+
+def test_a_model_is_all_files_that_libraries_read(made_input: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(made_input / "dual", tmp_path / "model"))
+    before = model_hashes(model)
+    assert {"config.json", "model.safetensors", "modules.json", "1_Pooling/config.json", "tokenizer.json"} <= {*before}
+    (model / "checkpoint-5").mkdir()
+    for name in ("README.md", "training.json", "loss.png", "training_args.bin", "checkpoint-5/config.json", ".x.json"):
+        (model / name).write_text("{}")
+    assert model_hashes(model) == before
+
+
+def test_a_changed_model_is_not_the_model_of_its_embeddings(world: Path, tmp_path: Path) -> None:
+    other_activation("dual")(world)
+    with pytest.raises(InputError, match="is not the model that encoded"):
+        CASES["search"].call(world, tmp_path / "out")
+
+
+UPPER_CASE = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None}
+UPPER_CASE |= {"lowercase": False}
+CONFIGS = {
+    "hidden_act": ("config.json", {"hidden_act": "relu"}),
+    "layer_norm_eps": ("config.json", {"layer_norm_eps": 0.1}),
+    "num_attention_heads": ("config.json", {"num_attention_heads": 4}),
+    "truncation_side": ("tokenizer_config.json", {"truncation_side": "left"}),
+    "padding_side": ("tokenizer_config.json", {"padding_side": "left"}),
+    "normalizer": ("tokenizer.json", {"normalizer": UPPER_CASE}),
+    "pre_tokenizer": ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}),
+}
+
+
+def fingerprint_of(model: Path) -> str:
+    from baselines.core.settings import ModelSettings
+    from baselines.retrieve.models import fingerprint, open_encoder
+
+    return fingerprint(open_encoder(ModelSettings(str(model))))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_fingerprint_of_an_open_model_covers_its_settings(name: str, made_input: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(made_input / "dual", tmp_path / "model"))
+    # BertTokenizer ignores these parts of tokenizer.json. The tokenizers of most models read them.
+    edit_json(model / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    before = fingerprint_of(model)
+    file, values = CONFIGS[name]
+    edit_json(model / file, **values)
+    assert fingerprint_of(model) != before
+
+
+def test_the_fingerprint_of_an_open_model_covers_the_case_of_texts(made_input: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(made_input / "dual", tmp_path / "model"))
+    before = fingerprint_of(model)
+    edit_json(model / "tokenizer_config.json", do_lower_case=False)
+    assert fingerprint_of(model) != before
+
+
+def test_the_fingerprint_depends_on_no_path_and_on_no_text(made_input: Path, tmp_path: Path) -> None:
+    from baselines.core.settings import ModelSettings
+    from baselines.retrieve.models import fingerprint, open_encoder
+
+    model = open_encoder(ModelSettings(str(made_input / "dual")))
+    before = fingerprint(model)
+    model.encode(["饺子怎么煮", "北京的冬天"])
+    model.save_pretrained(str(tmp_path / "copy"))
+    assert fingerprint(model) == fingerprint_of(tmp_path / "copy") == before
+
+
+def test_states_of_another_start_are_not_resumed(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    case, out = CASES["train"], tmp_path / "out"
+
+    def stop(*_: object) -> None:
+        raise InterruptedError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("baselines.train.training.write_checkpoint", stop)
+        with pytest.raises(InterruptedError):
+            case.call(world, out)
+    edit_json(world / "bert" / "config.json", hidden_act="relu")
+    case.call(world, out)
+    assert "the states belong to another training (start_files.config.json differ); training anew" in caplog.text
+    assert "resumed" not in caplog.text
+    assert content(out) == fresh_content(case, world, monkeypatch)
+
+
+# Killed calls.
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Loaded]:
+    with Loaded(HF_ENDPOINT="http://127.0.0.1:9") as loaded_process:
+        yield loaded_process
+
+
+def words_of(case: Case, world: Path, out: Path) -> list[str]:
+    program, verb = case.verb.split()
+    arguments = json.loads(json.dumps(case.arguments).replace("{world}", str(world)))
+    words = verb_spec(getattr(importlib.import_module(program), case.function)).words(arguments | {"out": str(out)})
+    return [program, verb, *words]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.5, 0.9, 1.0])
+def test_a_killed_call_ends_in_the_same_bytes_when_it_is_called_again(
+    case: Case, share: float, world: Path, tmp_path: Path, process: Loaded
+) -> None:
+    (tmp_path / "whole").mkdir()
+    words = words_of(case, world, tmp_path / "whole" / case.name)
+    whole_cache, cache = str(tmp_path / "whole" / "cache"), str(tmp_path / "cache")
+    points = int(process.run(*words, at=0, XDG_CACHE_HOME=whole_cache).stderr.splitlines()[-1])
+    words = words_of(case, world, tmp_path / case.name)
+    # The last points are those of the record and of the exit of the process.
+    killed = process.run(*words, code=None, at=max(1, int(share * points) - 12), XDG_CACHE_HOME=cache)
+    assert killed.code == -9
+    process.run(*words, XDG_CACHE_HOME=cache)
+    assert content(tmp_path / case.name) == content(tmp_path / "whole" / case.name)
+    assert "already done" in process.run(*words, XDG_CACHE_HOME=cache).stderr

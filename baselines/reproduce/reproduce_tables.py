@@ -45,8 +45,8 @@ def reproduce_tables(
 
     The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, and `errors --tally` prints Table
     10. baselines/reproduce/paper_tables.py has the rows with their steps, and published_scores.toml the published
-    scores. Rows can share steps. A step is skipped if its output exists and was made from the same input by the same
-    command. A new version of the code does not make a step run again; use another --out for that.
+    scores. Rows can share steps. A step is skipped if the same call of its verb has finished the output, and an
+    interrupted step resumes. A change of the code does not make a step run again, unless the verb's results change.
 
     Every score has a mark, and a 95 % interval over queries. The mark is OK, close or off if data and models are those
     of the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page (reproduce.html under

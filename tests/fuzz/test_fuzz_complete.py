@@ -28,6 +28,9 @@ _OURS = {
     "builders.sources.archives:read_archives": "the project's own file",
     "builders.store.published:published": "the project's own file",
     "baselines.core.passages:folder": "its inner function has a fuzzer",
+    "baselines.core.checkpoint:checkpoint_hashes": "check_hashes, which has a fuzzer, reads the same fields",
+    "baselines.retrieve.any_model:run_model": "a manifest whose SHA-256 is in the record of the finished run",
+    "baselines.train.training:run_training": "a record whose SHA-256 is in the record of the finished training",
 }
 
 

@@ -21,13 +21,13 @@ from baselines.reproduce.drawings import curve
 from baselines.reproduce.plan import Step
 from baselines.reproduce.report import training_curves
 from baselines.reproduce.step_settings import read_settings
-from baselines.reproduce.steps import _done, _stamp
+from baselines.reproduce.steps import _read_runs
 from baselines.retrieve.question_pairs import pair_file, read_question_pairs
 from baselines.train.data import read_negatives
 from baselines.train.recipe import RECIPES, read_recipe
 from builders.annotate.pool import Pooled, _depth, read_pool, write_pool
 from builders.core.files import read_toml
-from builders.core.folders import key_of
+from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished
 from builders.publish.pages import read_scores
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
@@ -230,11 +230,10 @@ def _overridden(folder: Path) -> Any:
     return read_recipe("de-bm25-neg", (folder / "words").read_bytes().decode(errors="replace").splitlines())
 
 
-def _make_stamp(folder: Path) -> None:
-    (folder / "step").mkdir()
-    _stamp(folder / "step").write_bytes(
-        msgspec.json.encode({"key": key_of(["a step"]), "files": {}, "seconds": 1.5, "processes": 2})
-    )
+def _make_record(folder: Path) -> None:
+    (folder / "out").write_text("content")
+    call = VerbCall("bm25", 1, {"top_k": 5}, {"release": VerbInput("the release", {"corpus/corpus": "0" * 64})})
+    record_finished(folder / "out", call)
 
 
 def _make_training(folder: Path) -> None:
@@ -260,8 +259,12 @@ READERS += [
     ),
     Reader("baselines.reproduce.report:training_curves", _make_training, {"x/training.json": JSON}, _read_trainings),
     Reader(
-        "baselines.reproduce.steps:_read", _make_stamp, {".step.step.json": JSON},
-        lambda f: _done(f / "step", key_of(["a step"])),
+        "builders.core.finished_outputs:_read_record", _make_record, {".out.made.json": JSON},
+        lambda f: _read_record(f / "out"), lambda found, good, _: found is None or type(found) is type(good),
+    ),
+    Reader(
+        "baselines.reproduce.steps:_read_runs", writing("steps.json", '{"a": {"seconds": 1.5, "processes": 2}}'),
+        {"steps.json": JSON}, _read_runs,
     ),
     Reader(
         "builders.publish.pages:read_scores", writing("scores.json", json.dumps(_SCORES)), {"scores.json": JSON},

@@ -64,15 +64,17 @@ def unpack_runs(archive: Path, runs: Path) -> None:
 
     The compressed bytes differ from the original bytes, so the checksums in the steps' records are updated.
     """
+    from builders.core.finished_outputs import record_path  # after the installation of the pack's wheels
+
     new = runs.with_name("new")
     with tarfile.open(archive) as tar:
         tar.extractall(new, filter="data")
     for path in new.glob("*.gz"):
         path.write_bytes(gzip.compress(path.read_bytes(), 1, mtime=0))
-        stamp = path.with_name(f".{path.name}.step.json")
-        content = json.loads(stamp.read_text(encoding="utf-8"))
-        content["files"] = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
-        stamp.write_text(json.dumps(content), encoding="utf-8")
+        record = record_path(path)
+        content = json.loads(record.read_text(encoding="utf-8"))
+        content["files"] |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+        record.write_text(json.dumps(content), encoding="utf-8")
     new.rename(runs)
 
 

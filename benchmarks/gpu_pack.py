@@ -29,7 +29,6 @@ from baselines.reproduce.select_rows import Selection, select_rows
 from baselines.reproduce.step_settings import read_settings
 from baselines.reproduce.steps import run_steps
 from builders.core.errors import InputError
-from builders.store.reader import open_release
 
 MODEL = "multilingual-e5-small-zh-en"
 PACK = ROOT / "build" / "gpu-pack"
@@ -64,7 +63,7 @@ def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None
     for name, step in do.recorded.items():
         if step.verb in ("bm25", "mine") and all(other in free for other in step.needs):
             free[name] = step
-    run_steps(free, open_release(release))
+    run_steps(free, runs)
 
 
 def copy_release(source: Path, out: Path) -> list[str]:

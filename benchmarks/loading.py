@@ -5,7 +5,7 @@ lengths are log-normal, with --characters on average. The processor time of one 
 programs on the machine have little influence.
 
 The output also has the rows per second that --cards GPUs process if each GPU reaches --share of its --peak, and the
-number of cores that prepare these rows. The operations of a row come from baselines/reproduce/costs.py.
+number of cores that prepare these rows. The operations of a row come from baselines/train/recipe_costs.py.
 
 Example:
 
@@ -28,10 +28,10 @@ import torch
 from models import bert, random_lengths, random_texts, trainer_of, training_pairs
 
 from baselines.core.passages import Passages
-from baselines.reproduce.costs import architecture, tokens_of_row
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train.data import Batches, CrossRows, DualRows, Pairs
 from baselines.train.recipe import Recipe, read_recipe
+from baselines.train.recipe_costs import architecture, tokens_of_row
 from builders.core.tables import text_table
 
 

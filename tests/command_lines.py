@@ -15,7 +15,6 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # where this file is the program
 
-from baselines.core.model_options import model_name
 from builders.core.options import Between, Option, Parsed, Use
 from builders.core.verbs import load_function, shell_options, verb_spec
 
@@ -42,7 +41,7 @@ def describe_option(option: Option) -> dict[str, Any]:
         nargs = "repeated" if Use.REPEATED in option.markers else "*" if Use.MAY_BE_EMPTY in option.markers else "+"
     parsed, limits = option.marker(Parsed), option.marker(Between)
     type_name = names.get(option.value_type, option.value_type.__name__)
-    if parsed and parsed.parse not in (model_name, os.fspath):  # names are text on the command line
+    if parsed and os.PathLike not in parsed.accepts:  # names are text on the command line
         type_name = parsed.parse.__name__
     flags = [*option.flags, *(f"--no-{flag[2:]}" for flag in option.flags if Use.WITH_NO in option.markers)]
     return {

@@ -207,7 +207,7 @@ def sets(world: World) -> Outputs:
 def translated(world: World) -> Outputs:
     step = ("annotate", "translations")
     sheet, reviews = world.out / "packages.tsv", world.out / "reviews.tsv"
-    at = ("--release", world.sample, "--split", "dev")
+    at = ("--release", world.sample)
 
     def fill(path: Path, column: str, value: Callable[[int], object]) -> list[dict[str, str]]:
         rows = table(path, "\t")
@@ -217,7 +217,7 @@ def translated(world: World) -> Outputs:
             writer.writerows({**row, column: value(number)} for number, row in enumerate(rows))
         return rows
 
-    run("builders", *step, "export", *at, "--package-size", 10, "--out", sheet)
+    run("builders", *step, "export", *at, "--split", "dev", "--package-size", 10, "--out", sheet)
     found = {"packages": fill(sheet, "english", lambda number: f"Question {number}")}
     run("builders", *step, "review", *at, "--source", sheet, "--pairs", 5, "--out", reviews)
     sheets = [reviews.with_suffix(f".{number}.tsv") for number in (1, 2)]

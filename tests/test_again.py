@@ -385,7 +385,7 @@ CASES = {
         "the run {world}/dev.run changed",
         "baselines.retrieve.rerank",
         "baselines.retrieve.models.open_as",
-        neutral={"parallel": 2},
+        neutral={"tokenizers": 0},
     ),
     "run": Case(
         "run_model",

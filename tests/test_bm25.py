@@ -265,6 +265,6 @@ def test_values_are_moved_one_at_a_time_until_neither_gets_better() -> None:
 
 def test_values_are_not_tuned_on_the_questions_that_are_searched(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    assert "--tune dev: tuning on the searched questions" in bm25(release, "--tune", "dev", code=1).error
-    found = bm25(release, "--tune", "train", "--engine", "elasticsearch", code=1).error
-    assert "--tune, --max-chars and --sample need --engine numba" in found
+    assert "--tune dev: tuning on the searched questions" in bm25(release, "--tune", "dev", code=2).stderr
+    found = bm25(release, "--tune", "train", "--engine", "elasticsearch", "--address", "http://a", code=2).stderr
+    assert "--tune needs --engine numba" in found

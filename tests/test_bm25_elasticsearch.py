@@ -133,7 +133,7 @@ def test_the_verb_writes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with Elasticsearch() as server:
         bm25(release, "--address", server.url)
     assert len(read_run(tmp_path / "r.run").rankings) == 2
-    assert "--engine elasticsearch and --address URL need each other" in bm25(release, code=1).error
+    assert "--engine elasticsearch needs --address URL" in bm25(release, code=2).stderr
     monkeypatch.setitem(sys.modules, "elasticsearch", None)
     monkeypatch.delitem(sys.modules, "baselines.bm25.engine_elasticsearch")
     assert "elasticsearch is not installed: pip" in bm25(release, "--address", server.url, code=1).error

@@ -114,7 +114,7 @@ def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: lis
 
 def test_what_cannot_be_compared_is_said(world: list[Path], tmp_path: Path) -> None:
     qrels, *runs = world
-    assert compare(qrels, runs[0], code=1).error == "expected 2 to 25 runs, found 1"
+    assert "expected 2 to 25 runs, found 1" in compare(qrels, runs[0], code=2).stderr
     (tmp_path / "one").write_text("q0 0 good 1\n")
     assert "at least two queries" in compare(tmp_path / "one", *runs, code=1).error
     printed = compare(qrels, runs[0], runs[0]).stdout

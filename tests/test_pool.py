@@ -14,6 +14,7 @@ from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from whole_release import ENGLISH
 
+from builders.annotate.annotate_options import Written
 from builders.annotate.merge_judgments import merge_judgments
 from builders.annotate.pool_steps import pool_passages, relabel_negatives
 from builders.annotate.round_steps import merge_round
@@ -206,7 +207,8 @@ def test_the_list_says_who_moved_it_and_a_second_relabelling_goes_on_from_it(sco
 def test_relabelling_from_python_returns_the_run_and_then_the_counts(scored_release: Path) -> None:
     release, negatives = scored_release / "release", scored_release / "negatives.jsonl"
     out = relabel_negatives("candidates", release, negatives=negatives, out=scored_release / "candidates.run")
-    assert out == scored_release / "candidates.run"
+    assert isinstance(out, Written) and out.paths == (scored_release / "candidates.run",)
+    assert out.text.endswith(f"queries: {scored_release}/candidates.run")
     scores = [scored_release / "one.run", read_run(scored_release / "two.run")]
     report = relabel_negatives(
         "move", release, negatives=negatives, scores=scores, threshold=0.65, out=scored_release / "new"

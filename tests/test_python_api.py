@@ -1,7 +1,6 @@
 """The Python API: what `from baselines import ...` gives equals what the command line prints."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,16 +163,6 @@ QUERY = md5(QUESTIONS["dev"][0])
 def test_what_is_wrong_is_one_error(model: Any, options: Any, kind: Any, said: str, release: Path) -> None:
     with pytest.raises(kind, match=said):
         evaluate(model, release, **options)
-
-
-def test_a_missing_library_is_named_with_its_extra(
-    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = write_dual(tmp_path / "dual")
-    monkeypatch.delitem(sys.modules, "baselines.retrieve.models", raising=False)
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(InputError, match=r'^sentence_transformers is not installed: pip install .*\[models\]"$'):
-        evaluate(model, release)
 
 
 def test_verbs_pass_their_results_on_without_files(

@@ -14,9 +14,9 @@ from test_peers import block, reciprocal_rank
 from tiny_models import write_dual
 
 from baselines.core.passages import open_passages
-from baselines.reproduce.costs import Sizes
 from baselines.train.data import Sampled, dev_sample, read_pairs
 from baselines.train.recipe import read_recipe
+from baselines.train.recipe_costs import Sizes
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -309,8 +309,8 @@ def test_other_tools_read_a_nano_release(nano: Callable[..., Any], tmp_path: Pat
         ("--nano --sizes 40", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
         ("--extract", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
         ("--nano --extract sample-40", 2, "expected --sizes N..., --extract CONFIG, or --nano --extract"),
-        ("--nano --extract", 1, "expected --hard RUN..."),
-        ("--nano --extract --hard RUN --split train dev", 1, "draws queries of one --split"),
+        ("--nano --extract", 2, "expected --hard RUN..."),
+        ("--nano --extract --hard RUN --split train dev", 2, "draws queries of one --split"),
         ("--nano --extract --hard RUN --split test", 1, "has no config 'qrels' with a split 'test'"),
         ("--nano --extract --hard RUN", 1, "has no query of --split; expected a run of these queries"),
     ],

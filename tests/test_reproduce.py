@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from annotating import annotate, read_table
 from commands import ROOT, run
-from releases import make_release, tables
+from releases import make_release, md5, tables
 from reproduce_world import planned, reported, reproduce
 
 from baselines.reproduce.paper_tables import select_pool
@@ -229,7 +229,10 @@ def test_a_step_is_run_again_only_where_it_must_be(here: Path) -> None:
     assert ran()
     rows = tables()
     rows["queries", "train"] = rows["queries", "train"][:-1]
-    make_release(here / "release", rows)  # other data
+    make_release(here / "release", rows)  # data that the step does not read
+    assert not ran()
+    rows["corpus", "corpus"].append({"_id": md5("另一段"), "title": "", "text": "另一段"})
+    make_release(here / "release", rows)
     assert ran() and not ran()
 
 

@@ -15,7 +15,7 @@ from reproduce_world import reported, reproduce
 from scipy import stats
 
 from baselines.measure.significance import holm
-from baselines.reproduce.costs import KNOWN, Sizes, StepCost, step_cost
+from baselines.reproduce.costs import StepCost, step_cost
 from baselines.reproduce.leaderboard import board, read_leaderboard
 from baselines.reproduce.marks import nearness, other_data, other_models
 from baselines.reproduce.paper_tables import Row
@@ -27,6 +27,7 @@ from baselines.reproduce.report_text import text
 from baselines.reproduce.select_rows import Selection, rows_of, select_rows
 from baselines.reproduce.step_settings import NO_SETTINGS, Settings, read_settings
 from baselines.train.recipe import read_recipe
+from baselines.train.recipe_costs import KNOWN, Sizes
 from builders.store.reader import open_release
 
 BM25 = ("--table", 4, "--row", "bm25")

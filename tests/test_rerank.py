@@ -352,7 +352,7 @@ def test_two_killed_stages_end_in_the_same_bytes(world: Path, tmp_path: Path, lo
     for name in outputs:
         (tmp_path / name).unlink()
     shutil.rmtree(tmp_path / "cache")
-    for share in (0.2, 0.4, 0.6, 0.8, 0.95):
+    for share in (0.2, 0.4, 0.6, 0.8, 0.9):  # a command that goes on has fewer points
         loaded.run(*words, tmp_path / "whole.run", at=int(points * share), code=-signal.SIGKILL)
         left = [(tmp_path / name).exists() and (tmp_path / name).read_bytes() for name in outputs]
         assert all(each in (False, one) for each, one in zip(left, wanted, strict=True))

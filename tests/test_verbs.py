@@ -2,8 +2,10 @@
 
 import inspect
 import json
+import pickle
 import subprocess
 import sys
+import typing
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -29,6 +31,13 @@ from builders.core.verbs import TABLE_FORMATS, verb, verb_spec
 
 class Pot:
     """An object that a call from Python may pass in place of a path."""
+
+
+class PathOfBytes:
+    """A path whose text is bytes, which no verb accepts."""
+
+    def __fspath__(self) -> bytes:
+        return b"pot"
 
 
 def read_fraction(text: str) -> Fraction:
@@ -164,6 +173,30 @@ def test_the_signature_shows_types_without_markers() -> None:
     assert parameters["cups"].annotation is int
     assert parameters["spices"].annotation == Sequence[Literal["ginger", "mint"]]
     assert parameters["out"].annotation == str | Path | None
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        (baselines.search_bm25, {"ca_certs": "a"}, "ca_certs needs engine='elasticsearch'"),
+        (baselines.search_bm25, {"tune": "train", "b": 0.5}, "b and tune exclude each other"),
+        (baselines.show_passages, {"runs": ["a"], "port": 1}, "port needs serve"),
+        (builders.find_similar, {"by": ["exact"], "ngram": 3, "out": "o"}, "ngram needs by='n-gram'"),
+        (builders.build_official, {"list": [], "out": "o"}, "out and list exclude each other"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_named(
+    function: Callable[..., Any], arguments: dict[str, Any], message: str
+) -> None:
+    release = {} if function is builders.build_official else {"release": "r"}
+    with pytest.raises(UsageError) as error:
+        function(**release, **arguments)
+    assert str(error.value) == message
+
+
+def test_an_option_with_its_default_needs_nothing() -> None:
+    with pytest.raises(InputError, match="r: not a release"):
+        baselines.search_bm25("r", tune="train", k1=1.2, seed=0)
 
 
 # Words of a shell.
@@ -355,3 +388,34 @@ def test_numbers_of_numpy_have_the_form_of_an_option() -> None:
         baselines.fuse_runs(["a", "b"], step=np.float32(0.3))
     with pytest.raises(UsageError, match="threshold: expected a number, found"):
         builders.build_release(["r"], out="o", threshold="0.9")
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"pot": "a" * 256}, "pot: expected a path of at most 4,095 bytes, with names of at most 255 bytes"),
+        ({"pot": "/".join(["a"] * 3_000)}, "pot: expected a path of at most 4,095 bytes"),
+        ({"pot": "\ud800"}, "pot: expected a text without surrogates"),
+        ({"guests": ["\udcff"]}, "guests: expected a text without surrogates"),
+        ({"pot": PathOfBytes()}, "pot: expected a path that is a text"),
+        ({"cups": ["x" * 9_999]}, "cups: expected a whole number of at least 1, found \\['xxx"),
+        ({"cups": np.zeros((30, 30))}, "cups: expected a whole number of at least 1, found a ndarray"),
+    ],
+)
+def test_a_text_that_no_file_system_takes_is_one_short_error(argument: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        brew(**{"pot": "pot", **argument})
+    assert len(str(error.value)) < 400
+
+
+def test_type_hints_of_a_verb_can_be_read() -> None:
+    for function in VERBS.values():
+        assert set(typing.get_type_hints(function)) >= {option.name for option in verb_spec(function).options}
+
+
+def test_a_report_can_be_pickled() -> None:
+    report = Report({"a": 1}, lambda: "text", lambda: [SCORES], {"latex": lambda: "latex"}, failed=True)
+    copy = pickle.loads(pickle.dumps(report))
+    for form in (*TABLE_FORMATS, "latex"):
+        assert copy.render(form) == report.render(form)
+    assert copy.value == report.value and copy.failed

@@ -91,31 +91,39 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
         "baselines mine --release R --run N --out O --cross-encoder M --bi-encoder M",
         ("--bi-encoder", "--cross-encoder"),
     ),
+    ("baselines bm25 --release R --out O --split dev --tune dev", ("--tune dev: tuning on the searched questions",)),
+    ("baselines fuse --out O --weights O N N", ("--out and --weights name the same file O",)),
+    ("baselines bm25 --release R --out O --tune train --k1 2", ("--k1 and --tune exclude each other",)),
+    ("baselines show --serve N", ("RUN and --serve exclude each other",)),
+    ("builders official --list --out O", ("--out and --list exclude each other",)),
+    # options that need another option
+    ("baselines bm25 --release R --out O --engine elasticsearch", ("--engine elasticsearch needs --address URL",)),
+    ("baselines bm25 --release R --out O --ca-certs FILE", ("--ca-certs needs --engine elasticsearch",)),
+    (
+        "baselines mine --release R --run N --out O --cross-encoder M",
+        ("--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score",),
+    ),
+    (
+        "baselines mine --release R --run N --out O --revision main",
+        ("--revision needs --cross-encoder or --bi-encoder",),
+    ),
+    ("baselines encode --release R --model M --out O --split dev", ("--split needs --queries",)),
+    ("baselines fuse --out O N N --tune-runs N N", ("--tune-runs needs --tune",)),
+    ("baselines show --port 7000 N", ("--port needs --serve",)),
+    ("builders annotate relabel candidates --release R --out O --agree all", ("--agree needs action move",)),
+    ("builders export --release R --format msmarco --out O --run N", ("--run needs --format beir, trec, official",)),
+    ("builders similar --release R --out O --threshold 0.5", ("--threshold needs --scores",)),
+    ("builders similar --release R --out O --by exact --ngram 3", ("--ngram needs --by n-gram",)),
+    # the number of runs
+    ("baselines fuse --release R --out O N", ("expected two runs or more",)),
+    ("baselines compare --release R N", ("expected 2 to 25 runs, found 1",)),
 ]
 NO_RELEASE = "not a release directory (no manifest.json); `python -m builders release --raw PATH --out DIR` makes one"
 INPUT = {
-    # options that need or exclude each other
-    "baselines bm25 --release R --out O --split dev --tune dev": (
-        "--tune dev: tuning on the searched questions inflates scores; name another split"
-    ),
-    "baselines bm25 --release R --out O --engine elasticsearch": (
-        "--engine elasticsearch and --address URL need each other"
-    ),
-    "baselines mine --release R --run N --out O --cross-encoder M": (
-        "--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score"
-    ),
-    "baselines encode --release R --model M --out O --split dev": (
-        "--split needs --queries, because passages have no split"
-    ),
-    "builders export --release R --format msmarco --out O --run N": (
-        "--run needs --format beir, trec, official, rag, not msmarco"
-    ),
     # values that the verb itself checks
     "baselines train de-bm25-neg-scratch --release R --out O --set train.batch": (
         "--set train.batch: expected SECTION.KEY=VALUE, for example train.batch=64"
     ),
-    "baselines fuse --release R --out O N": "expected two runs or more",
-    "baselines compare --release R N": "expected 2 to 25 runs, found 1",
     "baselines bm25 --release R --out O --split validation": (
         "R: has no config 'queries' with a split 'validation'; it has corpus/corpus, dev/dev, qrels/dev, qrels/train, "
         "queries/dev, queries/test, queries/train, test/test, train/train"

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from baselines.core.model_options import NewRun, TopK
-from builders.core.errors import InputError, log
-from builders.core.options import Again, AtLeastOne, NotNegative, Share, Shown
+from builders.core.errors import InputError, UsageError, log
+from builders.core.options import Again, AtLeastOne, Excludes, Needs, NotNegative, Share, Shown
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, SampleConfig, Seed, SetName
 
@@ -27,19 +27,19 @@ def search_bm25(
     top_k: TopK = 50,
     set: SetName = "main",
     queries: QuestionConfig | None = None,
-    sample: SampleConfig | None = None,
+    sample: Annotated[SampleConfig, Needs("engine=numba")] | None = None,
     engine: Literal["numba", "elasticsearch"] = "numba",
-    address: Annotated[str, Shown("URL")] | None = None,
-    ca_certs: Annotated[Path, Shown("FILE")] | None = None,
-    k1: NotNegative = 1.2,
-    b: Share = 0.75,
+    address: Annotated[str, Shown("URL"), Needs("engine=elasticsearch")] | None = None,
+    ca_certs: Annotated[Path, Shown("FILE"), Needs("engine=elasticsearch")] | None = None,
+    k1: Annotated[NotNegative, Excludes("tune")] = 1.2,
+    b: Annotated[Share, Excludes("tune")] = 0.75,
     analyzer: Literal["words", "characters", "bigrams", "both"] = "words",
     stop_words: Literal["keep", "drop"] = "keep",
-    tune: Annotated[str, Shown("SPLIT")] | None = None,
-    seed: Seed = 0,
-    max_chars: Annotated[AtLeastOne, Shown("N")] | None = None,
+    tune: Annotated[str, Shown("SPLIT"), Needs("engine=numba")] | None = None,
+    seed: Annotated[Seed, Needs("tune")] = 0,
+    max_chars: Annotated[AtLeastOne, Shown("N"), Needs("engine=numba")] | None = None,
     threads: Annotated[AtLeastOne, Shown("N")] | None = None,
-    index: Annotated[Path, Shown("DIR")] | None = None,
+    index: Annotated[Path, Shown("DIR"), Needs("engine=numba")] | None = None,
     again: Again = False,
 ) -> "Run":
     """Search with BM25: write a TREC run of a split's queries.
@@ -93,6 +93,8 @@ def search_bm25(
     from builders.store.runs import Hit, Run, write_columns
     from builders.store.verb_inputs import release_input
 
+    if engine == "elasticsearch" and address is None:
+        raise UsageError("--engine elasticsearch needs --address URL")
     if out is not None:
         check_file(out)
     release = open_release(release)
@@ -102,11 +104,7 @@ def search_bm25(
     if not query_rows:
         raise InputError(f"has no queries in its split {split!r}", path=release.path)
     if tune == split:
-        raise InputError(f"--tune {tune}: tuning on the searched questions inflates scores; name another split")
-    if engine == "elasticsearch" and (tune or max_chars is not None or sample):
-        raise InputError("--tune, --max-chars and --sample need --engine numba")
-    if (engine == "elasticsearch") != (address is not None):
-        raise InputError("--engine elasticsearch and --address URL need each other")
+        raise UsageError(f"--tune {tune}: tuning on the searched questions inflates scores; name another split")
 
     call = None
     if is_kept(out):

@@ -10,7 +10,7 @@ from baselines.core.passages import open_passages
 from baselines.look.excerpts import positives_of
 from baselines.look.shown_answers import Searcher
 from baselines.measure.qrels import read_queries
-from builders.core.errors import InputError, log
+from builders.core.errors import InputError, UsageError, log
 from builders.core.hub import check_models
 from builders.core.limits import usable_cores
 from builders.store.layout import SETS
@@ -58,7 +58,7 @@ def serve_page(
     Raises :class:`InputError` if Gradio is missing, or a system cannot be opened.
     """
     if (models.model is None) != (models.passages is None):
-        raise InputError("--model M and --passages DIR (embeddings of the passages by M) need each other")
+        raise UsageError("--model M and --passages DIR (embeddings of the passages by M) need each other")
     check_models(models.model, models.reranker)
     try:
         from baselines.look import gradio_page

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from baselines.core.model_options import Device, Dtype, ModelName
 from baselines.measure.measure_options import RUN_HELP
 from baselines.retrieve.vector_options import EmbeddingsPath
-from builders.core.errors import InputError
-from builders.core.options import AtLeastOne, Between, Help, NotNegativeInt, Shown, Use
+from builders.core.errors import UsageError
+from builders.core.options import AtLeastOne, Between, Excludes, Help, Needs, NotNegativeInt, Shown, Use
 from builders.core.verbs import verb
 from builders.store.names import SAMPLE_RELEASE
 from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
@@ -24,21 +24,21 @@ PASSAGES_OF_COLUMN = 10
 
 @verb()
 def show_passages(
-    runs: Annotated[Sequence[RunPath], Use.POSITIONAL, Use.MAY_BE_EMPTY, Help(RUN_HELP)] = (),
+    runs: Annotated[Sequence[RunPath], Use.POSITIONAL, Use.MAY_BE_EMPTY, Help(RUN_HELP), Excludes("serve")] = (),
     *,
     release: ReleasePath = Path(SAMPLE_RELEASE),
     set: SetName = "main",
     split: AnySplit = "dev",
-    query: Annotated[str, Shown("TEXT_OR_ID")] | None = None,
+    query: Annotated[str, Shown("TEXT_OR_ID"), Excludes("serve")] | None = None,
     top_k: Annotated[AtLeastOne, Shown("K")] | None = None,
-    chars: Annotated[int, Between(low=10), Shown("N")] = 100,
+    chars: Annotated[int, Between(low=10), Shown("N"), Excludes("serve")] = 100,
     serve: bool = False,
-    model: ModelName | None = None,
-    passages: EmbeddingsPath | None = None,
-    reranker: ModelName | None = None,
-    candidates: Annotated[AtLeastOne, Shown("N")] = 50,
-    host: Annotated[str, Shown("H")] = "127.0.0.1",
-    port: Annotated[NotNegativeInt, Shown("P")] | None = None,
+    model: Annotated[ModelName, Needs("serve")] | None = None,
+    passages: Annotated[EmbeddingsPath, Needs("serve")] | None = None,
+    reranker: Annotated[ModelName, Needs("serve")] | None = None,
+    candidates: Annotated[AtLeastOne, Shown("N"), Needs("serve")] = 50,
+    host: Annotated[str, Shown("H"), Needs("serve")] = "127.0.0.1",
+    port: Annotated[NotNegativeInt, Shown("P"), Needs("serve")] | None = None,
     device: Device | None = None,
     dtype: Dtype = "auto",
 ) -> "Report | None":
@@ -95,7 +95,7 @@ def show_passages(
         )
         return None
     if not runs:
-        raise InputError("no runs given; name runs to show, or add --serve")
+        raise UsageError("no runs given; name runs to show, or add --serve")
     from baselines.look.question_view import view_question
     from builders.store.reader import open_release
     from builders.store.runs import read_run

@@ -11,7 +11,7 @@ from baselines.measure.measure_options import (
     QuestionProperty,
     RunPaths,
 )
-from builders.core.errors import InputError
+from builders.core.errors import UsageError
 from builders.core.options import Between, NotNegativeInt, OneOf, Shown, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
@@ -87,9 +87,9 @@ def compare_runs(
 
     expect_one_reference(release, qrels)
     if name and len(name) != len(runs):
-        raise InputError(f"expected a --name for each of {len(runs)} runs, found {len(name)}")
+        raise UsageError(f"expected a --name for each of {len(runs)} runs, found {len(name)}")
     if not 2 <= len(runs) <= len(LABELS):
-        raise InputError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
+        raise UsageError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
     opened = None if release is None else open_release(release)
     reference = read_reference(
         release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from baselines.measure.measure_options import RUN_HELP
 from builders.core.errors import UsageError
-from builders.core.options import AtLeastOne, Help, Shown, Use
+from builders.core.options import AtLeastOne, Excludes, Help, Needs, Shown, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
-from builders.store.release_options import MainSplit, ReleasePath, RunPath
+from builders.store.release_options import MainSplit, ReleasePath, RunPath, Seed
 
 # Section 3.5 draws 100 queries, and judges the five best passages of each.
 QUERIES = 100
@@ -20,13 +20,13 @@ def analyse_errors(
     run: Annotated[RunPath, Use.POSITIONAL, Help(RUN_HELP)] | None = None,
     *,
     tally: Annotated[Path, Shown("ROUND")] | None = None,
-    release: ReleasePath | None = None,
+    release: Annotated[ReleasePath, Excludes("tally")] | None = None,
     split: MainSplit = "dev",
-    sample: Annotated[AtLeastOne, Shown("N")] = QUERIES,
-    top_k: Annotated[AtLeastOne, Shown("K")] = DEPTH,
-    seed: int = 0,
-    round: Annotated[Path, Shown("ROUND")] | None = None,
-    model: Annotated[str, Shown("NAME")] | None = None,
+    sample: Annotated[AtLeastOne, Shown("N"), Excludes("tally")] = QUERIES,
+    top_k: Annotated[AtLeastOne, Shown("K"), Excludes("tally")] = DEPTH,
+    seed: Annotated[Seed, Excludes("tally")] = 0,
+    round: Annotated[Path, Shown("ROUND"), Needs("run")] | None = None,
+    model: Annotated[str, Shown("NAME"), Needs("tally")] | None = None,
 ) -> Report:
     """Analyse the errors of a run as the paper does (Table 10).
 
@@ -61,10 +61,6 @@ def analyse_errors(
     """
     if (run is None) == (tally is None):
         raise UsageError("expected either RUN or --tally ROUND")
-    if round and tally:
-        raise UsageError("--round needs RUN")
-    if model and run:
-        raise UsageError("--model needs --tally")
     from baselines.measure.error_rounds import (
         draw_errors,
         draw_report,

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from baselines.measure.measure_options import QrelsConfig, QrelsFile, QuestionProperty, RunPaths
-from builders.core.errors import InputError
-from builders.core.options import Shown
+from builders.core.options import Needs, Shown
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
@@ -25,15 +24,15 @@ def evaluate_runs(
     queries: QuestionConfig | None = None,
     qrels_config: QrelsConfig | None = None,
     holes: bool = False,
-    duplicates: Literal["removed", "kept"] | None = None,
-    ngram: NgramLength = NGRAM,
-    jaccard: LowestJaccard = SHARE,
-    list: Annotated[Path, Shown("FILE")] | None = None,
+    duplicates: Annotated[Literal["removed", "kept"], Needs("release")] | None = None,
+    ngram: Annotated[NgramLength, Needs("duplicates")] = NGRAM,
+    jaccard: Annotated[LowestJaccard, Needs("duplicates")] = SHARE,
+    list: Annotated[Path, Shown("FILE"), Needs("duplicates")] | None = None,
     by: QuestionProperty | None = None,
-    answers: bool = False,
-    unit: Unit = "word",
-    segmenter: Segmenter = SEGMENTERS[0],
-    threshold: SpanThreshold = THRESHOLD,
+    answers: Annotated[bool, Needs("release")] = False,
+    unit: Annotated[Unit, Needs("answers")] = "word",
+    segmenter: Annotated[Segmenter, Needs("answers")] = SEGMENTERS[0],
+    threshold: Annotated[SpanThreshold, Needs("answers")] = THRESHOLD,
     per_query: Annotated[Path, Shown("FILE.parquet")] | None = None,
 ) -> Report:
     """Measure runs by the official measures and by usual measures.
@@ -98,17 +97,11 @@ def evaluate_runs(
     for file in (per_query, list):
         if file is not None:
             check_file(file)
-    if list and not duplicates:
-        raise InputError("--list writes the near-duplicates of --duplicates; add --duplicates")
     opened = None if release is None else open_release(release)
-    if duplicates and opened is None:
-        raise InputError("--duplicates compares the texts of a release; expected --release DIR")
     opened_runs = [read_run(run) for run in runs]
 
     answer_ranks = []
-    if answers:
-        if opened is None:
-            raise InputError("--answers reads the answers and texts of a release; expected --release DIR")
+    if answers and opened:
         rule = Options(unit, threshold, segmenter=segmenter)
         answer_ranks = rank_answers(opened_runs, opened, split=split, set_name=set, query_config=queries, rule=rule)
         if (SETS[set].qrels, split) not in opened.splits():  # answers need no judgments

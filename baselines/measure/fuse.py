@@ -1,13 +1,14 @@
 """The verb `fuse`: fuse runs."""
 
 import numbers
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from baselines.core.model_options import NewRun, TopK
-from builders.core.errors import InputError, log
-from builders.core.options import Help, Parsed, Shown, Use
+from builders.core.errors import InputError, UsageError, log
+from builders.core.options import Help, Needs, Parsed, Shown, Use
 from builders.core.verbs import verb
 from builders.store.release_options import ReleasePath, RunPath, SetName
 
@@ -39,9 +40,9 @@ def fuse_runs(
     top_k: TopK = 50,
     weights: Annotated[Path, Shown("FILE")] | None = None,
     tune: Annotated[str, Shown("SPLIT")] | None = None,
-    tune_runs: Sequence[RunPath] = (),
-    tune_on_these: bool = False,
-    step: Annotated[float, Parsed(_step, accepts=(numbers.Real,)), Shown("X")] = 0.05,
+    tune_runs: Annotated[Sequence[RunPath], Needs("tune")] = (),
+    tune_on_these: Annotated[bool, Needs("tune")] = False,
+    step: Annotated[float, Parsed(_step, accepts=(numbers.Real,)), Shown("X"), Needs("tune")] = 0.05,
     release: ReleasePath | None = None,
     set: SetName = "main",
 ) -> "Run":
@@ -92,14 +93,16 @@ def fuse_runs(
 
     if out is not None:
         check_file(out)
+    if out is not None and weights is not None and os.path.abspath(out) == os.path.abspath(weights):
+        raise UsageError(f"--out and --weights name the same file {out}")
     if len(runs) < 2:
-        raise InputError("expected two runs or more")
+        raise UsageError("expected two runs or more")
     opened_runs = [read_run(run) for run in runs]
     if tune:
         if release is None:
-            raise InputError("--tune needs judgments; expected --release DIR")
+            raise UsageError("--tune needs judgments; expected --release DIR")
         if len(tune_runs or runs) != len(runs):
-            raise InputError(f"--tune-runs: expected {len(runs)} runs, the same systems in the same order")
+            raise UsageError(f"--tune-runs: expected {len(runs)} runs, the same systems in the same order")
         judgments = release_qrels(open_release(release), tune, set)
         systems = [read_run(run) for run in tune_runs] or opened_runs
         if weights is None and out is not None:
@@ -111,7 +114,7 @@ def fuse_runs(
     elif method == "rrf":
         run_weights = [1.0] * len(runs)
     else:
-        raise InputError("--method weighted needs --weights FILE or --tune SPLIT")
+        raise UsageError("--method weighted needs --weights FILE or --tune SPLIT")
 
     query_ids = [{*run.hits} for run in opened_runs]
     every_query = {query for ids in query_ids for query in ids}

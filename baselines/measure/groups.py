@@ -10,7 +10,7 @@ import pyarrow as pa
 from baselines.measure.measures import PAPER, mean, values_of
 from baselines.measure.qrels import read_queries
 from baselines.measure.significance import of_means
-from builders.core.errors import InputError
+from builders.core.errors import UsageError
 from builders.core.results import Table
 from builders.core.tables import percent, text_table
 from builders.store.layout import SETS
@@ -44,7 +44,7 @@ def groups_of(
         InputError: there is no release, or it lacks the queries or answers.
     """
     if release is None:
-        raise InputError("--by reads the queries and answers of a release; expected --release DIR")
+        raise UsageError("--by reads the queries and answers of a release; expected --release DIR")
     group_names: dict[str, str] = {}
     if by == "query_length":
         for query, text in read_queries(release, split, query_config or SETS[set_name].queries):

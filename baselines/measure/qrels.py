@@ -47,9 +47,9 @@ class Qrels:
 
 
 def expect_main(set_name: str, option: str, value: str | None) -> str:
-    """Return the option's value or "". Raises :class:`InputError` if a value is given with a set other than main."""
+    """Return the option's value or "". Raises :class:`UsageError` if a value is given with a set other than main."""
     if value and set_name != "main":
-        raise InputError(f"{option} {value} belongs to the set main; remove it or --set {set_name}")
+        raise UsageError(f"{option} {value} belongs to the set main; remove it or --set {set_name}")
     return value or ""
 
 
@@ -78,7 +78,7 @@ def read_reference(
     if release is not None:
         return release_qrels(open_release(release), split, set_name, query_config, judgments_config)
     if query_config or judgments_config:
-        raise InputError("--queries and --qrels-config name configs of a release; expected --release DIR")
+        raise UsageError("--queries and --qrels-config name configs of a release; expected --release DIR")
     assert qrels is not None
     return read_qrels(qrels)
 

@@ -97,7 +97,7 @@ def report_extrapolation(
     if dry_run:
         steps = do.recorded.values()
         return Report([step.words() for step in steps], "\n".join(shell_line(step, processes) for step in steps))
-    run_steps(do.recorded, release, one_process=one_process, processes=processes)
+    run_steps(do.recorded, do.out, one_process=one_process, processes=processes)
     figures = []
     rows = [row for row in _rows(do, selection) if row.name in row_names]
     for (name, folds), row in itertools.product(sets.items(), rows):

@@ -13,13 +13,13 @@ from msgspec import Meta, Struct, to_builtins
 from baselines.measure.measures import PAPER, measure_run, values_of
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import of_means
-from builders.core.errors import InputError, visible
+from builders.core.errors import InputError, UsageError, visible
 from builders.core.files import read_toml
 from builders.core.results import Report, Table
 from builders.core.tables import as_text, markdown_table, text_table
 from builders.core.typed import typed
 from builders.store.reader import Release, open_release
-from builders.store.runs import read_run
+from builders.store.runs import Run, read_run
 
 LEADERBOARD = Path(__file__).parents[1] / "leaderboard.toml"
 LEGEND = (
@@ -168,7 +168,7 @@ def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]
 
 
 def report_leaderboard(
-    runs: Sequence[Path], release_path: Path | None, *, split: str, searched: str | None, top: int | None
+    runs: Sequence[Run | Path], release_path: Path | None, *, split: str, searched: str | None, top: int | None
 ) -> Report:
     """Return the published scores and the scores of ``runs`` on a release.
 
@@ -180,12 +180,13 @@ def report_leaderboard(
         top: the number of models in a table (None: all).
     """
     if bool(runs) != bool(release_path):
-        raise InputError("runs and their release go together: --release DIR --leaderboard RUN...")
+        raise UsageError("runs and their release go together: --release DIR --leaderboard RUN...")
     published, entries = read_leaderboard(), []
     if release_path:
         release = open_release(release_path)
         qrels = release_qrels(release, split)
-        entries = [own_of(str(path), release, split, measure_run(read_run(path), qrels)) for path in runs]
+        for run in map(read_run, runs):
+            entries.append(own_of(str(run.path), release, split, measure_run(run, qrels)))
     tables = [table for table in board(published, entries) if not searched or table["searched"] in (searched, OTHER)]
     for table in tables:
         best = table["models"][:top]

@@ -19,7 +19,7 @@ from baselines.reproduce.paper_tables import Row
 from baselines.reproduce.plan import Step, steps_behind
 from baselines.reproduce.published_scores import PublishedScores, read_published_scores
 from baselines.reproduce.step_settings import Settings
-from baselines.reproduce.steps import Stamp, shell_line
+from baselines.reproduce.steps import StepRun, shell_line
 from builders.core.errors import InputError, log
 from builders.core.typed import read_json
 from builders.store.layout import SETS
@@ -59,10 +59,10 @@ class MeasuredRow:
 
 @dataclass(frozen=True)
 class FinishedPlan:
-    """The steps behind the measured rows, their stamps, and the settings that they ran with."""
+    """The steps behind the measured rows, their durations, and the settings that they ran with."""
 
     steps: Mapping[str, Step]
-    stamps: Mapping[str, Stamp]
+    runs: Mapping[str, StepRun]
     settings: Settings
 
 
@@ -103,11 +103,11 @@ def side_by_side(measured_rows: Sequence[MeasuredRow], plan: FinishedPlan, relea
         rows += _scores_of_row(measured, plan, published)
     steps = {}
     for name, step in plan.steps.items():
-        stamp = plan.stamps[name]
+        run = plan.runs[name]
         steps[name] = {
-            "command": shell_line(step, stamp.processes),
-            "seconds": stamp.seconds,
-            "processes": stamp.processes,
+            "command": shell_line(step, run.processes),
+            "seconds": run.seconds,
+            "processes": run.processes,
         }
     return {
         "release": str(release.path),
@@ -191,7 +191,7 @@ def _scores_of_row(measured: MeasuredRow, plan: FinishedPlan, published: Publish
             **beside(row.name, metric),
             "like_for_like": beside(row.like, metric) if has_like else None,
             "step": measured.step.name,
-            "seconds": round(sum(plan.stamps[name].seconds for name in steps), 1),
+            "seconds": round(sum(plan.runs[name].seconds for name in steps), 1),
         }
 
 

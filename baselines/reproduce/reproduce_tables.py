@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from builders.core.errors import UsageError, log
-from builders.core.options import AtLeastOne, Shown, Use
+from builders.core.options import AtLeastOne, Excludes, Needs, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
-from builders.store.release_options import AnySplit, ReleasePath
+from builders.store.release_options import AnySplit, ReleasePath, RunPath
 
 if TYPE_CHECKING:
     from builders.core.results import Report
@@ -21,9 +21,9 @@ SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
 @verb(formats=TABLE_FORMATS)
 def reproduce_tables(
     *,
-    table: Annotated[Sequence[int], Shown("N")] = (),
-    figure: Annotated[Sequence[int], Shown("N")] = (),
-    row: Annotated[str, Shown("NAME")] | None = None,
+    table: Annotated[Sequence[int], Shown("N"), Excludes("leaderboard")] = (),
+    figure: Annotated[Sequence[int], Shown("N"), Excludes("leaderboard")] = (),
+    row: Annotated[str, Shown("NAME"), Excludes("leaderboard")] | None = None,
     release: ReleasePath | None = None,
     split: AnySplit = "dev",
     scratch: bool = False,
@@ -35,18 +35,18 @@ def reproduce_tables(
     one_process: bool = False,
     processes: Annotated[AtLeastOne, Shown("N")] = 1,
     extrapolation: Annotated[Sequence[str], Use.MAY_BE_EMPTY, Shown("NAME")] | None = None,
-    pool: bool = False,
-    dry_run: bool = False,
-    leaderboard: Annotated[Sequence[Path], Use.MAY_BE_EMPTY, Shown("RUN")] | None = None,
-    searched: Literal["whole", "sample"] | None = None,
-    top: Annotated[AtLeastOne, Shown("N")] | None = None,
+    pool: Annotated[bool, Excludes("leaderboard")] = False,
+    dry_run: Annotated[bool, Excludes("leaderboard")] = False,
+    leaderboard: Annotated[Sequence[RunPath], Use.MAY_BE_EMPTY] | None = None,
+    searched: Annotated[Literal["whole", "sample"], Needs("leaderboard")] | None = None,
+    top: Annotated[AtLeastOne, Shown("N"), Needs("leaderboard")] | None = None,
 ) -> "Report":
     """Reproduce the paper's tables, and print the published scores.
 
     The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, and `errors --tally` prints Table
     10. baselines/reproduce/paper_tables.py has the rows with their steps, and published_scores.toml the published
-    scores. Rows can share steps. A step is skipped if its output exists and was made from the same input by the same
-    command. A new version of the code does not make a step run again; use another --out for that.
+    scores. Rows can share steps. A step is skipped if the same call of its verb has finished the output, and an
+    interrupted step resumes. A change of the code does not make a step run again, unless the verb's results change.
 
     Every score has a mark, and a 95 % interval over queries. The mark is OK, close or off if data and models are those
     of the published score. Otherwise the mark is "not comparable", with the reasons. An HTML page (reproduce.html under

@@ -80,10 +80,10 @@ def run_tables(
     if predictions:
         log.warning("%s has no labels of the %s split: %s", release.path, do.split, _BLIND % len(predictions))
     steps = do.recorded | {step.name: step for step in predictions.values()}
-    stamps = run_steps(steps, release, one_process=one_process, processes=processes)
+    step_runs = run_steps(steps, do.out, one_process=one_process, processes=processes)
 
     measured_rows, entries = measure_rows(labelled, release, do.split)
-    report = side_by_side(measured_rows, FinishedPlan(steps, stamps, do.settings), release) | {
+    report = side_by_side(measured_rows, FinishedPlan(steps, step_runs, do.settings), release) | {
         "images": [str(path) for path in draw_figures(measured_rows, do.out)],
         "notes": notes,
         "predictions": _prediction_files(predictions, do.split),

@@ -13,8 +13,7 @@ from baselines.core.model_options import (
     Revision,
     Tokenizers,
 )
-from builders.core.errors import InputError
-from builders.core.options import Again, AtLeastOne, Shown
+from builders.core.options import Again, AtLeastOne, Needs, Shown
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, SetName
 
@@ -33,7 +32,7 @@ def encode_texts(
     out: Annotated[Path, Shown("DIR")],
     set: SetName = "main",
     queries: bool = False,
-    split: AnySplit | None = None,
+    split: Annotated[AnySplit, Needs("queries")] | None = None,
     shard_rows: Annotated[AtLeastOne, Shown("N")] | None = None,
     max_length: MaxLength | None = None,
     batch_tokens: BatchTokens | None = None,
@@ -88,8 +87,6 @@ def encode_texts(
     from builders.store.reader import open_release
     from builders.store.verb_inputs import release_input
 
-    if split and not queries:
-        raise InputError("--split needs --queries, because passages have no split")
     check_models(model)
     release, configs = open_release(release), SETS[set]
     config, read_split = (configs.queries, split or "dev") if queries else (configs.corpus, "corpus")

@@ -11,7 +11,6 @@ Scores equal the logits of ``CrossEncoder.predict``.
 import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -25,7 +24,8 @@ from baselines.retrieve.devices import default_batch_tokens
 from baselines.retrieve.models import prompt_of
 from baselines.retrieve.search_engines import Floats
 from builders.core.errors import InputError
-from builders.core.jobs import can_start_processes, in_order, in_threads, process_context, start_worker
+from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker
+from builders.core.worker_processes import WorkerPool
 
 Halves = npt.NDArray[np.float16]
 Result = TypeVar("Result")
@@ -47,10 +47,10 @@ class Prefetcher:
 
     def __init__(self, model: Any, given: dict[str, Any], processes: int = 0, *, pin: bool = False) -> None:
         self._model, self._given, self._processes, self._pin = model, given, processes, pin
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: WorkerPool | None = None
         if processes and can_start_processes():
             initial = (without_weights(model), given)
-            self._pool = ProcessPoolExecutor(processes, process_context(), _start, initargs=initial)
+            self._pool = WorkerPool(processes, _start, initial)
 
     def tokens(self, texts: list[Any]) -> dict[str, Any]:
         """Tokenise one batch without prefetching."""

@@ -17,7 +17,7 @@ from baselines.core.model_options import (
     TrustRemoteCode,
 )
 from builders.core.errors import InputError, UsageError
-from builders.core.options import NotNegativeInt, Share, Shown
+from builders.core.options import Needs, NotNegativeInt, Share, Shown
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import ReleasePath, SetName
 
@@ -33,13 +33,13 @@ def match_questions(
     model: ModelName,
     out: Annotated[Path, Shown("RUN")],
     set: SetName = "main",
-    split: Sequence[Annotated[str, Shown("S")]] = (),
-    encoder: Annotated[ModelName, Shown("DE")] | None = None,
-    top_k: TopK = 50,
-    recall_sample: Annotated[NotNegativeInt, Shown("N")] = 0,
-    threshold: Annotated[Share, Shown("X")] = 0.5,
+    split: Sequence[Annotated[str, Shown("S"), Needs("release")]] = (),
+    encoder: Annotated[ModelName, Shown("DE"), Needs("release")] | None = None,
+    top_k: Annotated[TopK, Needs("release")] = 50,
+    recall_sample: Annotated[NotNegativeInt, Shown("N"), Needs("release")] = 0,
+    threshold: Annotated[Share, Shown("X"), Needs("release")] = 0.5,
     calibrate: Sequence[Annotated[str, Shown("FILE")]] = (),
-    precision: Annotated[Share, Shown("P")] = 0.8,
+    precision: Annotated[Share, Shown("P"), Needs("calibrate")] = 0.8,
     max_length: MaxLength | None = None,
     batch_tokens: BatchTokens | None = None,
     tokenizers: Tokenizers | None = None,

@@ -1,12 +1,12 @@
 """The verb `search`: search by embeddings."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from baselines.core.model_options import Device, Dtype, ModelName, NewRun, Revision, TopK
 from baselines.retrieve.vector_options import EmbeddingsPath
 from builders.core.errors import InputError, UsageError, log
-from builders.core.options import Again
+from builders.core.options import Again, Needs
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, SampleConfig, SetName
 
@@ -31,7 +31,7 @@ def search_vectors(
     set: SetName = "main",
     sample: SampleConfig | None = None,
     engine: Literal["faiss", "torch"] | None = None,
-    revision: Revision = "",
+    revision: Annotated[Revision, Needs("model")] = "",
     device: Device | None = None,
     dtype: Dtype = "auto",
     again: Again = False,

@@ -4,15 +4,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from baselines.core.model_options import Backend, BatchTokens, Device, Dtype, MaxLength, Revision, Tokenizers, TopK
-from builders.core.errors import InputError, UsageError
-from builders.core.options import Again, AtLeastOne, Between, Share, Shown
+from builders.core.errors import UsageError
+from builders.core.options import Again, AtLeastOne, Between, Excludes, Needs, Share, Shown
 from builders.core.verbs import verb
-from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, RunPath, SetName
+from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, RunPath, Seed, SetName
 
 if TYPE_CHECKING:
     from baselines.train.hard_negatives import MinedNegatives
 
 ModelName = Annotated[str, Shown("M")]
+OF_MODEL = Needs("cross_encoder", "bi_encoder")
 AnyNumber = Annotated[float, Between(), Shown("X")]
 # Raise this number if the same call gives other negatives than before.
 RESULT_VERSION = 1
@@ -29,17 +30,17 @@ def mine_negatives(
     queries: QuestionConfig | None = None,
     top_k: TopK = 50,
     negatives: Annotated[AtLeastOne, Shown("N")] = 4,
-    seed: Annotated[int, Shown("N")] = 0,
-    cross_encoder: ModelName | None = None,
+    seed: Seed = 0,
+    cross_encoder: Annotated[ModelName, Excludes("bi_encoder")] | None = None,
     bi_encoder: ModelName | None = None,
     margin: AnyNumber | None = None,
     relative_margin: Annotated[Share, Shown("X")] | None = None,
     max_score: AnyNumber | None = None,
-    max_length: MaxLength | None = None,
+    max_length: Annotated[MaxLength, OF_MODEL] | None = None,
     batch_tokens: BatchTokens | None = None,
     tokenizers: Tokenizers | None = None,
     backend: Backend = "torch",
-    revision: Revision = "",
+    revision: Annotated[Revision, OF_MODEL] = "",
     device: Device | None = None,
     dtype: Dtype = "auto",
     again: Again = False,
@@ -101,12 +102,10 @@ def mine_negatives(
     from builders.store.runs import read_run
     from builders.store.verb_inputs import release_input, run_input
 
-    if cross_encoder and bi_encoder:
-        raise UsageError("expected either --cross-encoder or --bi-encoder, not both")
     limits = hard_negatives.Limits(margin, relative_margin, max_score)
     model = cross_encoder or bi_encoder
     if model and not limits.is_limited:
-        raise InputError("--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score")
+        raise UsageError("--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score")
     check_models(model)
     check_file(out)
     release = open_release(release)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from baselines.train.recipe_files import names
 from builders.core.options import Again, Flags, Help, Shown, Use
 from builders.core.verbs import verb
-from builders.store.release_options import ReleasePath
+from builders.store.release_options import ReleasePath, RunPath
 
 if TYPE_CHECKING:
     from baselines.core.checkpoint import WrittenCheckpoint
@@ -27,7 +27,7 @@ def train_model(
     pairs: PairFiles = (),
     dev_pairs: PairFiles = (),
     negatives: Annotated[Sequence[Path], Use.REPEATED, Shown("F")] = (),
-    dev_run: Annotated[Path, Shown("RUN")] | None = None,
+    dev_run: RunPath | None = None,
     start: StartingModel | None = None,
     set: Annotated[Sequence[str], Use.REPEATED, Shown("KEY=VALUE")] = (),
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -88,6 +88,7 @@ def train_model(
     from baselines.train.recipe import read_recipe
     from baselines.train.training import run_training, summarise
     from baselines.train.training_job import TrainingJob, report_errors_once
+    from builders.store.runs import Run, expect_run_file
 
     with report_errors_once():
         job = TrainingJob(
@@ -97,7 +98,7 @@ def train_model(
             pairs=pairs,
             dev_pairs=dev_pairs,
             negatives=negatives,
-            dev_run=dev_run,
+            dev_run=expect_run_file(dev_run) if isinstance(dev_run, Run) else dev_run,
             start=start,
             device=device,
             again=again,

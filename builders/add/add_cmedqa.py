@@ -1,8 +1,9 @@
 """The step `add cmedqa`: add the medical out-of-domain set."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from builders.add.add_options import DrawSeed, Encoding, SourcePaths, TestSize
+from builders.core.options import Needs
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import NewRelease, ReleasePath
 
@@ -17,7 +18,7 @@ def add_cmedqa(
     out: NewRelease,
     release: ReleasePath | None = None,
     test_size: TestSize | None = None,
-    seed: DrawSeed = 0,
+    seed: Annotated[DrawSeed, Needs("test_size")] = 0,
     encoding: Encoding = "auto",
 ) -> "WrittenRelease":
     """Add cMedQA, the medical out-of-domain set (Section 2.4).

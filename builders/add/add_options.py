@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from builders.core.options import AtLeastOne, Help, OneOf, Parsed, Shown
+from builders.core.options import AtLeastOne, Help, NotNegativeInt, OneOf, Parsed, Shown
 from builders.sources.encoding import CHOICES
 
 _UNITS = {"K": 1_000, "M": 1_000_000}
@@ -29,7 +29,7 @@ SetSize = Annotated[int, Parsed(parse_size, accepts=(str, numbers.Integral)), Sh
 SourcePaths = Annotated[Sequence[Path], Shown("PATH"), Help("source files, .gz, .zip and folders")]
 Encoding = Annotated[str, OneOf(CHOICES), Help("encoding of the source files (auto: detected)")]
 TestSize = Annotated[AtLeastOne, Shown("N")]
-DrawSeed = Annotated[int, Shown("N"), Help("seed of the draw")]
+DrawSeed = Annotated[NotNegativeInt, Shown("N"), Help("seed of the draw")]
 Embeddings = Annotated[
     Sequence[Path],
     Shown("PATH"),

@@ -1,14 +1,13 @@
 """The step `add samples`: add nested samples of the collection."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from builders.add.add_options import ExtendedRelease, SetSize
-from builders.core.errors import InputError, UsageError
-from builders.core.options import Shown, Use
+from builders.core.errors import UsageError
+from builders.core.options import Needs, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
-from builders.store.release_options import ReleasePath, Seed
+from builders.store.release_options import ReleasePath, RunPath, Seed
 
 if TYPE_CHECKING:
     from builders.store.written_release import WrittenRelease
@@ -22,9 +21,9 @@ def add_samples(
     sizes: Sequence[SetSize] = (),
     extract: Annotated[Sequence[str], Shown("CONFIG"), Use.MAY_BE_EMPTY] | None = None,
     nano: bool = False,
-    hard: Annotated[Sequence[Path], Shown("RUN")] = (),
-    split: Annotated[Sequence[str], Shown("SPLIT")] = ("dev",),
-    seed: Seed = 0,
+    hard: Annotated[Sequence[RunPath], Needs("sizes", "nano")] = (),
+    split: Annotated[Sequence[str], Shown("SPLIT"), Needs("sizes", "nano")] = ("dev",),
+    seed: Annotated[Seed, Needs("sizes", "nano")] = 0,
 ) -> "WrittenRelease":
     """Add nested samples of the collection, for quick searches.
 
@@ -72,19 +71,26 @@ def add_samples(
         write_samples,
     )
     from builders.store.reader import open_release
+    from builders.store.runs import read_run
     from builders.store.written_release import open_written
 
     if sizes and extract is None and not nano:
         rows = write_samples(
-            open_release(release), out, sizes=sorted({*sizes}), splits=split, hard_runs=hard, seed=seed
+            open_release(release),
+            out,
+            sizes=sorted({*sizes}),
+            splits=split,
+            hard_runs=[read_run(run) for run in hard],
+            seed=seed,
         )
         return open_written(out, samples_report(rows))
     if nano and extract == () and not sizes:
         if len(split) != 1 or not hard:
-            raise InputError(
+            raise UsageError(
                 "--nano draws queries of one --split and passages of runs; expected --hard RUN..., and one --split"
             )
-        figures = write_nano(open_release(release), out, split=split[0], hard_runs=hard, seed=seed)
+        hard_runs = [read_run(run) for run in hard]
+        figures = write_nano(open_release(release), out, split=split[0], hard_runs=hard_runs, seed=seed)
         return open_written(out, nano_report(figures, out))
     if extract and len(extract) == 1 and not sizes and not nano:
         figures = write_extract(open_release(release), extract[0], out)

@@ -20,7 +20,7 @@ from builders.store.layout import IDS, SAMPLE, SETS
 from builders.store.manifest import read_stats
 from builders.store.reader import Release
 from builders.store.rejudge import count_judged
-from builders.store.runs import read_run
+from builders.store.runs import Run, expect_run_file
 from builders.store.table3 import LengthCounter
 
 Levels = npt.NDArray[np.int64]  # level of each passage; a sample takes the lowest levels first
@@ -63,7 +63,7 @@ def write_samples(
     *,
     sizes: Sequence[int],
     splits: Sequence[str],
-    hard_runs: Sequence[Path],
+    hard_runs: Sequence[Run],
     seed: int,
 ) -> list[dict[str, Any]]:
     """Write the ``sample-*`` configs into a copy of ``release``. Return one row of figures for each config.
@@ -91,9 +91,9 @@ def write_samples(
     kinds = {"": _levels(ids, positives, str(release.path))}
     if hard_runs:
         ranks = _best_ranks(hard_runs, queries)
-        kinds["-hard"] = _levels(ids, ranks | positives, ", ".join(map(str, hard_runs)))
+        kinds["-hard"] = _levels(ids, ranks | positives, _name_runs(hard_runs))
     options = {"sizes": [*sizes], "split": [*splits], "seed": seed}
-    sources = describe_files((path.name, path) for path in hard_runs)
+    sources = describe_files((run.path.name, expect_run_file(run)) for run in hard_runs)
     rows = []
     with draft_release(out, {"verb": "samples", "options": options, "sources": sources}, release) as draft:
         for config in {config for config, _ in release.splits() if config.startswith(SAMPLE)}:
@@ -135,12 +135,16 @@ def _hard(level: Levels) -> int:
     return int(((level > 0) & (level < _IN_NO_RUN)).sum())
 
 
-def _best_ranks(runs: Sequence[Path], queries: Container[str]) -> dict[str, int]:
+def _name_runs(runs: Sequence[Run]) -> str:
+    return ", ".join(str(run.path) for run in runs)
+
+
+def _best_ranks(runs: Sequence[Run], queries: Container[str]) -> dict[str, int]:
     best: dict[str, int] = {}
-    for path in runs:
-        hits = [ranked for query, ranked in read_run(path).hits.items() if query in queries]
+    for run in runs:
+        hits = [ranked for query, ranked in run.hits.items() if query in queries]
         if not hits:
-            raise InputError("has no query of --split; expected a run of these queries", path=path)
+            raise InputError("has no query of --split; expected a run of these queries", path=run.path)
         for rank, passage in ((rank, hit[0]) for ranked in hits for rank, hit in enumerate(ranked, 1)):
             best[passage] = min(rank, best.get(passage, rank))
     return best
@@ -161,7 +165,7 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     return {"passages": len(wanted), "splits": splits}
 
 
-def write_nano(release: Release, out: Path, *, split: str, hard_runs: Sequence[Path], seed: int) -> dict[str, Any]:
+def write_nano(release: Release, out: Path, *, split: str, hard_runs: Sequence[Run], seed: int) -> dict[str, Any]:
     """Write a release of 200 queries and 10,000 passages. Return its figures.
 
     The passages are all judged passages of the queries, then the best hits of the runs for the queries, then random
@@ -176,11 +180,11 @@ def write_nano(release: Release, out: Path, *, split: str, hard_runs: Sequence[P
         ranks |= dict.fromkeys(passages, 0)
     judged_count = sum(rank == 0 for rank in ranks.values())
     ids, lot = _ids_and_lots(release, seed)
-    level = _levels(ids, ranks, ", ".join(map(str, hard_runs)))
+    level = _levels(ids, ranks, _name_runs(hard_runs))
     chosen = np.sort(np.lexsort((lot, level))[: max(NANO_PASSAGES, judged_count)])
     figures = {"split": split, "queries": len(judged), "passages": len(chosen)}
     figures |= {"judged": int((level[chosen] == 0).sum()), "hard": _hard(level[chosen])}
-    sources = describe_files((path.name, path) for path in hard_runs)
+    sources = describe_files((run.path.name, expect_run_file(run)) for run in hard_runs)
     options = {"nano": True, "split": split, "seed": seed}
     with draft_release(out, {"verb": "samples", "options": options, "sources": sources}) as draft:
         draft.stats["nano"] = figures

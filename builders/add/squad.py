@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from builders.add.add_options import DrawSeed
-from builders.core.options import AtLeastOne, Shown
+from builders.core.options import AtLeastOne, Needs, Shown
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import NewRelease
 from builders.text.span_options import MIN_CHARS
@@ -22,10 +22,10 @@ def build_squad(
     dev: Annotated[Sequence[Path], Shown("FILE")] = (),
     test: Annotated[Sequence[Path], Shown("FILE")] = (),
     passages: Annotated[Sequence[Path], Shown("FILE")] = (),
-    cut: Literal["head", "all", "whole"] = "head",
-    min_chars: Annotated[AtLeastOne, Shown("N")] = MIN_CHARS,
-    dev_size: Annotated[AtLeastOne, Shown("N")] | None = None,
-    seed: DrawSeed = 0,
+    cut: Annotated[Literal["head", "all", "whole"], Needs("passages")] = "head",
+    min_chars: Annotated[AtLeastOne, Shown("N"), Needs("passages")] = MIN_CHARS,
+    dev_size: Annotated[AtLeastOne, Shown("N"), Needs("dev")] | None = None,
+    seed: Annotated[DrawSeed, Needs("dev_size")] = 0,
 ) -> "WrittenRelease":
     """Build a release from reading comprehension in SQuAD's format.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from builders.annotate.annotate_options import Parallel, RoundPath, Scale, Written
-from builders.core.options import Shown
+from builders.core.options import Excludes, Needs, Shown
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import RunPath
@@ -16,9 +16,9 @@ def prefill_round(
     *,
     model: Annotated[str, Shown("NAME")],
     scores: RunPath | None = None,
-    scale: Scale = "sigmoid",
+    scale: Annotated[Scale, Needs("scores")] = "sigmoid",
     rerankers: Sequence[Annotated[str, Shown("NAME")]] = (),
-    parallel: Parallel = 4,
+    parallel: Annotated[Parallel, Excludes("scores")] = 4,
     show: bool = False,
 ) -> Written:
     """Let a model judge the pairs of a round before people do.

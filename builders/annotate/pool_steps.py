@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from builders.annotate.annotate_options import Scale
+from builders.annotate.annotate_options import Scale, Written
 from builders.core.errors import UsageError
-from builders.core.options import AtLeastOne, Between, Shown, Use
+from builders.core.options import AtLeastOne, Between, Needs, Shown, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import MainSplit, ReleasePath, RunPath
@@ -22,9 +22,9 @@ def pool_passages(
     depth: Annotated[AtLeastOne, Shown("K")] = 50,
     pool: Annotated[Path, Shown("OLD")] | None = None,
     out: Annotated[Path, Shown("FILE")],
-    scores: Sequence[RunPath] = (),
-    scale: Scale = "sigmoid",
-    top: Annotated[AtLeastOne, Shown("N")] = 5,
+    scores: Annotated[Sequence[RunPath], Needs("action=select")] = (),
+    scale: Annotated[Scale, Needs("action=select")] = "sigmoid",
+    top: Annotated[AtLeastOne, Shown("N"), Needs("action=select")] = 5,
 ) -> Report:
     """Pool the best passages of several runs (Section 2.3).
 
@@ -100,11 +100,11 @@ def relabel_negatives(
     *,
     negatives: Annotated[Path, Shown("F")] | None = None,
     out: Annotated[Path, Shown("OUT")],
-    scores: Sequence[RunPath] = (),
-    scale: Scale = "sigmoid",
-    threshold: Annotated[float, Between(), Shown("X")] = 0.5,
-    agree: Literal["mean", "all"] = "mean",
-) -> Report | Path:
+    scores: Annotated[Sequence[RunPath], Needs("action=move")] = (),
+    scale: Annotated[Scale, Needs("action=move")] = "sigmoid",
+    threshold: Annotated[float, Between(), Shown("X"), Needs("action=move")] = 0.5,
+    agree: Annotated[Literal["mean", "all"], Needs("action=move")] = "mean",
+) -> Report | Written:
     """Turn false negatives in train into positives (Section 4).
 
     Hard negatives are unjudged passages, and some of them answer the question. In the paper, such false negatives are
@@ -131,7 +131,8 @@ def relabel_negatives(
         agree: mean score or all scores must reach X (move)
 
     Returns:
-        The path of the run (candidates), or the numbers of moved pairs (move).
+        The path of the run, and the numbers of candidates and queries (candidates). For move, the numbers of moved
+        pairs.
 
     Raises:
         InputError: the release has no negatives or lacks a passage, or a re-ranker's run lacks a pair.
@@ -150,7 +151,6 @@ def relabel_negatives(
     release = open_release(release)
     hard_negatives = find_negatives(release, negatives)
     if action == "candidates":
-        write_negatives(out, hard_negatives)
-        return out
+        return write_negatives(out, hard_negatives)
     rule = MoveRule(scale=scale, threshold=threshold, agree=agree)
     return move_negatives(release, out, negatives=hard_negatives, runs=scores, rule=rule)

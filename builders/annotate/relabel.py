@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builders.annotate.annotate_options import Written
 from builders.annotate.pool import open_runs, scores_of, write_candidates
 from builders.annotate.rounds import Pair
 from builders.core.errors import InputError, log
@@ -96,12 +97,18 @@ def _rows_of_file(path: Path) -> Iterator[tuple[str, list[str]]]:
         yield query_id, passage_ids
 
 
-def write_negatives(path: Path, negatives: HardNegatives) -> None:
-    """Write the negatives as a run for re-rankers. The score of a passage is 1 / its place in the query's list."""
+def write_negatives(path: Path, negatives: HardNegatives) -> Written:
+    """Write the negatives as a run for re-rankers. The score of a passage is 1 / its place in the query's list.
+
+    Return the path, and the numbers of negatives and queries.
+    """
     scored: dict[str, list[tuple[str, float]]] = {}
     for query_id, passage_ids in negatives.by_query.items():
         scored[query_id] = [(passage_id, 1 / place) for place, passage_id in enumerate(passage_ids, 1)]
     write_candidates(path, scored, "negatives", SPLIT)
+    candidate_count = sum(map(len, scored.values()))
+    text = f"{candidate_count:,} candidates of {len(scored):,} queries: {path}"
+    return Written((path,), text, {"candidates": candidate_count, "queries": len(scored)})
 
 
 def move_negatives(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from builders.annotate.annotate_options import PACKAGE_SIZE, REVIEW_ITEMS, ItemCount, Parallel, Written
 from builders.core.errors import UsageError
-from builders.core.options import Shown, Use
+from builders.core.options import Excludes, Needs, Shown, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import MainSplit, ReleasePath
@@ -70,13 +70,13 @@ def manage_translations(
     action: Annotated[Literal["export", "review", "import"], Use.POSITIONAL, Shown("action")],
     release: ReleasePath,
     *,
-    source: Tables = (),
+    source: Annotated[Tables, Excludes("action=export")] = (),
     out: Annotated[Path, Shown("OUT")],
-    split: Sequence[MainSplit] = (),
-    package_size: ItemCount = PACKAGE_SIZE,
-    translations: Tables = (),
-    reviews: Sequence[Annotated[Path, Shown("SHEET")]] = (),
-    pairs: ItemCount = REVIEW_ITEMS,
+    split: Annotated[Sequence[MainSplit], Needs("action=export")] = (),
+    package_size: Annotated[ItemCount, Needs("action=export")] = PACKAGE_SIZE,
+    translations: Annotated[Tables, Needs("action=export")] = (),
+    reviews: Annotated[Sequence[Path], Shown("SHEET"), Needs("action=import")] = (),
+    pairs: Annotated[ItemCount, Excludes("action=export")] = REVIEW_ITEMS,
 ) -> Written | Report:
     """Translate queries by hand, for the cross-lingual set.
 

@@ -17,7 +17,7 @@ from builders.core.exit_codes import exit_code
 from builders.core.help import help_text
 from builders.core.options import did_you_mean
 from builders.core.results import Report
-from builders.core.verbs import load_function, verb_spec
+from builders.core.verbs import load_function, shell_call, verb_spec
 from builders.core.version import VERSION
 
 SHELLS = ("bash", "zsh", "fish")  # shells with completion
@@ -145,7 +145,8 @@ def run_verb(program: str, command: str, function: Callable[..., Any], words: Se
         shown_format = arguments.get("format", spec.default_format) if spec.formats else ""
         if spec.formats and not spec.writes_formats:
             arguments.pop("format", None)
-        result = function(**arguments)
+        with shell_call():
+            result = function(**arguments)
         report = result if isinstance(result, Report) else getattr(result, "report", None)
         if report is None:
             return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 log = logging.getLogger("dureader_retrieval")
 _LONGEST = 4_000  # characters; a message may quote a long line of a file
+_LONGEST_VALUE = 200  # characters of a wrong argument
 # Matches line ends, control characters that a terminal obeys, and surrogates.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -13,6 +14,20 @@ UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 def visible(text: str) -> str:
     """Return an untrusted text as one line that is safe to print. Control characters become escapes."""
     return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def shown_value(value: object) -> str:
+    """Return the repr of a wrong argument for an error.
+
+    A long repr is cut. A repr of several lines, for example of a data frame, is replaced by the type's name.
+    """
+    try:
+        text = repr(value)
+    except Exception:  # the value may be of any class
+        text = "\n"
+    if "\n" in text:
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 class InputError(Exception):

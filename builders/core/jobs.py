@@ -39,11 +39,18 @@ class WorkerDied(Unfinished):
 def start_worker() -> None:
     """Set up a worker process, which ignores Ctrl-C and ends when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the worker has started with Ctrl-C blocked
     say_once()
-    parent = os.getppid()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
 
     def watch() -> None:
-        while os.getppid() == parent:  # without this thread, the workers of a killed parent would wait forever
+        # Without this thread, the workers of a killed parent would wait forever. The parent's id is its own record,
+        # because the parent may be dead already, and os.getppid() then returns another process.
+        if os.name == "nt":
+            parent.join()
+        while os.name != "nt" and os.getppid() == parent.pid:
             time.sleep(0.5)
         os._exit(1)
 
@@ -55,8 +62,10 @@ def can_start_processes() -> bool:
 
     Worker processes need semaphores in /dev/shm, which some containers lack. The function also moves the temporary
     files of multiprocessing into a :func:`.files.temporary_folder`, because a killed process would never remove its
-    ``pymp-*`` folder.
+    ``pymp-*`` folder. A daemonic process, for example a worker of ``multiprocessing.Pool``, may not start processes.
     """
+    if multiprocessing.current_process().daemon:
+        return False
     try:
         multiprocessing.Lock()
     except OSError as error:
@@ -71,30 +80,24 @@ def can_start_processes() -> bool:
     return True
 
 
-def process_context() -> Any:
-    """Return the context of worker processes, which start as new interpreters.
-
-    A plain fork may hang, because this process has threads (of pyarrow). The standard library's other ways import the
-    caller's main module in every worker, so a script without ``if __name__ == "__main__"`` would run itself again.
-    """
-    from loky.backend import get_context
-
-    return get_context("loky")
-
-
 @contextlib.contextmanager
 def process_pool(workers: int) -> Iterator[Pool | None]:
     """Yield a pool of ``workers`` processes, or None if the work has to run in this process."""
     if workers <= 1 or not can_start_processes():
         yield None
         return
-    with concurrent.futures.ProcessPoolExecutor(workers, process_context(), initializer=start_worker) as pool:
-        try:
-            yield pool
-        except KeyboardInterrupt:
-            for worker in multiprocessing.active_children():  # otherwise the pool waits for the running tasks
-                worker.terminate()
-            raise
+    from builders.core.worker_processes import WorkerPool
+
+    pool = WorkerPool(workers, start_worker)
+    try:
+        with pool:
+            try:
+                yield pool
+            except (KeyboardInterrupt, WorkerDied):
+                pool.terminate_workers()  # otherwise the pool waits for the running tasks
+                raise
+    finally:
+        pool.terminate_workers()  # a pool whose worker was killed forgets workers that were just starting
 
 
 def in_order(
@@ -109,15 +112,16 @@ def in_order(
         yield from map(function, tasks)
         return
     running: deque[Any] = deque()
+    result_of = getattr(pool, "result_of", lambda future: future.result())
     try:
         for task in tasks:
             raise_if_stopped()
             running.append(pool.submit(function, task))
             if len(running) >= ahead:
-                yield running.popleft().result()
+                yield result_of(running.popleft())
         while running:
             raise_if_stopped()
-            yield running.popleft().result()
+            yield result_of(running.popleft())
     except BrokenProcessPool:
         raise WorkerDied from None
     except KeyboardInterrupt:

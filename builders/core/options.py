@@ -14,15 +14,16 @@ import numbers
 import os
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from builders.core.errors import UsageError
+from builders.core.errors import UsageError, shown_value
 
 Marker = TypeVar("Marker")
+_LONGEST_PATH, _LONGEST_NAME = 4_095, 255  # bytes, the limits of Linux
 
 
 # Markers: what an annotation says besides its type, as Annotated[int, Between(low=1), Shown("K")].
@@ -92,6 +93,24 @@ class Flags:
     """All names of an option on the command line, where one is not enough."""
 
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Another option without which an option would be ignored, for example "tune", or "engine=elasticsearch".
+
+    With ``=``, the other option needs this value, or a list with this value. ``or_option`` is an alternative.
+    """
+
+    option: str
+    or_option: str = ""
+
+
+@dataclass(frozen=True)
+class Excludes:
+    """Another option with which an option would be ignored, in the form of :class:`Needs`."""
+
+    option: str
 
 
 @dataclass(frozen=True)
@@ -240,6 +259,42 @@ def did_you_mean(word: str, known: collections.abc.Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def check_combination(options: Mapping[str, Option], arguments: Mapping[str, Any], *, from_shell: bool) -> None:
+    """Raise :class:`UsageError` for a given option that would be ignored, because of another option.
+
+    Args:
+        options: the options of a verb by name.
+        arguments: the checked arguments of a call by name.
+        from_shell: name options as on the command line.
+    """
+
+    def is_set(condition: str) -> bool:
+        name, has_value, expected = condition.partition("=")
+        value = arguments.get(name, options[name].default)
+        if has_value:
+            return expected in value if isinstance(value, tuple) else bool(value == expected)
+        # An empty list is a value where the default is None: `--list` alone.
+        return value is not None and value is not False and (value != () or options[name].default is None)
+
+    def spell(condition: str) -> str:
+        name, has_value, expected = condition.partition("=")
+        if from_shell:
+            return f"{options[name].flags[0]} {expected}".strip()
+        return f"{name}={expected!r}" if has_value else name
+
+    for name, value in arguments.items():
+        option = options[name]
+        if not is_set(name) or value == option.default:
+            continue
+        for marker in option.markers:
+            if isinstance(marker, Excludes) and is_set(marker.option):
+                raise UsageError(f"{spell(name)} and {spell(marker.option)} exclude each other")
+            if isinstance(marker, Needs):
+                conditions = [condition for condition in (marker.option, marker.or_option) if condition]
+                if not any(map(is_set, conditions)):
+                    raise UsageError(f"{spell(name)} needs {' or '.join(map(spell, conditions))}")
+
+
 def check_value(option: Option, value: Any, label: str) -> Any:
     """Return an argument in the form that the verb's body expects: paths as ``Path``, lists as tuples.
 
@@ -250,7 +305,7 @@ def check_value(option: Option, value: Any, label: str) -> Any:
     if not option.is_list:
         return check_one_value(option, value, label)
     if not isinstance(value, list | tuple):
-        raise UsageError(f"{label}: expected a list, each {option.expected_value()}, found {value!r}")
+        raise UsageError(f"{label}: expected a list, each {option.expected_value()}, found {shown_value(value)}")
     may_be_empty = option.default == () or Use.MAY_BE_EMPTY in option.markers
     if not value and not may_be_empty:
         raise UsageError(f"{label}: expected a list with at least one value, found {value!r}")
@@ -260,6 +315,7 @@ def check_value(option: Option, value: Any, label: str) -> Any:
 def check_one_value(option: Option, value: Any, label: str) -> Any:
     """Check a value, or one value of a list, as :func:`check_value` does."""
     parsed, object_class = option.marker(Parsed), option.marker(OrObject)
+    _expect_usable_text(option, value, label)
     if parsed and isinstance(value, parsed.accepts) and not isinstance(value, bool):
         return _parse_own_form(parsed, value, label)
     is_path = isinstance(value, str | os.PathLike)
@@ -276,7 +332,7 @@ def check_one_value(option: Option, value: Any, label: str) -> Any:
         is_accepted = limits.low <= typed_value <= limits.high
     if not is_accepted:
         near = did_you_mean(value, option.choices) if isinstance(value, str) else ""
-        raise UsageError(f"{label}: expected {option.expected_value()}, found {value!r}{near}")
+        raise UsageError(f"{label}: expected {option.expected_value()}, found {shown_value(value)}{near}")
     return typed_value
 
 
@@ -284,13 +340,14 @@ def from_text(option: Option, text: str, label: str) -> Any:
     """Return the value that a word of the command line stands for, checked as :func:`check_value` does."""
     parsed = option.marker(Parsed)
     if parsed:
+        _expect_usable_text(option, text, label)
         return _parse_own_form(parsed, text, label)
     value: Any = text
     if option.value_type in (int, float):
         try:
             value = option.value_type(text)
         except ValueError:
-            raise UsageError(f"{label}: expected {option.expected_value()}, found {text!r}") from None
+            raise UsageError(f"{label}: expected {option.expected_value()}, found {shown_value(text)}") from None
     return check_one_value(option, value, label)
 
 
@@ -298,7 +355,7 @@ def _parse_own_form(parsed: Parsed, value: Any, label: str) -> Any:
     try:
         return parsed.parse(value)
     except ValueError as error:
-        raise UsageError(f"{label}: expected {error}, found {value!r}") from None
+        raise UsageError(f"{label}: expected {error}, found {shown_value(value)}") from None
 
 
 def _as_type(value_type: type, value: Any) -> Any:
@@ -326,7 +383,32 @@ def _finite_float(value: numbers.Real) -> float | None:
 def _usable_path(value: str | os.PathLike[str]) -> Path | None:
     """Return the path, or None for an empty text, which would mean the current folder, and for a null character."""
     text = os.fspath(value)
-    return Path(text) if isinstance(text, str) and text and "\0" not in text else None
+    return Path(text) if text and "\0" not in text else None
+
+
+def _expect_usable_text(option: Option, value: Any, label: str) -> None:
+    """Raise :class:`UsageError` for a text or a path that later functions could not encode, or not open."""
+    if not isinstance(value, str | os.PathLike):
+        return
+    parsed = option.marker(Parsed)
+    is_path = option.value_type is Path or (parsed is not None and os.PathLike in parsed.accepts)
+    expected = ""
+    try:
+        text: Any = os.fspath(value)
+        if not isinstance(text, str):
+            expected = "a path that is a text"
+        elif is_path:
+            encoded = os.fsencode(text)  # a file's name may have bytes that are not UTF-8
+            if len(encoded) > _LONGEST_PATH or max(map(len, encoded.split(os.fsencode(os.sep)))) > _LONGEST_NAME:
+                expected = f"a path of at most {_LONGEST_PATH:,} bytes, with names of at most {_LONGEST_NAME} bytes"
+        else:
+            text.encode()
+    except UnicodeEncodeError:
+        expected = "a text without surrogates"
+    except TypeError:  # from an object's own __fspath__
+        expected = "a path"
+    if expected:
+        raise UsageError(f"{label}: expected {expected}, found {shown_value(value)}")
 
 
 def load_object(place: str) -> Any:

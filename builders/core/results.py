@@ -1,6 +1,7 @@
 """Results that a verb returns and the command line prints: a JSON value, a text for people, and tables."""
 
 import csv
+import functools
 import io
 import json
 from collections.abc import Callable, Collection, Sequence
@@ -82,6 +83,11 @@ class Report:
     tables: Sequence[Table] | Callable[[], Sequence[Table]] = ()
     extra_formats: dict[str, Callable[[], str]] = field(default_factory=dict)
     failed: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the report with its rendered texts, because its functions cannot be pickled."""
+        rendered = {form: functools.partial(str, self.extra_formats[form]()) for form in self.extra_formats}
+        return type(self), (self.value, str(self), tuple(self.all_tables()), rendered, self.failed)
 
     def all_tables(self) -> Sequence[Table]:
         """Return the tables of the result, the main table first."""

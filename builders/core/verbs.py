@@ -4,20 +4,23 @@ A verb's signature declares the name, type, range, choices and default of each o
 (:mod:`builders.core.command`) is made from the signature, and :func:`verb` checks every call by the same signature.
 """
 
+import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from builders.core.errors import UsageError
-from builders.core.options import Help, Option, Use, check_value, did_you_mean, read_option
+from builders.core.options import Help, Option, Use, check_combination, check_value, did_you_mean, read_option
 from builders.core.quiet import quiet_call
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 TABLE_FORMATS = ("text", "json", "markdown", "csv")
+_from_shell: ContextVar[bool] = ContextVar("from_shell", default=False)
 QUIET = Option("quiet", bool, False, False, False, (Help("log only warnings and errors"),))
 QUIET_PARAMETER = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
 
@@ -101,17 +104,32 @@ def verb(
                 raise UsageError(f"{function.__name__}: {error}") from error
             for name, value in bound.arguments.items():
                 bound.arguments[name] = check_value(options[name], value, label=name)
+            check_combination(options, bound.arguments, from_shell=_from_shell.get())
             with quiet_call(quiet):
                 return function(*bound.args, **bound.kwargs)
 
         # Notebooks show this signature. The markers of the annotations would fill the screen.
         plain = plain_parameters(signature)
+        # typing.get_type_hints cannot evaluate a result's class that only type checkers import.
+        checked.__annotations__ = {parameter.name: parameter.annotation for parameter in plain}
+        if not isinstance(signature.return_annotation, str):
+            checked.__annotations__["return"] = signature.return_annotation
         checked.__signature__ = signature.replace(parameters=[*plain, QUIET_PARAMETER])  # type: ignore[attr-defined]
         spec = VerbSpec(checked, tuple(options.values()), tuple(formats), default_format)
         checked.verb = spec  # type: ignore[attr-defined]
         return checked
 
     return decorate
+
+
+@contextlib.contextmanager
+def shell_call() -> Iterator[None]:
+    """Let errors name options as on the command line, inside the block."""
+    token = _from_shell.set(True)
+    try:
+        yield
+    finally:
+        _from_shell.reset(token)
 
 
 def plain_parameters(signature: inspect.Signature) -> list[inspect.Parameter]:

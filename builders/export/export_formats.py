@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.core.errors import InputError, log
+from builders.core.errors import InputError, UsageError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import new_directory
 from builders.export.exported_runs import FORMS, write_runs
@@ -26,6 +26,7 @@ from builders.export.output import Output
 from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with
 from builders.store.layout import JOINED, MANIFEST, SETS
 from builders.store.reader import Release
+from builders.store.runs import Run
 
 PASSAGES_PER_FILE = 500_000  # several files, because Pyserini's indexer reads one file in each thread
 MARKER = "EXPORT"  # without .json, because some tools read every JSON file of a folder
@@ -236,7 +237,7 @@ def export(
     *,
     negatives: Sequence[Path] = (),
     negatives_per_positive: int = 4,
-    runs: Sequence[Path] = (),
+    runs: Sequence[Run | Path] = (),
     runs_only: bool = False,
     top_k: int = 10,
 ) -> dict[str, int]:
@@ -250,9 +251,9 @@ def export(
     """
     for files, option, forms in ((negatives, "--negatives", WITH_NEGATIVES), (runs, "--run", FORMS)):
         if files and form not in forms:
-            raise InputError(f"{option} needs --format {', '.join(forms)}, not {form}")
+            raise UsageError(f"{option} needs --format {', '.join(forms)}, not {form}")
     if not runs and (runs_only or form == "rag"):
-        raise InputError(f"{'--runs-only' if runs_only else '--format rag'} needs --run")
+        raise UsageError(f"{'--runs-only' if runs_only else '--format rag'} needs --run")
     if (source := Path(os.path.realpath(release.path))) in Path(os.path.realpath(out)).parents:
         raise InputError(f"is inside the release {source}; choose a directory outside", path=out)
     with new_directory(out, "an export", MARKER) as folder:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from builders.core.options import AtLeastOne, OneOf, Shown
+from builders.core.options import AtLeastOne, Needs, OneOf, Shown
 from builders.core.results import Report, Table
 from builders.core.verbs import verb
 from builders.export.export_options import EXPORT_FORMATS, ExportedSet
-from builders.store.release_options import ReleasePath
+from builders.store.release_options import ReleasePath, RunPath
 
 
 @verb()
@@ -20,9 +20,9 @@ def export_release(
     set: ExportedSet = "main",
     negatives: Annotated[Sequence[Path], Shown("F")] = (),
     negatives_per_positive: Annotated[AtLeastOne, Shown("N")] = 4,
-    run: Annotated[Sequence[Path], Shown("RUN")] = (),
-    runs_only: bool = False,
-    top_k: Annotated[AtLeastOne, Shown("K")] = 10,
+    run: Sequence[RunPath] = (),
+    runs_only: Annotated[bool, Needs("run")] = False,
+    top_k: Annotated[AtLeastOne, Shown("K"), Needs("format=rag")] = 10,
 ) -> Report:
     """Write a release for other tools: BEIR, FlagEmbedding, PyLate.
 

@@ -47,7 +47,7 @@ def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(passage, np.format_float_positional(score, trim="0")) for passage, score in scores.items()]
 
 
-def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSet) -> None:
+def write_runs(output: Output, runs: Sequence[Run | Path], form: str, data: ReleaseSet) -> None:
     """Write runs (TREC runs or official predictions) in the export format ``form``, under the names of their files.
 
     ``data`` is the searched set, whose queries and passages are compared with predictions. An uncompressed TREC run
@@ -57,7 +57,8 @@ def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSe
         InputError: a file is not a run, a name is not a safe file name, two runs have the same name, or predictions
             have queries or passages that the set lacks.
     """
-    for path in paths:
+    for run in map(read_run, runs):
+        path = run.path
         stem = path.name.removesuffix(".gz")
         for ending in (".json", ".trec", ".txt", ".run"):
             stem = stem.removesuffix(ending)
@@ -67,8 +68,8 @@ def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSe
             raise InputError(problem, path=path)
         if name in output.rows:
             raise InputError(f"another run is also named {stem!r}; rename one of the files", path=path)
-        run = read_run(path)
-        if form == "trec" and path.suffix != ".gz" and _falls(run) and first_character(path) != "{":
+        is_plain_file = not run.is_in_memory and path.suffix != ".gz"
+        if form == "trec" and is_plain_file and _falls(run) and first_character(path) != "{":
             with open(path, "rb") as file:
                 output.blocks(name, ((part.count(b"\n"), part) for part in iter(lambda: file.read(_BLOCK), b"")))
         else:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from builders.core.errors import InputError, UsageError
-from builders.core.options import Again, Parsed, Shown, Use
+from builders.core.errors import UsageError
+from builders.core.options import Again, Excludes, Needs, Parsed, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import NewRelease
 
@@ -18,14 +18,21 @@ if TYPE_CHECKING:
 RESULT_VERSION = 1
 
 
+def _copy_source(value: str | os.PathLike[str]) -> str:
+    source = os.fspath(value)
+    if not source:
+        raise ValueError("a folder, a file, or ORG/NAME of a dataset")
+    return source
+
+
 @verb(formats=TABLE_FORMATS)
 def build_official(
     archive: Annotated[Sequence[Path], Shown("DIR_OR_TAR")] = (),
     *,
-    copy: Annotated[Sequence[str], Parsed(os.fspath, accepts=(str, os.PathLike)), Shown("DIR_OR_REPO")] = (),
+    copy: Annotated[Sequence[str], Parsed(_copy_source, accepts=(str, os.PathLike)), Shown("DIR_OR_REPO")] = (),
     list: Annotated[Sequence[str], Shown("NAME"), Use.MAY_BE_EMPTY] | None = None,
-    out: NewRelease | None = None,
-    skip_bad_lines: bool = False,
+    out: Annotated[NewRelease, Excludes("list")] | None = None,
+    skip_bad_lines: Annotated[bool, Needs("archive")] = False,
     again: Again = False,
 ) -> "WrittenRelease | Report":
     """Build a release from the official archives, or from a copy.
@@ -79,8 +86,6 @@ def build_official(
         return archives_report(read_archives(list))
     if out is None:
         raise UsageError("--archive and --copy need --out DIR")
-    if copy and skip_bad_lines:
-        raise InputError("--skip-bad-lines works only with --archive; remove it")
 
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, known_checksums, record_finished
     from builders.official.copies import build_copy, copy_input

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from builders.core.errors import InputError
-from builders.core.options import Again, AtLeastOne, Shown, Use
+from builders.core.errors import UsageError
+from builders.core.options import Again, AtLeastOne, Needs, Shown, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
 from builders.store.release_options import NewRelease
@@ -34,7 +34,7 @@ def build_release(
     min_chars: Annotated[AtLeastOne, Shown("N")] = MIN_CHARS,
     workers: Annotated[AtLeastOne, Shown("N")] | None = None,
     engine: Literal["local", "ray"] = "local",
-    ray_address: Annotated[str, Shown("HOST:PORT")] | None = None,
+    ray_address: Annotated[str, Shown("HOST:PORT"), Needs("engine=ray")] | None = None,
     resume: Annotated[bool, Use.WITH_NO] = True,
     again: Again = False,
 ) -> "WrittenRelease":
@@ -83,7 +83,7 @@ def build_release(
         found_at = [Path(os.path.abspath(path)) for path in paths] if engine == "ray" else paths
         sources += find_sources(found_at, split)
     if not sources:
-        raise InputError("no input; give --raw, or --train, --dev, --test")
+        raise UsageError("no input; give --raw, or --train, --dev, --test")
     options = Options(unit, threshold, match, min_chars, segmenter)
     call = None
     if is_kept(out):

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from builders.core.errors import InputError, log, visible
-from builders.core.files import temporary_folder, write_bytes
+from builders.core.files import reading, temporary_folder, write_bytes
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
@@ -132,7 +132,7 @@ def compare_pairs(
     settings = tested.rule.active_ways, tested.rule.ngram, tested.rule.jaccard
     known = Known({"question": tested.questions(), "positive": passages}, positives_of, tested.scores, settings)
     if workers is None:
-        is_large = sum(path.stat().st_size for path in pair_paths) > _SMALL
+        is_large = sum(map(_size_of, pair_paths)) > _SMALL
         workers = usable_cores() if is_large else 1
     every, files = Seen(), []
     with temporary_folder() as folder, process_pool(workers) as pool:
@@ -159,6 +159,11 @@ def _positives(release: Release, split: str) -> dict[str, set[str]]:
         if passage_ids:
             positives[query_id] = passage_ids
     return positives
+
+
+def _size_of(path: Path) -> int:
+    with reading(path):
+        return path.stat().st_size
 
 
 @functools.lru_cache(maxsize=1)

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from builders.core.errors import UsageError, log
-from builders.core.options import AtLeastOne, OneOf, Share, Shown
+from builders.core.options import AtLeastOne, Excludes, Needs, OneOf, Share, Shown
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.names import TESTED_SPLITS
-from builders.store.release_options import ReleasePath
+from builders.store.release_options import ReleasePath, RunPath
 from builders.text.ngram_options import HOW, NGRAM, SHARE, LowestJaccard, NgramLength
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ def find_similar(
     release: ReleasePath,
     *,
     out: Annotated[Path, Shown("OUT")] | None = None,
-    list: Annotated[Path, Shown("FILE")] | None = None,
+    list: Annotated[Path, Shown("FILE"), Excludes("against")] | None = None,
     split: Sequence[Annotated[str, OneOf(TESTED_SPLITS)]] = (),
     by: Sequence[Annotated[str, OneOf(HOW)]] = HOW,
-    scores: Annotated[Sequence[Path], Shown("RUN")] = (),
-    threshold: Annotated[Share, Shown("X")] | None = None,
-    ngram: NgramLength = NGRAM,
-    jaccard: LowestJaccard = SHARE,
+    scores: Annotated[Sequence[RunPath], Needs("by=model")] = (),
+    threshold: Annotated[Share, Shown("X"), Needs("scores")] | None = None,
+    ngram: Annotated[NgramLength, Needs("by=n-gram")] = NGRAM,
+    jaccard: Annotated[LowestJaccard, Needs("by=n-gram")] = SHARE,
     against: Annotated[Sequence[Path], Shown("FILE")] = (),
-    question: Annotated[Sequence[str], Shown("NAME")] = (),
-    positive: Annotated[Sequence[str], Shown("NAME")] = (),
-    questions: Annotated[Path, Shown("DIR")] | None = None,
-    workers: Annotated[AtLeastOne, Shown("N")] | None = None,
+    question: Annotated[Sequence[str], Shown("NAME"), Needs("against")] = (),
+    positive: Annotated[Sequence[str], Shown("NAME"), Needs("against")] = (),
+    questions: Annotated[Path, Shown("DIR"), Needs("against")] | None = None,
+    workers: Annotated[AtLeastOne, Shown("N"), Needs("against")] | None = None,
     format: Annotated[Literal["text", "json", "markdown", "csv"], Shown("FORMAT")] = "text",
 ) -> "Release | Report | Path":
     """Remove or report training questions similar to dev and test.
@@ -89,10 +89,8 @@ def find_similar(
         python -m builders similar --release build/release --scores similar.run --threshold 0.5 --out build/similar
         python -m builders similar --release build/release --against bge-train.jsonl.gz other/*.parquet
     """
-    if against and list:
-        raise UsageError("--list does not work with --against, which removes no questions")
-    if not against and (out is None or questions or question or positive):
-        raise UsageError("expected --out or --against; --question, --positive and --questions need --against")
+    if not against and out is None:
+        raise UsageError("expected --out or --against")
     if by == ("model",) and not scores:
         raise UsageError("--by model needs --scores")
     if scores and "model" in by and threshold is None:
@@ -104,10 +102,11 @@ def find_similar(
     from builders.similar.remove import removal_report, remove_similar
     from builders.store.draft import check_release_output
     from builders.store.reader import open_release
+    from builders.store.runs import read_run
     from builders.store.written_release import open_written
     from builders.text.likeness import LikenessRule, read_tested
 
-    rule = LikenessRule(by, ngram, jaccard, scores, threshold)
+    rule = LikenessRule(by, ngram, jaccard, [read_run(run) for run in scores], threshold)
     if out is not None and not against:
         check_release_output(out)
         if list:
@@ -132,7 +131,7 @@ def find_similar(
 
 def warn_without_scores(rule: "LikenessRule") -> None:
     """Log a warning if the rule allows the scores of a model, but has none."""
-    if "model" in rule.ways and not rule.score_paths:
+    if "model" in rule.ways and not rule.score_runs:
         log.warning(
             "without --scores, few reworded questions are found (1 in 80 on cMedQQ, see docs/similar.md); write scores"
             " of any encoder: python -m baselines match --model M --release DIR --out RUN"

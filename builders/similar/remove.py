@@ -19,6 +19,7 @@ from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_
 from builders.store.published import published
 from builders.store.reader import Release
 from builders.store.rejudge import count_judged
+from builders.store.runs import expect_run_file
 from builders.text.likeness import LikeTexts, Scores, Tested, with_scores
 from builders.text.ngram_options import HOW
 
@@ -38,7 +39,7 @@ def remove_similar(tested: Tested, out: Path, pair_list: Path | None = None) -> 
     """
     release, train = tested.release, tested.release.texts("queries", "train")
     if strangers := tested.scores.keys() - train.keys():
-        where = ", ".join(map(str, tested.rule.score_paths))
+        where = tested.rule.score_names
         raise InputError(f"has a score for {min(strangers)}; expected training questions of {release.path}", path=where)
     found = _similar(train, tested)
     if len(found) == len(train):
@@ -51,7 +52,7 @@ def remove_similar(tested: Tested, out: Path, pair_list: Path | None = None) -> 
             members.update(release.texts(TOLD_APART[0], split))
     if pair_list:  # written before the release, because ``out`` may replace the release with the pairs
         _write_list(pair_list, train, tested, found)
-    sources = describe_files((path.name, path) for path in tested.rule.score_paths)
+    sources = describe_files((run.path.name, expect_run_file(run)) for run in tested.rule.score_runs)
     build = {"verb": "similar", "options": tested.options, "sources": sources}
     with draft_release(out, build, release) as draft:
         write(draft, release, set(found), tested.asked, duplicated)

@@ -15,13 +15,12 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builders.core.errors import InputError
 from builders.store.names import TESTED_SPLITS
 from builders.store.reader import Release
-from builders.store.runs import read_run
+from builders.store.runs import Run
 from builders.text.ngram_options import HOW, NGRAM, SHARE
 
 if TYPE_CHECKING:
@@ -145,22 +144,22 @@ def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
     return score > threshold
 
 
-def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
+def read_scores(runs: Iterable[Run], threshold: float = THRESHOLD) -> Scores:
     """Return training question's id -> similar development and test questions, the highest score first.
 
     ``python -m baselines match`` writes the runs. The query-id is the id of a development or test question. The
     corpus-id is the id of a training question (MD5 of its text). The score is the probability that the two questions
     mean the same, or their cosine. If several runs score a pair, the highest score counts.
 
-    Raises :class:`InputError` for an unreadable run, or a score outside of 0 to 1, for example a logit.
+    Raises :class:`InputError` for a score outside of 0 to 1, for example a logit.
     """
     best: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for path in paths:
-        for question, hits in read_run(path).hits.items():
+    for run in runs:
+        for question, hits in run.hits.items():
             for trained, score in hits:
                 if not 0 <= score <= 1:
                     found = f"found {score} for {question} and {trained}"
-                    raise InputError(f"expected scores from 0 to 1, {found}; use `baselines match`", path=path)
+                    raise InputError(f"expected scores from 0 to 1, {found}; use `baselines match`", path=run.path)
                 if is_similar(score, threshold):
                     best[trained][question] = max(score, best[trained].get(question, 0.0))
     likes = {trained: [Like(each, "model", found[each]) for each in found] for trained, found in best.items()}
@@ -178,23 +177,28 @@ class LikenessRule:
     """The options that decide which texts match.
 
     Attributes:
-        ways: the enabled ways of ``HOW``. ``model`` has no effect without ``score_paths``.
+        ways: the enabled ways of ``HOW``. ``model`` has no effect without ``score_runs``.
         ngram: characters of an n-gram.
         jaccard: lowest Jaccard similarity of n-grams.
-        score_paths: runs of ``baselines match``.
+        score_runs: runs of ``baselines match``.
         threshold: questions with a score above this number match. It may be None if there are no scores.
     """
 
     ways: Sequence[str] = HOW
     ngram: int = NGRAM
     jaccard: float = SHARE
-    score_paths: Sequence[Path] = ()
+    score_runs: Sequence[Run] = ()
     threshold: float | None = None
 
     @property
     def active_ways(self) -> list[str]:
         """The enabled ways, without ``model`` if there are no scores."""
-        return [way for way in self.ways if way != "model" or self.score_paths]
+        return [way for way in self.ways if way != "model" or self.score_runs]
+
+    @property
+    def score_names(self) -> str:
+        """The names of the runs with scores, for an error."""
+        return ", ".join(str(run.path) for run in self.score_runs)
 
 
 class Tested(NamedTuple):
@@ -232,11 +236,11 @@ def read_tested(release: Release, rule: LikenessRule, splits: Sequence[str] = ()
     if "model" in rule.active_ways:
         threshold = THRESHOLD if rule.threshold is None else rule.threshold
         options["threshold"] = threshold
-        scores = read_scores(rule.score_paths, threshold)
+        scores = read_scores(rule.score_runs, threshold)
     tested = Tested(release, rule, asked, options, scores)
     scored_ids = {like.id for likes in scores.values() for like in likes}
     if lost := scored_ids - tested.questions().keys():
-        where = ", ".join(map(str, rule.score_paths))
+        where = rule.score_names
         raise InputError(
             f"has a score for {min(lost)}; expected only questions of {', '.join(tested_splits)}", path=where
         )

@@ -15,9 +15,6 @@ _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_f
 _OURS = {
     "baselines.retrieve.models:_tokenizer_settings": "the settings of an open tokenizer",
     "baselines.retrieve.official_input:official_tokenizer": "the settings of an open tokenizer",
-    "baselines.core.checkpoint:checkpoint_hashes": "the record of a checkpoint that the caller has just written",
-    "baselines.train.training:run_training": "the record of a finished training, whose SHA-256 was compared",
-    "baselines.retrieve.any_model:run_model": "the manifest of a finished run, whose SHA-256 was compared",
     "baselines.core.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.core.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
     "builders.release.label:read_labelled": "complete files of the running build",
@@ -31,6 +28,9 @@ _OURS = {
     "builders.sources.archives:read_archives": "the project's own file",
     "builders.store.published:published": "the project's own file",
     "baselines.core.passages:folder": "its inner function has a fuzzer",
+    "baselines.core.checkpoint:checkpoint_hashes": "check_hashes, which has a fuzzer, reads the same fields",
+    "baselines.retrieve.any_model:run_model": "a manifest whose SHA-256 is in the record of the finished run",
+    "baselines.train.training:run_training": "a record whose SHA-256 is in the record of the finished training",
 }
 
 

@@ -23,6 +23,7 @@ from baselines.retrieve.exact_search import largest_norm
 from baselines.retrieve.index_files import MANIFEST, NAME, File, open_vectors
 from baselines.retrieve.models import kind_of_model, open_encoder
 from baselines.retrieve.multi_vector import MultiVector
+from baselines.retrieve.own_vectors import _open_stored, build_vectors
 from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.sparse import Sparse
 from baselines.retrieve.vector_index import resumed
@@ -155,11 +156,36 @@ def _scores(found: list[list[float]], *_: object) -> bool:
     return found == [] or [len(own) for own in found] == [2, 1]
 
 
+def _own_vectors(folder: Path) -> None:
+    about = {"model": "encode", "dim": 3}
+    vectors = np.arange(1.0, 16.0).reshape(5, 3)
+    build_vectors(
+        folder / "own",
+        about,
+        rows=range(5),
+        texts_of=lambda rows: [str(row) for row in rows],
+        encode=lambda texts: vectors[[int(text) for text in texts]],
+        texts_per_call=2,
+    )
+
+
+def _read_own_vectors(folder: Path) -> Any:
+    """Return the vectors of an own encoder. A damaged folder is encoded again."""
+    stored = _open_stored(folder / "own", {"model": "encode", "dim": 3}, 5)
+    return None if stored is None else [stored.longest, stored.zeros, [block.tolist() for _, block in stored.blocks()]]
+
+
+def _same_or_none(found: Any, good: Any, folder: Path) -> bool:
+    return found is None or found == good
+
+
 _ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
+_OWN = {"own/manifest.json": JSON, "own/vectors": BYTES}
 _NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
 READERS += [
     Reader("baselines.retrieve.index_files:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
     Reader("baselines.retrieve.vector_index:resumed", _embeddings, _NOTES, _read_notes, _true_notes),
+    Reader("baselines.retrieve.own_vectors:_open_stored", _own_vectors, _OWN, _read_own_vectors, _same_or_none),
     Reader("baselines.retrieve.rerankers:_score_window", _window, {"*.json": JSON}, _read_window, _scores),
 ]
 test_a_damaged_model_is_used_or_refused_by_one_error = fuzz_of(READERS)

@@ -21,45 +21,23 @@ from baselines.reproduce.drawings import curve
 from baselines.reproduce.plan import Step
 from baselines.reproduce.report import training_curves
 from baselines.reproduce.step_settings import read_settings
-from baselines.reproduce.steps import _done, _stamp
+from baselines.reproduce.steps import _read_runs
 from baselines.retrieve.question_pairs import pair_file, read_question_pairs
 from baselines.train.data import read_negatives
 from baselines.train.recipe import RECIPES, read_recipe
 from builders.annotate.pool import Pooled, _depth, read_pool, write_pool
 from builders.core.files import read_toml
-from builders.core.finished_outputs import VerbCall, VerbInput, find_finished, record_finished
-from builders.core.folders import key_of
+from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished
 from builders.publish.pages import read_scores
 from builders.store.reader import open_release
-from builders.store.runs import read_run, write_run
+from builders.store.runs import Run, read_run, write_run
 
-_FINISHED = ".out.made.json"
-_CALL = VerbCall("mine", 1, {"top_k": 50, "limits": {"margin": 0.1}}, {"run": VerbInput("the run", {"": "a1" * 32})})
 IDS = [md5(text) for text in TEXTS]
 ASKED = [md5(question) for question in QUESTIONS["dev"]]
 
 
 def _run(name: str) -> Callable[[Path], object]:
     return lambda folder: write_run(folder / name, [(q, [(p, 1 / (n + 1)) for n, p in enumerate(IDS)]) for q in ASKED])
-
-
-def _finished(folder: Path) -> None:
-    (folder / "out").write_text("negatives")
-    record_finished(folder / "out", _CALL, result={"queries": 2})
-
-
-def _read_finished(folder: Path) -> Any:
-    finished = find_finished(folder / "out", _CALL, again=False)
-    return finished and finished.result
-
-
-def _as_finished(found: Any, _: Any, folder: Path) -> bool:
-    """Accept a missing result, and the result of a record that describes the call and the output."""
-    if found is None:
-        return True
-    record = loads((folder / _FINISHED).read_text(encoding="utf-8-sig"))
-    is_call = record["verb"] == "mine" and record["version"] == 1 and record["inputs"] == {"run": {"": "a1" * 32}}
-    return is_call and equal(found, record.get("result", {}))
 
 
 def _tabs(folder: Path) -> None:
@@ -196,7 +174,8 @@ def _records(folder: Path) -> None:
 
 
 def _read_records(folder: Path) -> Any:
-    return _depth(folder / "run"), _is_apart(folder / "run", few=False), left_out(folder)
+    run = Run(folder / "run")
+    return _depth(run), _is_apart(run, few=False), left_out(folder)
 
 
 _RECORDS_READ = (
@@ -225,7 +204,6 @@ READERS = [
         _read_weights_of_two, as_json("weights.json"),
     ),
     Reader(_RECORDS_READ, _records, {"*.json": JSON}, _read_records),
-    Reader("builders.core.finished_outputs:_read_record", _finished, {_FINISHED: JSON}, _read_finished, _as_finished),
     Reader("builders.store.judgments:read_negative_ids", _negatives, _NEGATIVES, _read_negatives, _as_negatives),
 ]  # fmt: skip
 _SETTINGS = """
@@ -252,11 +230,10 @@ def _overridden(folder: Path) -> Any:
     return read_recipe("de-bm25-neg", (folder / "words").read_bytes().decode(errors="replace").splitlines())
 
 
-def _make_stamp(folder: Path) -> None:
-    (folder / "step").mkdir()
-    _stamp(folder / "step").write_bytes(
-        msgspec.json.encode({"key": key_of(["a step"]), "files": {}, "seconds": 1.5, "processes": 2})
-    )
+def _make_record(folder: Path) -> None:
+    (folder / "out").write_text("content")
+    call = VerbCall("bm25", 1, {"top_k": 5}, {"release": VerbInput("the release", {"corpus/corpus": "0" * 64})})
+    record_finished(folder / "out", call)
 
 
 def _make_training(folder: Path) -> None:
@@ -282,8 +259,12 @@ READERS += [
     ),
     Reader("baselines.reproduce.report:training_curves", _make_training, {"x/training.json": JSON}, _read_trainings),
     Reader(
-        "baselines.reproduce.steps:_read", _make_stamp, {".step.step.json": JSON},
-        lambda f: _done(f / "step", key_of(["a step"])),
+        "builders.core.finished_outputs:_read_record", _make_record, {".out.made.json": JSON},
+        lambda f: _read_record(f / "out"), lambda found, good, _: found is None or type(found) is type(good),
+    ),
+    Reader(
+        "baselines.reproduce.steps:_read_runs", writing("steps.json", '{"a": {"seconds": 1.5, "processes": 2}}'),
+        {"steps.json": JSON}, _read_runs,
     ),
     Reader(
         "builders.publish.pages:read_scores", writing("scores.json", json.dumps(_SCORES)), {"scores.json": JSON},

@@ -1,0 +1,112 @@
+"""The size of a recipe's model, and the rows and tokens of its training, by formula.
+
+Only the parameters of the transformer's layers count for operations, because looking up an embedding multiplies
+nothing. Every text counts with the recipe's maximum length.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+
+from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
+from builders.store.layout import set_of
+from builders.store.published import published
+from builders.store.reader import Release
+
+
+class Architecture(NamedTuple):
+    """Sizes of a BERT: vocabulary, positions, layers, hidden width, and width of the feed-forward part."""
+
+    vocabulary: int
+    positions: int
+    layers: int
+    hidden: int
+    feed_forward: int
+
+    @property
+    def in_layers(self) -> int:
+        """Parameters of the layers: four attention matrices, two feed-forward matrices, biases and norms."""
+        return self.layers * (
+            4 * self.hidden**2 + 2 * self.hidden * self.feed_forward + 9 * self.hidden + self.feed_forward
+        )
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the layers and the embeddings."""
+        return self.in_layers + (self.vocabulary + self.positions + 2) * self.hidden
+
+
+KNOWN = {
+    "nghuyong/ernie-1.0-base-zh": Architecture(18_000, 513, 12, 768, 3072),
+    **{
+        f"hfl/chinese-{name}": Architecture(21_128, 512, 12, 768, 3072)
+        for name in ("bert-wwm-ext", "roberta-wwm-ext", "macbert-base")
+    },
+    "google-bert/bert-base-multilingual-cased": Architecture(119_547, 512, 12, 768, 3072),
+    "intfloat/multilingual-e5-small": Architecture(250_037, 512, 12, 384, 1536),
+}
+
+
+class Sizes(NamedTuple):
+    """The sizes of ``release``, or of the paper's data without a release. Raises KeyError if the paper lacks a size."""
+
+    release: Release | None = None
+
+    def passages(self, name: str) -> int:
+        if self.release:
+            return self.release.rows(set_of(name).corpus, "corpus")
+        return int(published()["collections"][set_of(name).corpus]["passages"])
+
+    def queries(self, config: str, split: str) -> int:
+        """The number of queries in a config's split."""
+        if self.release:
+            return self.release.rows(config, split)
+        return int(published()["table3"][split if config == "queries" else None]["queries"])
+
+    def pairs(self, name: str, split: str) -> int:
+        """The number of (query, positive passage) pairs in a split."""
+        if not self.release:
+            return int(published()["table3"][split if name == "main" else None]["positive_passages"])
+        scores = self.release.table(set_of(name).qrels, split, ["score"])["score"]
+        return int(pc.sum(pc.greater(scores, 0)).as_py() or 0)
+
+
+def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
+    """Return the architecture of a recipe's starting checkpoint, or None if the architecture is unknown.
+
+    If another recipe trains this checkpoint, that recipe has the architecture.
+
+    ``recipes``: recipes with changed values, by name.
+    """
+    while recipe.model.start.startswith(FROM_RECIPE):
+        name = recipe.model.start.removeprefix(FROM_RECIPE)
+        recipe = recipes.get(name) or read_recipe(name)
+    if recipe.model.start == SCRATCH:
+        own = recipe.scratch
+        return Architecture(own.vocabulary, 512, own.layers, own.hidden, own.feed_forward)
+    return KNOWN.get(recipe.model.start)
+
+
+def tokens_of_row(recipe: Recipe) -> int:
+    """Return the tokens of a training row. A dual-encoder's row has a query and its passages, other rows one text."""
+    data = recipe.data
+    if recipe.model.kind != "dual":
+        return data.passage_length
+    negatives = min(1, data.negatives_per_positive) if data.rows == "one-negative" else data.negatives_per_positive
+    return data.query_length + (1 + negatives) * data.passage_length
+
+
+def training_rows(recipe: Recipe, sizes: Sizes) -> int:
+    """Return the number of rows that a training reads, over all epochs."""
+    data, train = recipe.data, recipe.train
+    if recipe.model.kind == "mlm":
+        rows = sizes.passages(data.set)
+    else:
+        rows = sizes.pairs(data.set, data.split)
+        if recipe.model.kind == "cross":
+            rows *= 1 + data.negatives_per_positive
+        elif data.rows == "one-negative":
+            rows *= max(1, data.negatives_per_positive)
+    steps = max(1, round(train.epochs * (rows // train.batch)))
+    return min(steps, train.max_steps or steps) * train.batch

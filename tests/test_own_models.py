@@ -12,7 +12,7 @@ import torch
 from commands import ROOT, run_python
 from releases import QUESTIONS, TEXTS, make_release, md5
 from scipy import sparse
-from sentence_transformers import CrossEncoder
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
 from baselines import Encoder, InputError, QueryPassageEncoder, Reranker, evaluate, fuse, search
@@ -234,6 +234,16 @@ def test_a_failure_loses_only_the_texts_of_its_call(
     encoded.clear()
     assert search(fails_once, sample_release, "test", index=index, batch_size=64)
     assert not {*encoded} & {*passages}  # another split encodes only its queries
+
+
+def test_an_index_replaces_no_release_and_no_index_of_a_named_model(release: Path, tmp_path: Path) -> None:
+    dual = SentenceTransformer(str(write_dual(tmp_path / "model")), device="cpu")
+    search(dual, release, index=tmp_path / "index")
+    for folder in (release, tmp_path / "index"):
+        files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        with pytest.raises(InputError, match="exists and is not an index of an own encoder"):
+            search(encode, release, index=folder)
+        assert files == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_run_reuses_the_vectors_of_a_run_over_candidates(release: Path, tmp_path: Path) -> None:

@@ -152,11 +152,17 @@ def to_32_bits(vectors: Numbers) -> Floats:
 
 
 def _open_stored(folder: Path, about: dict[str, Any], rows: int) -> OwnVectors | None:
-    """Open the vectors in a folder. None if the folder is missing, damaged, or of another model or corpus."""
+    """Open the vectors in a folder. None if the folder is missing, damaged, or of another model or corpus.
+
+    Raises :class:`InputError` for a folder of another kind, for example a release or the index of a named model.
+    """
     try:
         manifest = read_json(folder / MANIFEST, _Manifest)
-    except (OSError, InputError):
+    except FileNotFoundError:
         return None
+    except InputError as error:
+        problem = "exists and is not an index of an own encoder; expected a new path or an earlier index"
+        raise InputError(problem, path=folder) from error
     path = folder / _VECTORS
     if manifest.about != about or manifest.file.bytes != rows * manifest.dim * _NUMBER_BYTES:
         return None

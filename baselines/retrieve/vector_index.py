@@ -87,6 +87,7 @@ class Index:
     manifest: dict[str, Any]
     files: list[File]
     chosen: Rows | None = None
+    exponent: ClassVar[int] = 0  # products of 16-bit numbers fit into 32 bits
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -13,7 +13,7 @@ import torch
 from commands import ROOT, run_python
 from releases import QUESTIONS, TEXTS, make_release, md5
 from scipy import sparse
-from sentence_transformers import CrossEncoder
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
 from baselines import Encoder, InputError, QueryPassageEncoder, Reranker, evaluate, fuse, search
@@ -80,6 +80,53 @@ def test_a_factor_changes_no_ranking(scale: float, sample_release: Path) -> None
         assert figures[0] == figures[1] > 0
         best = max(scaled[QUERY].values()) if QUERY in scaled else max(next(iter(scaled.values())).values())
         assert best > 0
+
+
+@pytest.mark.parametrize(("query_scale", "scale"), [(1e300, 1e30), (1e-300, 1e-29), (1e-300, 1e30), (1, 1e-34)])
+def test_dot_products_keep_their_order_beyond_64_bits(query_scale: float, scale: float, sample_release: Path) -> None:
+    def scaled(factor: float) -> Callable[[list[str]], Any]:
+        return lambda texts: (encode(texts) + 1e-3 * np.arange(11)) * factor
+
+    model = SimpleNamespace(encode_query=scaled(query_scale), encode_document=scaled(scale))
+    if scale < 1e-31:  # 32 bits hold such numbers, but with fewer digits
+        with pytest.raises(InputError, match="the vectors have numbers that are too small for 32 bits"):
+            search(model, sample_release, similarity="dot")
+        return
+    plain = search(scaled(1), sample_release, similarity="dot")
+    run = search(model, sample_release, similarity="dot")
+    top_ranks = [[*ids][:10] for ids in run.values()]
+    assert top_ranks == [[*ids][:10] for ids in plain.values()]
+
+
+def test_a_passage_of_large_numbers_takes_no_digits_from_the_others(sample_release: Path) -> None:
+    rows = open_release(sample_release).texts("corpus", "corpus")
+    outlier = next(iter(rows.values()))
+
+    def passages(texts: list[str]) -> Any:
+        vectors = np.zeros((len(texts), 3))
+        vectors[:, 0] = [1 + len(text) / 1000 for text in texts]
+        vectors[:, 1] = [1e38 if text == outlier else 0 for text in texts]
+        return vectors * [1e-5, 1, 1]
+
+    model = SimpleNamespace(encode_query=lambda texts: [[1.0, 0, 0]] * len(texts), encode_document=passages)
+    for scores in search(model, sample_release, similarity="dot", top_k=100).values():
+        lengths = [len(rows[passage_id]) for passage_id in scores]
+        assert lengths == sorted(lengths, reverse=True)
+        assert len({*scores.values()}) == len({*lengths})
+
+
+def test_zeros_are_not_kept(release: Path, tmp_path: Path) -> None:
+    first = encode(["水"]) > 0  # a constant, and one character
+
+    def zeros_then_vectors(texts: list[str]) -> Any:
+        return np.where(first, encode(texts), 0) * [bool(is_mended), *[0] * 10]
+
+    is_mended = list[bool]()
+    with pytest.raises(InputError, match="found only zeros for all passages"):
+        search(zeros_then_vectors, release, index=tmp_path / "index", similarity="dot")
+    is_mended.append(True)
+    run = search(zeros_then_vectors, release, index=tmp_path / "index", similarity="dot")
+    assert {*run[QUERY].values()} == {1.0}
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e300, 2.0**60, -1e300])
@@ -235,6 +282,16 @@ def test_a_failure_loses_only_the_texts_of_its_call(
     encoded.clear()
     assert search(fails_once, sample_release, "test", index=index, batch_size=64)
     assert not {*encoded} & {*passages}  # another split encodes only its queries
+
+
+def test_an_index_replaces_no_release_and_no_index_of_a_named_model(release: Path, tmp_path: Path) -> None:
+    dual = SentenceTransformer(str(write_dual(tmp_path / "model")), device="cpu")
+    search(dual, release, index=tmp_path / "index")
+    for folder in (release, tmp_path / "index"):
+        files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        with pytest.raises(InputError, match="exists and is not an index of an own encoder"):
+            search(encode, release, index=folder)
+        assert files == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_run_reuses_the_vectors_of_a_run_over_candidates(release: Path, tmp_path: Path) -> None:

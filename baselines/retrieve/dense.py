@@ -19,8 +19,7 @@ from baselines.retrieve.encoder import Halves, TextEncoder
 from baselines.retrieve.exact_search import exact_scores, nearest
 from baselines.retrieve.index_files import Index
 from baselines.retrieve.models import fingerprint, open_encoder, set_prompts
-from baselines.retrieve.search_engines import Floats
-from baselines.retrieve.vector_index import ROWS_ON_GPU, Arrays, Retriever
+from baselines.retrieve.vector_index import ROWS_ON_GPU, Arrays, Retriever, Scores
 from builders.core.errors import InputError, log
 
 
@@ -62,12 +61,12 @@ class Dense(Retriever):
     def arrays(self, found: Halves) -> Arrays:
         return {"": found}
 
-    def pair_scores(self, index: Index, queries: Halves, rows: Rows) -> Floats:
+    def pair_scores(self, index: Index, queries: Halves, rows: Rows) -> Scores:
         return exact_scores(queries, index, rows)
 
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
-    ) -> Iterator[tuple[Rows, Floats]]:
+    ) -> Iterator[tuple[Rows, Scores]]:
         asked = self.encoder(self.work.devices[0], "query").encode(queries)
         return nearest(index, asked, passages, self.work.devices, top_k)
 

@@ -1,9 +1,9 @@
 """Exact search by inner product over vectors in files. This module does not import PyTorch.
 
-The score of a pair is the inner product of its embeddings, computed in 64 bits and rounded to 32 bits. A score
-therefore depends only on the pair, not on the engine, the batch or the number of devices. A fast 32-bit engine (FAISS
-or PyTorch) selects candidates, which are then scored exactly. Rounding errors of the engine may exclude a passage of
-the top k, above all among ties. Queries that may lack a passage get a second pass over all passages.
+The score of a pair is the inner product of its embeddings, computed in 64 bits and rounded to the digits of 32 bits. A
+score therefore depends only on the pair, not on the engine, the batch or the number of devices. A fast 32-bit engine
+(FAISS or PyTorch) selects candidates, which are then scored exactly. Rounding errors of the engine may exclude a
+passage of the top k, above all among ties. Queries that may lack a passage get a second pass over all passages.
 
 Memory holds a few blocks of passages per device, and about 6 kB per query (embedding and candidates, at 768 dimensions
 and 100 candidates).
@@ -23,6 +23,7 @@ from baselines.core.passages import Passages, Rows
 from baselines.retrieve.search_engines import Engine, FaissEngine, Floats, Vectors, widened
 from builders.core.jobs import in_threads
 
+Scores = npt.NDArray[np.float64]
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
 _PAIRS = 8_192  # pairs per step of exact scoring
 _ROWS = 1 << 14  # rows converted per step: 50 MB in 32 bits at 768 dimensions
@@ -42,6 +43,10 @@ class StoredVectors(Protocol):
     @property
     def longest(self) -> float:
         """Largest Euclidean norm of an embedding, rounded up."""
+
+    @property
+    def exponent(self) -> int:
+        """The power of two by which engines divide the embeddings, so that products fit into 32 bits."""
 
     @property
     def chosen(self) -> Rows | None:
@@ -68,7 +73,11 @@ def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) ->
 
     def feed(number: int) -> tuple[Floats, Rows]:
         engine, blocks = engines[number], islice(vectors.blocks(BLOCK), number, None, len(engines))
-        for start, block in in_threads(lambda item: (item[0], engine.prepare(item[1])), blocks, threads=1, ahead=1):
+
+        def prepare(item: tuple[int, Vectors]) -> tuple[int, Any]:
+            return item[0], engine.prepare(_scale(item[1], vectors.exponent))
+
+        for start, block in in_threads(prepare, blocks, threads=1, ahead=1):
             if stopped.is_set():
                 break
             engine.add(start, block)
@@ -85,12 +94,17 @@ def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) ->
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
 
 
-def exact_scores(queries: Vectors, vectors: StoredVectors, rows: Rows) -> Floats:
+def _scale(block: Vectors, exponent: int) -> Vectors:
+    """Divide embeddings by a power of two, which changes no digits. Most collections have the exponent 0."""
+    return np.ldexp(block, -exponent) if exponent else block
+
+
+def exact_scores(queries: Vectors, vectors: StoredVectors, rows: Rows) -> Scores:
     """Return the exact scores of ``rows``, shape (queries, n). Row -1 has -inf. Each block of passages is read once."""
     flat = rows.reshape(-1)
     order = np.argsort(flat, kind="stable")
     asked, sorted_rows = order // rows.shape[1], flat[order]
-    scores = np.full(len(flat), -np.inf, np.float32)
+    scores = np.full(len(flat), -np.inf)
     for start, block in vectors.blocks(BLOCK):
         low, high = np.searchsorted(sorted_rows, [start, start + len(block)]).tolist()
         for begin in range(low, high, _PAIRS):
@@ -99,14 +113,16 @@ def exact_scores(queries: Vectors, vectors: StoredVectors, rows: Rows) -> Floats
     return scores.reshape(rows.shape)
 
 
-def pair_scores(left: Vectors, right: Vectors) -> Floats:
+def pair_scores(left: Vectors, right: Vectors) -> Scores:
     """Return the exact score of each pair of embeddings, shape (pairs,), in steps that fit into a CPU's cache."""
     sums, step = np.empty(len(left), np.float64), max(1, (1 << 17) // left.shape[1])
     for low in range(0, len(left), step):
         some = slice(low, low + step)
         wide = [widened(side[some]).astype(np.float64) for side in (left, right)]
         np.einsum("ij,ij->i", *wide, out=sums[some])
-    return sums.astype(np.float32)
+    # Keep 24 binary digits, as 32-bit numbers have, but the range of 64 bits. Tiny products would all be 0 in 32 bits.
+    mantissas, exponents = np.frexp(sums)
+    return np.ldexp(mantissas.astype(np.float32).astype(np.float64), exponents)
 
 
 def search(
@@ -116,7 +132,7 @@ def search(
     top_k: int,
     count: int,
     ranks: Callable[[], Rows],
-) -> Iterator[tuple[Rows, Floats]]:
+) -> Iterator[tuple[Rows, Scores]]:
     """Yield (rows, scores) of each query's ``top_k`` best passages, unsorted. A small collection yields all passages.
 
     Further passages with the lowest of these scores may follow, because the caller breaks ties by id. The result is
@@ -133,9 +149,11 @@ def search(
     last = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
     wide = widened(queries)
     # The error bound of a 32-bit sum of products, doubled for safety.
-    slack = vectors.dim * 2.0**-22 * np.sqrt(np.einsum("ij,ij->i", wide, wide)) * vectors.longest
-    open_ = np.flatnonzero((loose[:, -1] + slack >= last) & (rows.shape[1] != vectors.rows))
-    settled = _second_pass(vectors, queries[open_], (last - slack)[open_], top_k, ranks) if len(open_) else []
+    longest = float(np.ldexp(vectors.longest, -vectors.exponent))
+    slack = vectors.dim * 2.0**-22 * np.sqrt(np.einsum("ij,ij->i", wide, wide)) * longest
+    engine_last = np.ldexp(last, -vectors.exponent).astype(np.float32)  # comparable with the engines' scores
+    open_ = np.flatnonzero((loose[:, -1] + slack >= engine_last) & (rows.shape[1] != vectors.rows))
+    settled = _second_pass(vectors, queries[open_], (engine_last - slack)[open_], top_k, ranks) if len(open_) else []
     closed = dict(zip(open_.tolist(), settled, strict=True))
     for number in range(len(queries)):
         if number in closed:
@@ -147,12 +165,12 @@ def search(
 
 def _second_pass(
     vectors: StoredVectors, queries: Vectors, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
-) -> list[tuple[Rows, Floats]]:
+) -> list[tuple[Rows, Scores]]:
     """Return each query's ``top_k`` best passages (by score, then id) with a 32-bit score of at least ``limits``."""
-    best = [(np.array([], np.int64), np.array([], np.float32))] * len(queries)
+    best = [(np.array([], np.int64), np.array([], np.float64))] * len(queries)
     wide, order = widened(queries), ranks()
     for start, block in vectors.blocks(BLOCK):
-        passages = widened(block)
+        passages = widened(_scale(block, vectors.exponent))
         for low in range(0, len(queries), 256):
             reached = wide[low : low + 256] @ passages.T >= limits[low : low + 256, None]
             for number in (np.flatnonzero(reached.any(1)) + low).tolist():
@@ -170,7 +188,7 @@ def _second_pass(
 
 def nearest(
     vectors: StoredVectors, queries: Vectors, passages: Passages, devices: Sequence[str], top_k: int, engine: str = ""
-) -> Iterator[tuple[Rows, Floats]]:
+) -> Iterator[tuple[Rows, Scores]]:
     """Yield (rows, exact scores) of each query's ``top_k`` best passages and of passages that tie with the last.
 
     ``vectors`` has the embeddings of all ``passages`` or of the rows ``vectors.chosen``. ``queries`` has the shape

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
@@ -67,6 +67,7 @@ class Index:
     manifest: dict[str, Any]
     files: list[File]
     chosen: Rows | None = None
+    exponent: ClassVar[int] = 0  # products of 16-bit numbers fit into 32 bits
 
     @classmethod
     def read(cls, path: Path) -> Self:

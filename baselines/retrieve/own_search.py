@@ -17,7 +17,7 @@ import numpy.typing as npt
 from baselines.core.passages import Passages, Rows, open_passages
 from baselines.core.settings import ModelSettings
 from baselines.measure.qrels import read_queries
-from baselines.retrieve.exact_search import nearest, pair_scores
+from baselines.retrieve.exact_search import Scores, nearest, pair_scores
 from baselines.retrieve.own_models import (
     Numbers,
     OwnModel,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from baselines.retrieve.dense import OpenDense
 
 BATCH_SIZE = 256  # texts or pairs per call
+_LARGEST_EXPONENT = 700  # products of 32-bit numbers are between 2**-298 and 2**300, and 64 bits hold 2**1000
 # Two texts that most models tell apart. Vectors of an API vary slightly between calls, but the dimension in which the
 # two texts differ most does not vary.
 _PROBES = ["在北京的冬天我们可以怎么找到一个问题的答案", "水"]
@@ -135,14 +136,9 @@ class OwnEncoderSearch:
             encode=lambda some_texts: self.encode_passages(some_texts, self.dim),
             texts_per_call=self._batch_size,
         )
-        if vectors.zeros == vectors.rows:
-            raise WrongOutput(f"{self._passages.name}: expected vectors, found only zeros for all passages")
         if vectors.zeros:
             log.warning("%d of %d passages have a vector of zeros", vectors.zeros, vectors.rows)
-        exponent = int(np.frexp(vectors.longest)[1])
-        longest = float(np.ldexp(vectors.longest, -exponent))
-        chosen = None if rows is None else np.asarray(rows, np.int64)
-        return replace(vectors, exponent=exponent, longest=longest, chosen=chosen)
+        return vectors if rows is None else replace(vectors, chosen=np.asarray(rows, np.int64))
 
     def query_vectors(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
         """Return vectors divided by powers of two, and the exponents, shape (queries,)."""
@@ -155,7 +151,7 @@ class OwnEncoderSearch:
                 "%d of %d queries have a vector of zeros, so their hits are in the order of ids", zeros, len(texts)
             )
         exponents = np.frexp(np.abs(vectors).max(axis=1, initial=0))[1]
-        return to_32_bits(np.ldexp(vectors, -exponents[:, None])), exponents
+        return to_32_bits(np.ldexp(vectors, -exponents[:, None]), self._queries.name), exponents
 
 
 def search_by_encoder(
@@ -179,17 +175,21 @@ def search_by_encoder(
         bar = progress(nearest_rows, total=len(queries), unit="query", label="search")
         hits_by_query = {}
         for (query_id, _), exponent, (rows, scores) in zip(queries, exponents.tolist(), bar, strict=True):
-            whole_scores = _restore(scores, exponent + vectors.exponent)
+            whole_scores = _restore(scores, exponent)
             hits = zip(passages.ids(rows.tolist()), whole_scores, strict=True)
             hits_by_query[query_id] = best_first(hits)[:top_k]
     return hits_by_query
 
 
-def _restore(scores: npt.NDArray[np.float32], exponent: int) -> list[float]:
-    """Return the scores of vectors that were divided by powers of two. The order of the scores stays."""
-    if exponent == 0:
-        return [float(str(score)) for score in scores]  # the fewest digits that identify a 32-bit number
-    return [float(f"{score:.9g}") for score in np.ldexp(scores.astype(np.float64), exponent)]
+def _restore(scores: Scores, exponent: int) -> list[float]:
+    """Multiply the scores of a query by the power of two by which the query was divided. The order of the scores stays.
+
+    The product of extreme queries and passages is beyond 64 bits. Such scores get a smaller or larger factor, because
+    scores are compared only within a query.
+    """
+    factor = min(max(exponent, -_LARGEST_EXPONENT), _LARGEST_EXPONENT)
+    restored = np.ldexp(scores, factor)
+    return [float(f"{score:.9g}") for score in restored]  # nine digits identify 24 binary digits
 
 
 def rerank_by_object(
@@ -256,8 +256,7 @@ def _similarities(
         for number, group_rows in enumerate(rows_by_group):
             passage_vectors = vectors.at(np.searchsorted(rows, group_rows))
             repeated = np.repeat(query_vectors[number : number + 1], len(group_rows), axis=0)
-            exponent = int(exponents[number]) + vectors.exponent
-            scores.append(_restore(pair_scores(repeated, passage_vectors), exponent))
+            scores.append(_restore(pair_scores(repeated, passage_vectors), int(exponents[number])))
     return scores
 
 

@@ -28,6 +28,9 @@ from builders.core.typed import read_json
 MANIFEST = "manifest.json"
 _VECTORS = "vectors"
 _NUMBER_BYTES = 4
+# If the largest number of a model is below 2**-102, then numbers of a millionth of it have fewer digits in 32 bits.
+_SMALLEST = 2.0**-102
+_REMEDY = "{} all vectors by a constant, or compare by cosine"
 _PART = 256  # texts whose vectors are written together
 
 
@@ -52,8 +55,6 @@ class OwnVectors:
         rows, dim: shape of the file.
         longest: largest Euclidean norm of a vector.
         zeros: number of vectors of zeros.
-        exponent: the vectors are divided by this power of two when they are read, so that products of 32-bit numbers
-            neither overflow nor vanish. The division is exact.
         chosen: the rows of the corpus in ascending order, if the file has only these rows.
     """
 
@@ -62,19 +63,23 @@ class OwnVectors:
     dim: int
     longest: float
     zeros: int
-    exponent: int = 0
     chosen: Rows | None = None
+
+    @property
+    def exponent(self) -> int:
+        """Power of two that gives the longest vector a norm below 1."""
+        return int(np.frexp(self.longest)[1])
 
     def blocks(self, rows: int = BLOCK) -> Iterator[tuple[int, Floats]]:
         """Yield (first row, at most ``rows`` vectors), in order."""
         stored = np.memmap(self.path, np.float32, "r", shape=(self.rows, self.dim))
         for start in range(0, self.rows, rows):
-            yield start, np.ldexp(stored[start : start + rows], -self.exponent)
+            yield start, np.asarray(stored[start : start + rows])
 
     def at(self, places: Rows) -> Floats:
         """Return the vectors at places of the file."""
         stored = np.memmap(self.path, np.float32, "r", shape=(self.rows, self.dim))
-        return np.ldexp(stored[places], -self.exponent)
+        return np.asarray(stored[places])
 
 
 def build_vectors(
@@ -120,11 +125,13 @@ def build_vectors(
             bar.update(done)
             for start in range(done, len(rows), part):
                 chunk = rows[start : start + part]
-                file.write(to_32_bits(encode(texts_of(chunk))).tobytes())
+                file.write(to_32_bits(encode(texts_of(chunk)), about["model"]).tobytes())
                 file.flush()
                 bar.update(len(chunk))
         vectors = OwnVectors(path, len(rows), about["dim"], 0.0, 0)
         longest, zeros = _measure(vectors)
+        if zeros == len(rows):  # an index of zeros must not be reused when the model is mended
+            raise InputError(f"{about['model']}: expected vectors, found only zeros for all passages")
         manifest = {
             "name": "dureader_retrieval own vectors",
             "format": 1,
@@ -139,24 +146,34 @@ def build_vectors(
     return OwnVectors(folder / _VECTORS, len(rows), about["dim"], longest, zeros)
 
 
-def to_32_bits(vectors: Numbers) -> Floats:
-    """Convert vectors to 32 bits. Raises :class:`InputError` if numbers are too large, or all numbers too small."""
+def to_32_bits(vectors: Numbers, name: str) -> Floats:
+    """Convert vectors of the model ``name`` to 32 bits.
+
+    Raises :class:`InputError` if a number is too large, or all numbers are too small.
+    """
     with np.errstate(over="ignore", under="ignore"):
         narrow: Floats = vectors.astype(np.float32)
     if not np.isfinite(narrow).all():
-        raise InputError("the vectors have numbers that are too large for 32 bits; divide all vectors by a constant")
-    largest = np.abs(vectors).max(axis=1, initial=0)
-    if ((largest > 0) & (largest < np.finfo(np.float32).tiny)).any():
-        raise InputError("the vectors have numbers that are too small for 32 bits; multiply all vectors by a constant")
+        raise InputError(f"{name}: the vectors have numbers that are too large for 32 bits; {_REMEDY.format('divide')}")
+    if 0 < np.abs(vectors).max(initial=0) < _SMALLEST:
+        raise InputError(
+            f"{name}: the vectors have numbers that are too small for 32 bits; {_REMEDY.format('multiply')}"
+        )
     return narrow
 
 
 def _open_stored(folder: Path, about: dict[str, Any], rows: int) -> OwnVectors | None:
-    """Open the vectors in a folder. None if the folder is missing, damaged, or of another model or corpus."""
+    """Open the vectors in a folder. None if the folder is missing, damaged, or of another model or corpus.
+
+    Raises :class:`InputError` for a folder of another kind, for example a release or the index of a named model.
+    """
     try:
         manifest = read_json(folder / MANIFEST, _Manifest)
-    except (OSError, InputError):
+    except FileNotFoundError:
         return None
+    except InputError as error:
+        problem = "exists and is not an index of an own encoder; expected a new path or an earlier index"
+        raise InputError(problem, path=folder) from error
     path = folder / _VECTORS
     if manifest.about != about or manifest.file.bytes != rows * manifest.dim * _NUMBER_BYTES:
         return None

@@ -6,6 +6,7 @@ OpenVINO runs only the transformers. PyTorch computes the pooling and the heads 
 import contextlib
 import inspect
 import sys
+import threading
 import warnings
 from typing import Any
 
@@ -17,6 +18,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 
 from builders.core.errors import InputError
 
+_CONVERTING = threading.Lock()
 OPENVINO = "openvino-"  # prefix of a precision's name, for example openvino-fp32
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -86,7 +88,8 @@ def _compiled(model: PreTrainedModel, example: dict[str, torch.Tensor], dtype: s
     """Convert a transformer for batches of any shape, and return OpenVINO's infer request."""
     import openvino
 
-    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+    # Both replacements belong to the whole process. One thread at a time makes sure that they do not stay.
+    with _CONVERTING, warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore")  # warnings of the tracer; the caller checks the output
         graph = openvino.convert_model(model, example_input=example)
         if dtype == "int8":

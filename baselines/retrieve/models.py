@@ -27,11 +27,11 @@ from sentence_transformers.util import batch_to_device
 from sentence_transformers.util.file_io import load_file_path
 from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
 from baselines.core.checkpoint import SETTINGS, check_hashes, left_out
 from baselines.core.settings import ModelSettings
-from baselines.retrieve.devices import moved
+from baselines.retrieve.devices import DTYPES, moved
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.model_files import shown_name
 from builders.core.errors import InputError
@@ -41,7 +41,6 @@ from builders.core.typed import read_json, typed
 # Names of prompts by task. As in encode_query and encode_document, the first prompt that the model has is used.
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
-_OPENING = threading.Lock()
 # Values of a model's config that change no output: versions, the type of the saved weights, and names.
 _NEUTRAL_CONFIG = {"transformers_version", "dtype", "torch_dtype", "architectures"}
 _STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
@@ -53,6 +52,9 @@ _BY_TYPE = {
     "ColBERT": "multi-vector",
     "CrossEncoder": "cross",
 }
+
+
+_LOADING = threading.RLock()
 
 
 class _Config(Struct):  # fields of config.json, and of SETTINGS, the settings file of sentence-transformers
@@ -103,6 +105,23 @@ def model_file(settings: ModelSettings, name: str) -> Path | None:
 def _config(settings: ModelSettings, name: str) -> _Config:
     path = model_file(settings, name)
     return read_json(path, _Config) if path else _Config()
+
+
+@contextlib.contextmanager
+def exclusive_loading() -> Iterator[None]:
+    """Let one thread load a model at a time, without the progress bar of transformers.
+
+    transformers replaces functions of its classes and of PyTorch while it loads a model. If two threads did so by
+    turns, the replacements would stay. The progress bar and the seed of PyTorch belong to the whole process, too.
+    """
+    with _LOADING:
+        had_progress_bar = is_progress_bar_enabled()  # type: ignore[no-untyped-call]
+        disable_progress_bar()  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            if had_progress_bar:
+                enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -164,9 +183,12 @@ def _missing_weights(model: PreTrainedModel) -> list[str]:
     another device.
     """
     patterns = model._keys_to_ignore_on_load_missing or ()
+    is_quantized = getattr(model, "is_quantized", False)
     missing = []
     for name, weight in model.state_dict(keep_vars=True).items():
-        is_loaded = getattr(weight, "_is_hf_initialized", False)
+        # A quantiser may replace weights after they were read. The new weights have no marks, and are not plain.
+        is_plain = type(weight) is torch.nn.Parameter and weight.dtype in DTYPES.values()
+        is_loaded = getattr(weight, "_is_hf_initialized", False) or (is_quantized and not is_plain)
         if not is_loaded and not any(re.search(pattern, name) for pattern in patterns):
             missing.append(name)
     return missing
@@ -343,7 +365,6 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
 
 def open_as(kind: Any, settings: ModelSettings) -> Any:
     """Open a model as a sentence-transformers class, on the CPU in fp32. Raises :class:`InputError`."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
     saved = Path(name, SETTINGS)
     # The library would convert a checkpoint of another class, for example by adding a random classifier.
@@ -351,8 +372,7 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
         raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
     may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
     failed = f"{name}: cannot be opened as a {kind.__name__}"
-    # The seed belongs to the whole process, so one thread opens a model at a time.
-    with opening(failed, name), _OPENING, torch.random.fork_rng(devices=[]):
+    with opening(failed, name), exclusive_loading(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # missing weights get random numbers, which would change the fingerprint
         model = kind(
             name,

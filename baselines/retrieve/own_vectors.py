@@ -21,7 +21,14 @@ from baselines.retrieve.search_engines import Floats
 from builders.core.cache import FileEntry, describe, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, write_text
-from builders.core.folders import check_output, key_of, replace_directory, work_beside
+from builders.core.folders import (
+    check_output,
+    expect_known_output,
+    key_of,
+    replace_directory,
+    states_of_output,
+    work_beside,
+)
 from builders.core.progress import progress
 from builders.core.typed import read_json
 
@@ -102,15 +109,18 @@ def build_vectors(
         texts_per_call: texts per call of the model.
 
     Raises:
-        InputError: ``folder`` has other files, or a vector has numbers that 32 bits cannot hold.
+        InputError: ``folder`` has other files, another call has just written the folder for another model, or a vector
+            has numbers that 32 bits cannot hold.
     """
     folder = check_output(folder, "an index", MANIFEST)
     check_place(folder)
+    known_states = states_of_output(folder, MANIFEST)
     with work_beside(folder, key_of(about), wait=True) as work:
         stored = _open_stored(folder, about, len(rows))
         if stored is not None:
             log.info("%s: already encoded", folder)
             return stored
+        expect_known_output(folder, MANIFEST, known_states)
         path = work / _VECTORS
         row_bytes = about["dim"] * _NUMBER_BYTES
         done = path.stat().st_size // row_bytes if path.exists() else 0

@@ -33,7 +33,14 @@ from baselines.retrieve.models import described, kind_of_model, settings_in_use
 from builders.core.cache import describe
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, new_file, write_text
-from builders.core.folders import check_output, key_of, replace_directory, work_beside
+from builders.core.folders import (
+    check_output,
+    expect_known_output,
+    key_of,
+    replace_directory,
+    states_of_output,
+    work_beside,
+)
 from builders.core.jobs import LastResult
 from builders.core.progress import progress
 from builders.core.typed import read_json
@@ -134,8 +141,12 @@ class Retriever(abc.ABC):
         rows, total = chunk_rows or self.chunk_rows, len(every)
         whole = {**self._origin(release, config, split), "shard_rows": rows}
         whole |= {} if chosen is None else {"rows": chosen}
+        known_states = states_of_output(out, MANIFEST)
         with work_beside(out, key_of(whole), wait=True) as work:
-            if not again and (out / MANIFEST).exists() and _is_of(earlier := Index.read(out), {"rows": None, **whole}):
+            earlier = Index.read(out) if (out / MANIFEST).exists() else None
+            if earlier is None or not _is_of(earlier, {"rows": None, **whole}):
+                expect_known_output(out, MANIFEST, known_states)
+            elif not again:
                 if not (fault := earlier.fault()):
                     log.info("%s: already encoded; precision: %s", out, self.work.dtype)
                     return earlier

@@ -41,6 +41,7 @@ from baselines.retrieve.models import (
     check_tokenizer,
     check_tokenizers,
     classes,
+    exclusive_loading,
     expect_weights,
     new_head,
     opening,
@@ -88,7 +89,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     """
     wanted, data = recipe.model, recipe.data
     failed = f"cannot start from the model {start!r}"
-    with opening(failed, start):
+    with opening(failed, start), exclusive_loading():
         if is_sentence_transformer_model(start, revision=commit):
             model = SentenceTransformer(start, device="cpu", revision=commit, model_kwargs=dict(_FP32))
             similarity = _own_similarity(model, start)
@@ -208,7 +209,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     """
     outputs, length = recipe.model.outputs, recipe.data.passage_length
     failed = f"cannot start from the model {start!r}"
-    with opening(failed, start):
+    with opening(failed, start), exclusive_loading():
         config = AutoConfig.from_pretrained(start, **_at(commit))
         is_cross = next(iter(classes(config)), "").endswith("ForSequenceClassification")
         if is_cross and (have := config.num_labels) != outputs:  # the library's own message has thirty lines
@@ -231,7 +232,7 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
     """Open the masked language model to train and its tokenizer, from a directory or a hub name at a ``commit``."""
     at, length = _at(commit), recipe.data.passage_length
     failed = f"cannot start from the model {start!r}"
-    with opening(failed, start):
+    with opening(failed, start), exclusive_loading():
         config = AutoConfig.from_pretrained(start, **at)
         kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
         model = kind.from_pretrained(start, dtype=torch.float32, **at)

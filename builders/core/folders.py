@@ -49,7 +49,7 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
     building = _building(out)
     work = building / (key or "work")
     with alone(building, out, wait=wait):
-        old = _old(out)  # exists if a process was killed while it replaced ``out``
+        old = earlier_output(out)  # exists if a process was killed while it replaced ``out``
         if out.exists():
             remove_tree(old)
         elif old.exists():
@@ -70,6 +70,32 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
         _discard(work)
 
 
+def states_of_output(out: Path, mark: str) -> set[tuple[int, int] | None]:
+    """Return the states in which a later :func:`work_beside` may find an output that nobody else writes meanwhile.
+
+    A state is the inode and the mtime of the output's file ``mark``, or None without the file. The output may also be
+    restored from :func:`earlier_output`.
+    """
+    return {None, _state_of(out / mark), _state_of(earlier_output(out) / mark)}
+
+
+def expect_known_output(out: Path, mark: str, known_states: set[tuple[int, int] | None]) -> None:
+    """Raise :class:`InputError` if another call has replaced an output since :func:`states_of_output`.
+
+    Call this function after waiting for a lock, before the output of a call with other inputs would be replaced.
+    """
+    if _state_of(out / mark) not in known_states:
+        raise InputError("was just written by another call with other inputs or options; choose another path", path=out)
+
+
+def _state_of(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 def remove_tree(path: Path) -> None:
     """Remove a directory or a file if it exists."""
     shutil.rmtree(path, ignore_errors=True)
@@ -81,7 +107,8 @@ def _building(out: Path) -> Path:
     return out.with_name(f".{out.name}.building")
 
 
-def _old(out: Path) -> Path:
+def earlier_output(out: Path) -> Path:
+    """Return the path of the earlier output while :func:`replace_directory` replaces ``out``."""
     return out.with_name(f".{out.name}.old")
 
 
@@ -112,7 +139,7 @@ def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path
     ``is_whole`` returns True if the directory is complete and undamaged. ``build`` writes files into a given folder.
     """
     # A killed process may leave these two folders.
-    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):
+    if is_whole() and not (_building(folder).exists() or earlier_output(folder).exists()):
         return False
     with work_beside(folder, wait=True) as work:
         if is_whole():  # another process has built the directory in the meantime
@@ -132,7 +159,7 @@ def replace_directory(new: Path, target: Path) -> None:
         for name in names:
             fsync(Path(folder) / name)
         fsync(Path(folder))
-    old = _old(target)
+    old = earlier_output(target)
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
         os.rename(target, old)

@@ -15,12 +15,14 @@ import functools
 import logging
 import os
 import re
+import threading
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 
 from builders.core.errors import InputError, install
 
+_IMPORTING = threading.Lock()
 SEGMENTERS = ("rjieba", "jieba")  # the first is the default
 _RULE = 1  # increase when the corrections of rjieba's words change
 
@@ -67,7 +69,7 @@ def _missing(segmenter: str) -> InputError:
 
 
 def _jieba() -> Callable[[str], list[str]]:
-    with warnings.catch_warnings():
+    with _IMPORTING, warnings.catch_warnings():  # the filters of warnings belong to the whole process
         warnings.simplefilter("ignore")  # jieba 0.42.1 has invalid escapes and imports pkg_resources
         import jieba
     jieba.setLogLevel(logging.CRITICAL)  # hides messages about the cache, which is disabled below

@@ -375,6 +375,7 @@ CASES = {
         "the model {world}/dual changed (config.json); the directory {world}/passages changed",
         "baselines.retrieve.search_vectors",
         "baselines.retrieve.models.open_as",
+        neutral={"engine": "torch"},
     ),
     "rerank": Case(
         "rerank_run",
@@ -581,7 +582,7 @@ NEUTRAL = {
     "bm25": {"threads", "index", "address", "ca_certs"},
     "mine": {"tokenizers"},
     "encode": {"tokenizers"},
-    "search": set(),
+    "search": {"engine"},
     "rerank": {"tokenizers", "parallel"},
     "run": {"tokenizers", "index"},
 }

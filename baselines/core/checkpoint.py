@@ -4,7 +4,6 @@
 every other file except the card. :func:`belongs` selects the files that are pushed to the hub and pulled from it.
 """
 
-import hashlib
 import json
 import platform
 import re
@@ -164,16 +163,6 @@ def files_sha256(folder: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
     """Return the SHA-256 of each ``wanted`` file in ``folder``, by sorted relative path."""
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: sha256_of(path) for name, path in found.items() if wanted(name)}
-
-
-def weights_sha256(folder: Path) -> str | None:
-    """Return the SHA-256 of a model's weights, or a hash over paths and SHA-256s if the weights are several files."""
-    found = files_sha256(
-        folder, lambda name: name.endswith((".safetensors", ".bin")) and not name.endswith("training_args.bin")
-    )
-    if len(found) < 2:
-        return next(iter(found.values()), None)
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
 
 def left_out(folder: Path, need: bool = False) -> str:

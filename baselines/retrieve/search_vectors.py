@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _TAG = "dense-exact"
 # Raise this number if the same call gives another run than before.
 RESULT_VERSION = 1
+# Options that change no run: an engine only selects candidates, which are scored again exactly.
+_UNCHANGING = ("engine",)
 
 
 @verb()
@@ -89,7 +91,7 @@ def search_vectors(
                 inputs[name] = vectors_input(vectors)
         if model is not None:
             inputs["model"] = model_input(model, revision)
-        options = option_values(arguments, inputs, without=()) | {"device": device_kind(device)}
+        options = option_values(arguments, inputs, _UNCHANGING) | {"device": device_kind(device)}
         call = VerbCall("search", RESULT_VERSION, options, inputs)
     finished = find_finished(out, call, again=again)
     if finished:

@@ -13,18 +13,12 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from baselines.core.checkpoint import TRAINING, write_json
+from baselines.core.checkpoint import write_json
 from builders.core.cache import FileEntry, describe, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.typed import read_json
 
 _ABOUT, _SEAL, _STATE = "about.json", "sealed.json", "checkpoint-"
-
-
-class _Trained(Struct):
-    """The dependencies of a finished training, as ``training.json`` records them."""
-
-    about: dict[str, Any]
 
 
 class _Seal(Struct):
@@ -33,16 +27,6 @@ class _Seal(Struct):
     seconds: float
     processes: int
     files: list[FileEntry]
-
-
-def start_commit(out: Path, start: str) -> str | None:
-    """Return the hub commit of ``start`` that the checkpoint in ``out`` was trained from, or None if unknown."""
-    try:
-        about = read_json(out / TRAINING, _Trained).about
-    except (FileNotFoundError, NotADirectoryError, InputError):
-        return None
-    commit = about.get("start_commit")
-    return commit if about.get("start") == start and isinstance(commit, str) else None
 
 
 def states_of(out: Path) -> Path:

@@ -18,7 +18,6 @@ from baselines.hub.model_card import model_card
 from baselines.hub.paddle import read_config, read_parameter, read_vocabulary
 from baselines.hub.published_checkpoint import CheckpointManifest, PublishedFile
 from baselines.train import resume
-from baselines.train.resume import start_commit
 from builders.core.files import sha256_of
 from builders.core.hub import _earlier
 from builders.core.typed import read_json
@@ -92,21 +91,6 @@ def _as_listed(found: set[str], _: Any, folder: Path) -> bool:
     return found == {file["path"] for file in said["files"]} and said["name"] == "dureader_retrieval checkpoint"
 
 
-def _trained(folder: Path) -> None:
-    (folder / "model").mkdir()
-    (folder / "model" / TRAINING).write_text(json.dumps({"about": ABOUT, "losses": [[1, 2.5]]}))
-
-
-def _done(folder: Path) -> Any:
-    return start_commit(folder / "model", "org/base")
-
-
-def _as_trained(found: str | None, _: Any, folder: Path) -> bool:
-    about = loads((folder / "model" / TRAINING).read_text(encoding="utf-8-sig"))["about"]
-    commit = about.get("start_commit")
-    return found == (commit if about.get("start") == "org/base" and isinstance(commit, str) else None)
-
-
 def _states(folder: Path) -> None:
     states = folder / "model.training"
     for step in (2, 4):
@@ -152,7 +136,6 @@ READERS = [
         _PULL, _manifest, _LIST, lambda f: read_json(f / "manifest.json", CheckpointManifest), as_json("manifest.json")
     ),
     Reader("builders.core.hub:_earlier", _manifest, _LIST, _listing, _as_listed),
-    Reader(f"{_RESUME}start_commit", _trained, {f"model/{TRAINING}": JSON}, _done, _as_trained),
     Reader(f"{_RESUME}states_kept,last_state", _states, _STATES, _read_states, _as_states),
     Reader(f"{_PADDLE}read_config", _paddle, {_CONFIG: JSON}, lambda f: read_config(f / _CONFIG), as_json(_CONFIG)),
     Reader(f"{_PADDLE}read_vocabulary", _paddle, {"vocab.txt": TEXT}, lambda f: read_vocabulary(f / "vocab.txt", 999)),

@@ -148,7 +148,7 @@ def test_scores_of_a_reranker_keep_64_bits(scale: float, release: Path) -> None:
 
 
 def test_integers_beyond_a_float_keep_their_order(release: Path) -> None:
-    first = search("bm25", release)
+    first = {QUERY: [*open_release(release).texts("corpus", "corpus")]}
     lengths = search(lambda pairs: [len(text) for _, text in pairs], release, run=first)
     for offset in (2**60, 2**63 - 18):  # NumPy has different types below and above 2**63
         for convert in (list, torch.tensor):

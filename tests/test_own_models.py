@@ -13,7 +13,8 @@ import torch
 from commands import ROOT, run_python
 from releases import QUESTIONS, TEXTS, make_release, md5
 from scipy import sparse
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
+from tiny_kinds import write_sparse
 from tiny_models import write_cross, write_dual
 
 from baselines import Encoder, InputError, QueryPassageEncoder, Reranker, evaluate, fuse, search
@@ -148,9 +149,28 @@ def test_scores_of_a_reranker_keep_64_bits(scale: float, release: Path) -> None:
 
 
 def test_integers_beyond_a_float_keep_their_order(release: Path) -> None:
-    first = search("bm25", release)
-    run = search(lambda pairs: [2**60 + len(text) for _, text in pairs], release, run=first)
-    assert orders(run) == orders(search(lambda pairs: [len(text) for _, text in pairs], release, run=first))
+    first = {QUERY: [*open_release(release).texts("corpus", "corpus")]}
+    lengths = search(lambda pairs: [len(text) for _, text in pairs], release, run=first)
+    for offset in (2**60, 2**63 - 18):  # NumPy has different types below and above 2**63
+        for convert in (list, torch.tensor):
+            if convert is torch.tensor and offset > 2**62:
+                continue
+            run = search(lambda pairs: convert([offset + len(t) for _, t in pairs]), release, run=first, batch_size=1)
+            assert orders(run) == orders(lengths)
+
+
+@pytest.mark.parametrize("factor", [np.longdouble("1e4000"), np.longdouble("1e-4000")])
+def test_scores_beyond_64_bits_are_refused(factor: np.longdouble, release: Path) -> None:
+    with pytest.raises(InputError, match="<lambda>: expected numbers that 64 bits can hold"):
+        search(lambda pairs: factor * np.ones(len(pairs)), release, run=search("bm25", release))
+
+
+def test_a_sparse_encoder_is_compared_by_its_own_similarity(release: Path, tmp_path: Path) -> None:
+    folder = write_sparse(tmp_path / "sparse")
+    run = search(SparseEncoder(str(folder), device="cpu"), release)
+    for query_id, hits in search(str(folder), release, device="cpu").items():
+        scores = {passage_id: run[query_id][passage_id] for passage_id in hits}
+        assert scores == pytest.approx(hits, rel=1e-4)
 
 
 def test_vectors_of_zeros_are_refused_or_counted(release: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -169,6 +189,19 @@ def test_vectors_of_zeros_are_refused_or_counted(release: Path, caplog: pytest.L
     assert f"1 of {len(TEXTS)} passages have a vector of zeros" in caplog.text
 
 
+class OtherTensor:
+    """A tensor of another library, for example Paddle, which has methods of the same names as PyTorch."""
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        self._numbers = numbers
+
+    def detach(self) -> "OtherTensor":
+        return self
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self._numbers
+
+
 @pytest.mark.parametrize(
     "convert",
     [
@@ -183,6 +216,9 @@ def test_vectors_of_zeros_are_refused_or_counted(release: Path, caplog: pytest.L
         lambda vectors: torch.tensor(vectors, requires_grad=True),
         lambda vectors: torch.tensor(vectors, dtype=torch.bfloat16),
         lambda vectors: torch.tensor(vectors).to_sparse(),
+        lambda vectors: torch.tensor(vectors).to_sparse_csr(),
+        lambda vectors: OtherTensor(vectors),
+        np.longdouble,
         lambda vectors: [torch.tensor(row) for row in vectors],
         lambda vectors: np.ma.masked_array(vectors),
     ],
@@ -192,6 +228,9 @@ def test_usual_arrays_are_accepted(convert: Callable[[Any], Any], release: Path)
         return np.minimum(encode(texts), 1)  # numbers that truth values have, too
 
     assert search(lambda texts: convert(whole(texts)), release) == search(whole, release)
+
+
+HUGE = np.longdouble("1e4000")
 
 
 async def not_a_function(texts: list[str]) -> Any:
@@ -216,6 +255,10 @@ async def not_a_function(texts: list[str]) -> Any:
         (lambda texts: encode(texts).astype(str), "dtype <U"),
         (lambda texts: np.ma.masked_greater(encode(texts), 0), "found a masked array"),
         (lambda texts: encode(texts) / 0, "expected finite numbers, found NaN or infinity"),
+        (lambda texts: torch.tensor(encode(texts) + 1j), r"shape \(2, 11\) and dtype complex128"),
+        (lambda texts: encode(texts).astype(np.longdouble) * HUGE, "expected numbers that 64 bits can hold"),
+        (lambda texts: encode(texts).astype(np.longdouble) / HUGE, "expected numbers that 64 bits can hold"),
+        (lambda texts: (encode(texts)[1:], texts.clear())[0], r"expected an array of shape \(2, dimensions\)"),
         (not_a_function, "found a coroutine; pass a function that is not async"),
         (3, "expected a function of a list of texts, an object with encode, .* found int"),
         ([], "found list"),

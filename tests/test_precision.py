@@ -11,7 +11,7 @@ import pytest
 import torch
 from commands import run
 from releases import QUESTIONS, TEXTS, make_release
-from sentence_transformers import CrossEncoder
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 from training_world import maker
@@ -19,10 +19,12 @@ from transformers import AutoConfig, ModernBertConfig, ModernBertForSequenceClas
 
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import Work, dtype_of
-from baselines.retrieve.encoder import CrossScorer, without_weights
+from baselines.retrieve.encoder import CrossScorer, TextEncoder, without_weights
 from baselines.retrieve.index_files import open_vectors
 from baselines.retrieve.models import open_encoder
+from baselines.retrieve.multi_vector import TokenSide
 from baselines.retrieve.rerankers import open_reranker
+from baselines.retrieve.sparse import SparseSide
 from baselines.retrieve.vector_index import open_retriever
 from builders.core.errors import InputError
 from builders.store.reader import open_release
@@ -89,6 +91,58 @@ def test_retrievers_agree_with_fp32(tmp_path: Path, write: Any, dtype: str, requ
     for exact, other in zip(*found, strict=True):
         assert other == pytest.approx(exact, rel=0.05 if dtype == "bf16" else 1e-6, abs=0 if dtype == "bf16" else 1e-2)
     assert (found[0] != found[1]) or dtype != "bf16"
+
+
+class Multiply(torch.nn.Module):
+    """The last module of a model, which multiplies the embeddings by a factor."""
+
+    factor = 1.0
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        for name in ("sentence_embedding", "token_embeddings"):
+            if name in features:
+                features[name] = features[name] * self.factor
+        return features
+
+
+@pytest.mark.parametrize(
+    ("library", "side", "write"),
+    [
+        (SentenceTransformer, TextEncoder, write_dual),
+        (SentenceTransformer, TextEncoder, write_static),
+        (SparseEncoder, SparseSide, write_sparse),
+        (MultiVectorEncoder, TokenSide, write_multi_vector),
+    ],
+)
+def test_embeddings_that_vanish_are_refused(library: Any, side: Any, write: Any, tmp_path: Path) -> None:
+    model = library(str(write(tmp_path / "model")), device="cpu")
+    model.similarity_fn_name = "maxsim" if side is TokenSide else "dot"
+    last = Multiply()
+    model.append(last)
+    encoder = side(model, "query")
+    plain = encoder.encode(TEXTS)
+    for factor, problem in ((1e-20, "too small for"), (1e20, "too large for|not all finite")):
+        last.factor = factor
+        with pytest.raises(InputError, match=problem):
+            encoder.encode(TEXTS)
+    last.factor = 1.0  # an encoder that refused texts encodes other texts
+    for vectors, again in zip(plain, encoder.encode(TEXTS), strict=True):
+        np.testing.assert_array_equal(vectors, again)
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-9, 1e20])
+@pytest.mark.parametrize(
+    ("library", "side", "write"),
+    [(SentenceTransformer, TextEncoder, write_dual), (SparseEncoder, SparseSide, write_sparse)],
+)
+def test_a_factor_changes_no_cosine(library: Any, side: Any, write: Any, factor: float, tmp_path: Path) -> None:
+    model = library(str(write(tmp_path / "model")), device="cpu")
+    model.similarity_fn_name = "cosine"
+    plain = side(model, "query").encode(TEXTS)
+    model.append(Multiply())
+    model[-1].factor = factor
+    for vectors, scaled in zip(plain, side(model, "query").encode(TEXTS), strict=True):
+        np.testing.assert_allclose(vectors, scaled, rtol=2e-3, atol=1e-6)
 
 
 def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ class Side:
         self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
         """For every batch of texts, yield (indices of the texts, result of ``compute`` for the texts' tokens)."""
+        self._has_tiny_vectors.zero_()
         places = list(batches(np.array([_size(text) for text in texts], np.int64), self._longest, self._tokens))
         tokenised = self._prefetcher(([texts[number] for number in batch] for batch in places), len(texts))
         with torch.inference_mode():

@@ -1,6 +1,7 @@
 """Call a user's own encoder or re-ranker, and check what it returns. This module does not import PyTorch."""
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,9 @@ import numpy.typing as npt
 
 from builders.core.errors import Unfinished, UsageError
 
-Numbers = npt.NDArray[Any]  # real numbers in 64 bits
+Numbers = npt.NDArray[Any]  # real numbers in at most 64 bits
+_LARGEST_NUMBER_BYTES = 8
+_LARGEST_EXACT_INTEGER = 2**53  # larger integers are rounded by a float
 ENCODER_EXPECTED = (
     "expected a function of a list of texts, an object with encode, or an object with encode_query and encode_document"
 )
@@ -43,9 +46,11 @@ class OwnModel:
         parts: list[Numbers] = []
         for start in range(0, len(texts), self.batch_size):
             batch = list(texts[start : start + self.batch_size])
-            rows = self._numbers(self.function(batch), f"an array of shape ({len(batch)}, dimensions)")
-            if rows.ndim != 2 or len(rows) != len(batch) or rows.shape[1] == 0:
-                raise self._wrong(f"an array of shape ({len(batch)}, dimensions)", describe(rows))
+            expected = f"an array of shape ({len(batch)}, dimensions)"
+            count = len(batch)  # before the call, because a function may empty the list
+            rows = self._numbers(self.function(batch), expected)
+            if rows.ndim != 2 or len(rows) != count or rows.shape[1] == 0:
+                raise self._wrong(expected, describe(rows))
             dimensions = dimensions or rows.shape[1]
             if rows.shape[1] != dimensions:
                 raise self._wrong(f"{dimensions} dimensions, as in earlier calls", f"{rows.shape[1]} dimensions")
@@ -54,16 +59,17 @@ class OwnModel:
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return the score of every pair. Raises :class:`WrongOutput` for another output than finite numbers."""
-        parts: list[Numbers] = []
+        scores: list[float] = []  # Python's numbers, because NumPy would round integers of different types
         for start in range(0, len(pairs), self.batch_size):
             batch = list(pairs[start : start + self.batch_size])
-            scores = self._numbers(self.function(batch), f"an array of shape ({len(batch)},)")
-            if scores.ndim == 2 and scores.shape[1] == 1:
-                scores = scores[:, 0]
-            if scores.shape != (len(batch),):
-                raise self._wrong(f"an array of shape ({len(batch)},)", describe(scores))
-            parts.append(scores.copy())
-        return _as_floats(np.concatenate(parts)) if parts else []
+            count = len(batch)
+            batch_scores = self._numbers(self.function(batch), f"an array of shape ({count},)")
+            if batch_scores.ndim == 2 and batch_scores.shape[1] == 1:
+                batch_scores = batch_scores[:, 0]
+            if batch_scores.shape != (count,):
+                raise self._wrong(f"an array of shape ({count},)", describe(batch_scores))
+            scores += batch_scores.tolist()
+        return _as_floats(scores)
 
     def _numbers(self, returned: Any, expected: str) -> Numbers:
         """Return real, finite numbers. Raises :class:`WrongOutput`."""
@@ -76,10 +82,16 @@ class OwnModel:
         except (TypeError, ValueError, RuntimeError, AttributeError):
             array = None
         if array is None or array.dtype.kind not in "biuf":
-            raise self._wrong(expected, describe(returned))
+            raise self._wrong(expected, describe(returned if array is None else array))
         if not np.isfinite(array).all():
             raise self._wrong("finite numbers", "NaN or infinity")
-        return array
+        if array.dtype.itemsize <= _LARGEST_NUMBER_BYTES:
+            return array
+        with np.errstate(over="ignore", under="ignore"):
+            narrow = array.astype(np.float64)
+        if not np.isfinite(narrow).all() or ((narrow == 0) & (array != 0)).any():
+            raise self._wrong("numbers that 64 bits can hold", "larger or smaller numbers")
+        return narrow
 
     def _wrong(self, expected: str, returned: str) -> WrongOutput:
         return WrongOutput(f"{self.name}: expected {expected}, found {returned}")
@@ -136,11 +148,11 @@ def name_of(model: object) -> str:
 
 def to_array(returned: Any) -> Numbers | None:
     """Return a model's output as an array of NumPy, or None for an object that holds no array."""
-    if hasattr(returned, "detach"):  # a tensor of PyTorch
-        tensor = returned.detach().cpu()
-        if tensor.is_sparse:
-            tensor = tensor.to_dense()
-        array: Numbers = (tensor if tensor.dtype.is_complex else tensor.double()).numpy()
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(returned, torch.Tensor):
+        tensor = returned.detach().cpu().to_dense()
+        # NumPy has no bfloat16. Integers stay, because floats would round large ones.
+        array: Numbers = (tensor.double() if tensor.is_floating_point() else tensor.resolve_conj()).numpy()
         return array
     if hasattr(returned, "toarray"):  # a sparse matrix of SciPy
         return np.asarray(returned.toarray())
@@ -167,9 +179,16 @@ def describe(returned: Any) -> str:
     return "None" if returned is None else f"a value of type {type(returned).__name__}"
 
 
-def _as_floats(scores: Numbers) -> list[float]:
+def _as_floats(scores: list[float]) -> list[float]:
     """Return scores as floats. Integers that floats would round are given relative to the highest integer."""
-    if scores.dtype.kind in "iu" and len(scores) and max(-int(scores.min()), int(scores.max())) > 2**53:
-        highest = int(scores.max())
-        return [float(int(score) - highest) for score in scores]
+    are_integers = all(isinstance(score, int) for score in scores)
+    if are_integers and max(map(abs, scores), default=0) > _LARGEST_EXACT_INTEGER:
+        highest = max(scores)
+        return [float(score - highest) for score in scores]
     return [float(score) for score in scores]
+
+
+def similarity_of(model: object) -> str:
+    """Return the similarity that a model of sentence-transformers names, or cosine."""
+    similarity = getattr(model, "similarity_fn_name", None)
+    return similarity if similarity in ("cosine", "dot") else "cosine"

@@ -26,6 +26,7 @@ from baselines.retrieve.own_models import (
     name_of,
     open_own_encoder,
     open_own_reranker,
+    similarity_of,
 )
 from baselines.retrieve.own_vectors import OwnVectors, build_vectors, to_32_bits, unit_rows
 from baselines.retrieve.reordering import reorder_passages
@@ -76,7 +77,7 @@ class OwnSettings:
     Attributes:
         query_prompt, passage_prompt: text put before every query or passage (None: the prompt of a
             SentenceTransformer, or no text).
-        similarity: cosine or dot (None: the similarity of a SentenceTransformer, or cosine).
+        similarity: cosine or dot (None: the similarity of a model of sentence-transformers, or cosine).
         batch_size: texts or pairs per call (None: :data:`BATCH_SIZE`).
     """
 
@@ -95,7 +96,7 @@ class OwnEncoderSearch:
         self._passages = open_own_encoder(model, "document", self._batch_size)
         self._query_prompt = settings.query_prompt or ""
         self._passage_prompt = settings.passage_prompt or ""
-        self._similarity = settings.similarity or "cosine"
+        self._similarity = settings.similarity or similarity_of(model)
         probes = [self.encode_queries(_PROBES), self.encode_passages(_PROBES)]
         if probes[0].shape != probes[1].shape:
             query_dim, passage_dim = probes[0].shape[1], probes[1].shape[1]

@@ -23,6 +23,8 @@ from baselines.retrieve.search_engines import Floats
 from baselines.retrieve.vector_index import Arrays, Best, Retriever, Scores
 from builders.core.errors import InputError
 
+_LARGEST_WEIGHT = 2.0**50  # 32 bits hold 2**127, and a text has fewer than 2**20 weights
+
 
 class SparseSide(Side):
     """The query or passage encoder of a sparse model."""
@@ -36,6 +38,7 @@ class SparseSide(Side):
             found.append((batch[rows], dims, weights))
         rows, dims, weights = (np.concatenate(each) for each in zip(*found, strict=True))
         self.expect_finite(weights)
+        _expect_usual_magnitude(weights)
         order = np.lexsort((dims, rows))
         return rows[order], dims[order], weights[order]
 
@@ -50,6 +53,15 @@ class SparseSide(Side):
             embeddings = unit_length(embeddings)
         rows, dims = torch.nonzero(embeddings, as_tuple=True)
         return rows.cpu().numpy(), dims.cpu().numpy(), embeddings[rows, dims].cpu().numpy()
+
+
+def _expect_usual_magnitude(weights: Floats) -> None:
+    """Raise :class:`InputError` if scores, which are sums of products, would be 0 or infinite in 32 bits."""
+    largest = float(np.abs(weights).max(initial=0))
+    if largest > _LARGEST_WEIGHT:
+        raise InputError("the model's weights are too large for scores of 32 bits (try --similarity cosine)")
+    if 0 < largest < 1 / _LARGEST_WEIGHT:
+        raise InputError("the model's weights are too small for scores of 32 bits (try --similarity cosine)")
 
 
 class Sparse(Retriever):

@@ -155,7 +155,11 @@ def test_integers_beyond_a_float_keep_their_order(release: Path) -> None:
         for convert in (list, torch.tensor):
             if convert is torch.tensor and offset > 2**62:
                 continue
-            run = search(lambda pairs: convert([offset + len(t) for _, t in pairs]), release, run=first, batch_size=1)
+
+            def predict(pairs: list[tuple[str, str]], convert: Any = convert, offset: int = offset) -> Any:
+                return convert([offset + len(text) for _, text in pairs])
+
+            run = search(predict, release, run=first, batch_size=1)
             assert orders(run) == orders(lengths)
 
 

@@ -29,7 +29,7 @@ from hub_server import WRITE, Hub
 from loopback import Chat
 from verb_calls import CALLS, ELASTICSEARCH, RELEASE, REPOSITORY, RUNS, VerbCall, make_inputs
 
-from baselines.retrieve.vector_index import open_vectors
+from baselines.retrieve.index_files import open_vectors
 from builders.core.errors import InputError, UsageError
 from builders.core.options import Between, Option, OrObject, Parsed
 from builders.core.parser import parse_words

@@ -1,9 +1,9 @@
 """Exact search by inner product over vectors in files. This module does not import PyTorch.
 
 The score of a pair is the inner product of its embeddings, computed in 64 bits and rounded to the digits of 32 bits. A
-score therefore depends only on the pair, not on the engine, the batch or the number of devices. A fast 32-bit engine (FAISS
-or PyTorch) selects candidates, which are then scored exactly. Rounding errors of the engine may exclude a passage of
-the top k, above all among ties. Queries that may lack a passage get a second pass over all passages.
+score therefore depends only on the pair, not on the engine, the batch or the number of devices. A fast 32-bit engine
+(FAISS or PyTorch) selects candidates, which are then scored exactly. Rounding errors of the engine may exclude a
+passage of the top k, above all among ties. Queries that may lack a passage get a second pass over all passages.
 
 Memory holds a few blocks of passages per device, and about 6 kB per query (embedding and candidates, at 768 dimensions
 and 100 candidates).
@@ -46,7 +46,7 @@ class StoredVectors(Protocol):
 
     @property
     def exponent(self) -> int:
-        """Engines divide the embeddings by this power of two, so that products in 32 bits neither overflow nor vanish."""
+        """Power of two by which engines divide the embeddings, to keep products within 32 bits."""
 
     @property
     def chosen(self) -> Rows | None:

@@ -90,7 +90,7 @@ def test_dot_products_keep_their_order_beyond_64_bits(query_scale: float, scale:
 
     model = SimpleNamespace(encode_query=scaled(query_scale), encode_document=scaled(scale))
     if scale < 1e-31:  # 32 bits hold such numbers, but with fewer digits
-        with pytest.raises(InputError, match="the vectors have numbers that are too small for 32 bits"):
+        with pytest.raises(InputError, match="SimpleNamespace: the vectors have numbers that are too small"):
             search(model, sample_release, similarity="dot")
         return
     plain = search(scaled(1), sample_release, similarity="dot")
@@ -151,16 +151,13 @@ def test_scores_of_a_reranker_keep_64_bits(scale: float, release: Path) -> None:
 def test_integers_beyond_a_float_keep_their_order(release: Path) -> None:
     first = {QUERY: [*open_release(release).texts("corpus", "corpus")]}
     lengths = search(lambda pairs: [len(text) for _, text in pairs], release, run=first)
-    for offset in (2**60, 2**63 - 18):  # NumPy has different types below and above 2**63
-        for convert in (list, torch.tensor):
-            if convert is torch.tensor and offset > 2**62:
-                continue
-
-            def predict(pairs: list[tuple[str, str]], convert: Any = convert, offset: int = offset) -> Any:
-                return convert([offset + len(text) for _, text in pairs])
-
-            run = search(predict, release, run=first, batch_size=1)
-            assert orders(run) == orders(lengths)
+    models: list[Callable[[Any], Any]] = [
+        lambda pairs: [2**60 + len(text) for _, text in pairs],
+        lambda pairs: torch.tensor([2**60 + len(text) for _, text in pairs]),
+        lambda pairs: [2**63 - 18 + len(text) for _, text in pairs],  # NumPy has other types from 2**63 on
+    ]
+    for model in models:
+        assert orders(search(model, release, run=first, batch_size=1)) == orders(lengths)
 
 
 @pytest.mark.parametrize("factor", [np.longdouble("1e4000"), np.longdouble("1e-4000")])
@@ -329,6 +326,25 @@ def test_a_failure_loses_only_the_texts_of_its_call(
     encoded.clear()
     assert search(fails_once, sample_release, "test", index=index, batch_size=64)
     assert not {*encoded} & {*passages}  # another split encodes only its queries
+
+
+def test_searches_and_rerankings_share_their_vectors(sample_release: Path, tmp_path: Path) -> None:
+    passages = {*open_release(sample_release).texts("corpus", "corpus").values()}
+    encoded = list[str]()
+
+    def count(texts: list[str]) -> Any:
+        encoded.extend(text for text in texts if text in passages)
+        return encode(texts)
+
+    model = SimpleNamespace(encode=count)
+    short, long = (search("bm25", sample_release, top_k=top_k) for top_k in (5, 10))
+    candidates = [{passage_id for hits in run.values() for passage_id in hits} for run in (short, long)]
+    new_counts = [len(candidates[0]), len(candidates[1] - candidates[0]), len(passages) - len(candidates[1]), 0, 0]
+    for run, new_count in zip([short, long, None, long, None], new_counts, strict=True):
+        encoded.clear()
+        hits = search(model, sample_release, run=run, index=tmp_path / "index")
+        assert len(encoded) == new_count
+        assert hits == search(SimpleNamespace(encode=encode), sample_release, run=run)
 
 
 def test_an_index_replaces_no_release_and_no_index_of_a_named_model(release: Path, tmp_path: Path) -> None:

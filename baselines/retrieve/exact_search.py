@@ -46,7 +46,7 @@ class StoredVectors(Protocol):
 
     @property
     def exponent(self) -> int:
-        """The power of two by which engines divide the embeddings, so that products fit into 32 bits."""
+        """Power of two by which engines divide the embeddings, to keep products within 32 bits."""
 
     @property
     def chosen(self) -> Rows | None:

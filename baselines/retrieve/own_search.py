@@ -7,7 +7,7 @@ same model in a folder.
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,8 +117,11 @@ class OwnEncoderSearch:
     def _scaled(self, vectors: Numbers) -> Numbers:
         return unit_rows(vectors) if self._similarity == "cosine" else vectors
 
-    def stored(self, texts: SearchedTexts, folder: Path, rows: Sequence[int] | None = None) -> OwnVectors:
-        """Encode the passages into ``folder``, or only ``rows``. Vectors in the folder are reused."""
+    def stored(self, texts: SearchedTexts, index: Path, rows: Rows | None = None) -> OwnVectors:
+        """Return the vectors of all passages, in the folder ``index``, or only of ``rows``, in a folder beside it.
+
+        Passages that any of these folders has are not encoded again.
+        """
         passages = texts.passages()
         about = {
             "model": self._queries.name,
@@ -127,19 +130,25 @@ class OwnEncoderSearch:
             "similarity": self._similarity,
             "corpus": texts.release.fingerprint(texts.corpus, "corpus"),
             "dim": self.dim,
-            "rows": None if rows is None else key_of(list(rows)),
         }
+        parts = index.with_name(f"{index.name}.parts")
+        folder = index
+        if rows is not None:
+            parts.mkdir(parents=True, exist_ok=True)
+            folder = parts / f"own-{key_of(rows.tolist())}"  # named models have folders of other names
         vectors = build_vectors(
             folder,
             about,
-            rows=range(len(passages)) if rows is None else rows,
+            corpus_rows=len(passages),
+            chosen=rows,
             texts_of=passages.texts,
             encode=lambda some_texts: self.encode_passages(some_texts, self.dim),
             texts_per_call=self._batch_size,
+            sources=[index, *sorted(parts.glob("own-*"))],
         )
         if vectors.zeros:
             log.warning("%d of %d passages have a vector of zeros", vectors.zeros, vectors.rows)
-        return vectors if rows is None else replace(vectors, chosen=np.asarray(rows, np.int64))
+        return vectors
 
     def query_vectors(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
         """Return vectors divided by powers of two, and the exponents, shape (queries,)."""
@@ -249,10 +258,7 @@ def _similarities(
         return [[] for _ in groups]
     scores = []
     with _index_folder(index) as folder:
-        # Beside the index of all passages, which another call may build.
-        parts = folder.with_name(f"{folder.name}.parts")
-        parts.mkdir(parents=True, exist_ok=True)
-        vectors = encoder.stored(texts, parts / key_of(rows.tolist()), rows.tolist())
+        vectors = encoder.stored(texts, folder, rows)
         query_vectors, exponents = encoder.query_vectors([text for text, _ in groups])
         for number, group_rows in enumerate(rows_by_group):
             passage_vectors = vectors.at(np.searchsorted(rows, group_rows))

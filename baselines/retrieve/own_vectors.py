@@ -4,6 +4,7 @@ The folder has ``vectors``, 32-bit floats of shape (rows, dimensions), and ``man
 failed or killed build loses only the texts of its last call. This module does not import PyTorch.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,13 @@ _PART = 256  # texts whose vectors are written together
 
 
 class _Manifest(msgspec.Struct):
-    """``about`` has everything that the vectors depend on. ``zeros`` is the number of vectors of zeros."""
+    """The manifest of an index.
+
+    Attributes:
+        about: everything that the vectors depend on.
+        zeros: number of vectors of zeros.
+        rows: the rows of the corpus in ascending order, if the index does not have all rows.
+    """
 
     name: Literal["dureader_retrieval own vectors"]
     format: Literal[1]
@@ -51,6 +58,7 @@ class _Manifest(msgspec.Struct):
     longest: float
     zeros: int
     file: FileEntry
+    rows: list[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,25 +96,36 @@ class OwnVectors:
         stored = np.memmap(self.path, np.float32, "r", shape=(self.rows, self.dim))
         return np.asarray(stored[places])
 
+    def places(self, rows: Rows) -> Rows:
+        """Return the places of rows of the corpus in the file. A row that the file lacks has the place -1."""
+        if self.chosen is None:
+            return rows
+        places = np.minimum(np.searchsorted(self.chosen, rows), self.rows - 1)
+        return np.where(self.chosen[places] == rows, places, -1)
+
 
 def build_vectors(
     folder: Path,
     about: dict[str, Any],
     *,
-    rows: Sequence[int],
+    corpus_rows: int,
+    chosen: Rows | None,
     texts_of: Callable[[Sequence[int]], list[str]],
     encode: Callable[[list[str]], Numbers],
     texts_per_call: int,
+    sources: Sequence[Path] = (),
 ) -> OwnVectors:
     """Encode rows of a corpus into a folder, or reuse the folder's vectors. An interrupted build resumes.
 
     Args:
         folder: the folder to write. A folder of another model is replaced.
         about: everything that the vectors depend on, as JSON values, with ``dim``.
-        rows: the rows of the corpus to encode.
+        corpus_rows: number of rows of the corpus.
+        chosen: the rows to encode, in ascending order (None: all rows).
         texts_of: a function that returns the texts of rows.
         encode: a function that returns the vectors of texts, shape (texts, ``dim``).
         texts_per_call: texts per call of the model.
+        sources: further folders of this function. Their vectors are reused if they have the same ``about``.
 
     Raises:
         InputError: ``folder`` has other files, another call has just written the folder for another model, or a vector
@@ -114,13 +133,16 @@ def build_vectors(
     """
     folder = check_output(folder, "an index", MANIFEST)
     check_place(folder)
+    key = key_of({**about, "rows": None if chosen is None else chosen.tolist()})
     known_states = states_of_output(folder, MANIFEST)
-    with work_beside(folder, key_of(about), wait=True) as work:
-        stored = _open_stored(folder, about, len(rows))
-        if stored is not None:
+    with work_beside(folder, key, wait=True) as work:
+        rows = np.arange(corpus_rows) if chosen is None else chosen
+        stored = _open_stored(folder, about, corpus_rows)
+        if stored is not None and np.array_equal(stored.places(rows), np.arange(stored.rows)):
             log.info("%s: already encoded", folder)
             return stored
         expect_known_output(folder, MANIFEST, known_states)
+        reused = _open_sources(sources, about, corpus_rows)
         path = work / _VECTORS
         row_bytes = about["dim"] * _NUMBER_BYTES
         done = path.stat().st_size // row_bytes if path.exists() else 0
@@ -135,11 +157,14 @@ def build_vectors(
             bar.update(done)
             for start in range(done, len(rows), part):
                 chunk = rows[start : start + part]
-                file.write(to_32_bits(encode(texts_of(chunk)), about["model"]).tobytes())
+                vectors, is_missing = _copy_vectors(reused, chunk, about["dim"])
+                if is_missing.any():
+                    texts = texts_of(chunk[is_missing].tolist())
+                    vectors[is_missing] = to_32_bits(encode(texts), about["model"])
+                file.write(vectors.tobytes())
                 file.flush()
                 bar.update(len(chunk))
-        vectors = OwnVectors(path, len(rows), about["dim"], 0.0, 0)
-        longest, zeros = _measure(vectors)
+        longest, zeros = _measure(OwnVectors(path, len(rows), about["dim"], 0.0, 0))
         if zeros == len(rows):  # an index of zeros must not be reused when the model is mended
             raise InputError(f"{about['model']}: expected vectors, found only zeros for all passages")
         manifest = {
@@ -150,10 +175,34 @@ def build_vectors(
             "longest": longest,
             "zeros": zeros,
             "file": msgspec.to_builtins(describe(work, _VECTORS, len(rows))),
+            "rows": None if chosen is None else chosen.tolist(),
         }
         write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
         replace_directory(work, folder)
-    return OwnVectors(folder / _VECTORS, len(rows), about["dim"], longest, zeros)
+    return OwnVectors(folder / _VECTORS, len(rows), about["dim"], longest, zeros, chosen)
+
+
+def _open_sources(folders: Sequence[Path], about: dict[str, Any], corpus_rows: int) -> list[OwnVectors]:
+    """Open the folders that have vectors of the same model and corpus."""
+    sources = []
+    for folder in folders:
+        with contextlib.suppress(InputError):  # the folder may have vectors of a named model
+            source = _open_stored(folder, about, corpus_rows)
+            if source is not None:
+                sources.append(source)
+    return sources
+
+
+def _copy_vectors(sources: Sequence[OwnVectors], rows: Rows, dim: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return (the vectors of rows from the first source that has them, a mask of rows that no source has)."""
+    vectors: Floats = np.zeros((len(rows), dim), np.float32)
+    is_missing = np.ones(len(rows), bool)
+    for source in sources:
+        places = source.places(rows)
+        is_copied = is_missing & (places >= 0)
+        vectors[is_copied] = source.at(places[is_copied])
+        is_missing &= ~is_copied
+    return vectors, is_missing
 
 
 def to_32_bits(vectors: Numbers, name: str) -> Floats:
@@ -172,7 +221,7 @@ def to_32_bits(vectors: Numbers, name: str) -> Floats:
     return narrow
 
 
-def _open_stored(folder: Path, about: dict[str, Any], rows: int) -> OwnVectors | None:
+def _open_stored(folder: Path, about: dict[str, Any], corpus_rows: int) -> OwnVectors | None:
     """Open the vectors in a folder. None if the folder is missing, damaged, or of another model or corpus.
 
     Raises :class:`InputError` for a folder of another kind, for example a release or the index of a named model.
@@ -185,12 +234,14 @@ def _open_stored(folder: Path, about: dict[str, Any], rows: int) -> OwnVectors |
         problem = "exists and is not an index of an own encoder; expected a new path or an earlier index"
         raise InputError(problem, path=folder) from error
     path = folder / _VECTORS
+    rows = corpus_rows if manifest.rows is None else len(manifest.rows)
     if manifest.about != about or manifest.file.bytes != rows * manifest.dim * _NUMBER_BYTES:
         return None
     if fault := wrong_file(path, manifest.file):
         log.warning("%s: damaged (%s); encoded again", path, fault)
         return None
-    return OwnVectors(path, rows, manifest.dim, manifest.longest, manifest.zeros)
+    chosen = None if manifest.rows is None else np.array(manifest.rows, np.int64)
+    return OwnVectors(path, rows, manifest.dim, manifest.longest, manifest.zeros, chosen)
 
 
 def _measure(vectors: OwnVectors) -> tuple[float, int]:

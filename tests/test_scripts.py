@@ -20,7 +20,7 @@ from baselines import InputError, evaluate, search
 from builders.core.jobs import LastResult
 
 PLAIN = "from baselines import evaluate\nprint(evaluate('bm25', 'RELEASE')['recall@50'])\n"
-MANY = 2_100  # passages; from 2,000 on, several processes segment the passages
+MANY = 10_100  # passages; from 10,000 on, several processes segment the passages
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from builders.store.runs import Columns, Hit
 _FORMAT = 4
 INDEXES = Cache("bm25")
 _QUERIES_PER_TASK = 32
+_FEW_PASSAGES = 10_000  # fewer passages are segmented in less time than worker processes need to start
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,7 @@ class Texts:
             raise InputError(f"has no passages in {self.config}/{self.split}", path=self.release.path)
         texts = ([text[: self.max_chars] for text in some.to_pylist()] for some in self.column("text", rows=256))
         with progress(total=total, unit="passage", label="index") as bar:
-            # Starting processes takes longer than segmenting a few passages.
-            for found in segment_batches(texts, workers if total >= 2_000 else 1, self.analyzer):
+            for found in segment_batches(texts, workers if total >= _FEW_PASSAGES else 1, self.analyzer):
                 yield from found
                 bar.update(len(found))
 

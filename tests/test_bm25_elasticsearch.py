@@ -136,4 +136,4 @@ def test_the_verb_writes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "--engine elasticsearch needs --address URL" in bm25(release, code=2).stderr
     monkeypatch.setitem(sys.modules, "elasticsearch", None)
     monkeypatch.delitem(sys.modules, "baselines.bm25.engine_elasticsearch")
-    assert "elasticsearch is not installed: pip" in bm25(release, "--address", server.url, code=1).error
+    assert "elasticsearch is not installed: pip" in bm25(release, "--address", server.url, "--again", code=1).error

@@ -15,7 +15,7 @@ from commands import ROOT
 from releases import make_release
 from tiny_models import write_bert, write_dual
 from transformers import BertModel, PreTrainedModel
-from transformers.utils.logging import is_progress_bar_enabled
+from transformers.utils.logging import enable_progress_bar, is_progress_bar_enabled
 
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import work_of
@@ -47,6 +47,7 @@ def test_starts_of_trainings_in_threads_leave_the_libraries_as_they_are(tmp_path
 
 
 def test_a_loaded_model_does_not_turn_off_the_users_progress_bars(tmp_path: Path) -> None:
+    enable_progress_bar()
     open_encoder(ModelSettings(str(write_dual(tmp_path / "dual"))))
     assert is_progress_bar_enabled()
 

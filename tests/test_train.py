@@ -136,7 +136,6 @@ def test_a_damaged_checkpoint_is_refused_by_name(trained: World, tmp_path: Path)
     (out / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     for words in (
         ["encode", "--release", trained.release, "--device", "cpu", "--model", out, "--out", tmp_path / "vectors"],
-        trained.words("de-bm25-neg-scratch", out, *DUAL, start=trained.still),
         trained.words("de-bm25-neg-scratch", tmp_path / "next", *ONE_STEP, start=out),
     ):
         said = f"{out / 'model.safetensors'}: SHA-256 differs from training.json"

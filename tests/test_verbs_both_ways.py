@@ -116,6 +116,8 @@ class Workplace:
         stable: dict[str, bytes] = {}
         for name, content in contents.items():
             stable_name = re.sub("[0-9a-f]{64}", "CHECKSUM", name)
+            if name.endswith(".made.json"):  # a training's files have durations, so their checksums differ
+                content = re.sub(b"[0-9a-f]{64}", b"CHECKSUM", content)
             stable[stable_name] = stable.get(stable_name, b"") + stable_content(content)
         return stable
 

@@ -105,7 +105,7 @@ def run_model(
     arguments = dict(locals())
 
     from baselines.core.run_manifest import manifest_path
-    from baselines.retrieve.family_table import family_settings
+    from baselines.retrieve.family_table import check_family, family_settings
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
     from baselines.retrieve.model_report import ModelRun, SearchedSplit
     from builders.core.files import check_file
@@ -118,6 +118,8 @@ def run_model(
     from builders.store.verb_inputs import release_input, run_input
 
     check_models(model)
+    if over is None:
+        check_family(model, family, trust_remote_code=trust_remote_code)  # before the hub is asked for the model
     if out == Path(_DEFAULT_OUT):
         out = Path(f"{shown_name(model).rpartition('/')[2]}.{split}.run.gz")
     if out is not None:

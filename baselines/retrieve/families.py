@@ -9,7 +9,7 @@ from msgspec import structs
 from baselines.core.run_manifest import describe_search, record
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.retrieve.devices import Work
-from baselines.retrieve.family_table import NO_FAMILY, Family, declared, family_of
+from baselines.retrieve.family_table import NO_FAMILY, Family, check_family, declared, family_of
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.models import kind_of_model, model_file
@@ -50,17 +50,10 @@ class Resolved:
 def resolve(model: str, options: ModelOptions) -> Resolved:
     """Resolve the settings and the commit of a model that searches. Raises :class:`InputError`."""
     known = declared().families
+    check_family(model, options.family, trust_remote_code=options.trust_remote_code)
     name = family_of(model) if options.family is None else options.family
-    if options.family not in (None, NO_FAMILY, *known):
-        raise InputError(f"--family {options.family}: expected {NO_FAMILY} or one of {', '.join(known)}")
     name = "" if name == NO_FAMILY else name
     family = known.get(name) or Family(models=[model], said={})
-    if family.remote_code and not options.trust_remote_code:
-        other = f", or use {family.instead}, the same model without code" if family.instead else ""
-        raise InputError(
-            f"needs Python code of its repository; read the code, then add --trust-remote-code{other}",
-            path=model,
-        )
     if options.trust_remote_code and not options.revision and not Path(model).is_dir():
         log.warning("--trust-remote-code without --revision runs the repository's latest code; add --revision COMMIT")
     unset = ModelSettings(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, to_builtins
 
+from builders.core.errors import InputError
 from builders.core.files import read_toml
 from builders.core.typed import typed
 
@@ -63,6 +64,22 @@ def family_of(model: str) -> str:
         if wanted in ((known.rpartition("/")[2] if is_folder else known).casefold() for known in family.models)
     ]
     return min(found)[1] if found else ""
+
+
+def check_family(model: str, family: str | None, *, trust_remote_code: bool) -> None:
+    """Raise :class:`InputError` for an unknown family, or for a family that needs remote code without permission.
+
+    ``family`` is the option of a verb, as in :func:`family_settings`.
+    """
+    known = declared().families
+    if family not in (None, NO_FAMILY, *known):
+        raise InputError(f"--family {family}: expected {NO_FAMILY} or one of {', '.join(known)}")
+    settings = known.get(family_of(model) if family is None else family)
+    if settings is not None and settings.remote_code and not trust_remote_code:
+        other = f", or use {settings.instead}, the same model without code" if settings.instead else ""
+        raise InputError(
+            f"needs Python code of its repository; read the code, then add --trust-remote-code{other}", path=model
+        )
 
 
 def family_settings(model: str, family: str | None) -> dict[str, Any]:

@@ -142,7 +142,8 @@ def same_in_the_end(place: Place, whole: Place, kills: int) -> None:
     """Fail if the killed command has another output, left other files, or repeated too many requests."""
     assert place.result() == whole.result() and whole.result()
     assert names(place.folder) == names(whole.folder)
-    # A training keeps its states, and a run has a manifest.
-    assert not {*names(whole.folder)} - {*whole.before, "out", "out.training", "out.manifest.json"}
+    # A training keeps its states, a run has a manifest, and a finished output has a record.
+    further = {"out", "out.training", "out.manifest.json", ".out.made.json"}
+    assert not {*names(whole.folder)} - {*whole.before, *further}
     if place.verb.repeats is not None and place.server and whole.server:
         assert len(place.server.requests) <= len(whole.server.requests) + kills * place.verb.repeats

@@ -162,7 +162,8 @@ def _own_vectors(folder: Path) -> None:
     build_vectors(
         folder / "own",
         about,
-        rows=range(5),
+        corpus_rows=5,
+        chosen=None,
         texts_of=lambda rows: [str(row) for row in rows],
         encode=lambda texts: vectors[[int(text) for text in texts]],
         texts_per_call=2,

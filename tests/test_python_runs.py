@@ -120,7 +120,7 @@ def test_fuse_is_the_verb(release: Path, tmp_path: Path) -> None:
         ({QUERY: {"p": "1.0"}}, "passage 'p': expected a finite number as the score, found '1.0'"),
         ({QUERY: {"p": None}}, "expected a finite number as the score, found None"),
         ({QUERY: {"p": True}}, "expected a finite number as the score, found True"),
-        ({QUERY: {"p": 10**400}}, r"expected a finite number as the score, found 10{59}\.\.\."),
+        ({QUERY: {"p": 10**400}}, r"expected a finite number as the score, found 10{199}\.\.\."),
         ({QUERY: {"p": float("nan")}}, "expected a finite number as the score, found nan"),
         ({QUERY: 3}, "expected query id -> passage id -> score, .* found int"),
         ({QUERY: ["p", ("p", 1.0)]}, "found 'p' in a list"),

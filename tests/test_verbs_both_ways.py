@@ -52,7 +52,7 @@ pytestmark = pytest.mark.usefixtures("equal_figures_are_drawn_once")
 
 @dataclass
 class Outcome:
-    """What a call leaves: its exit code, the text for people, the JSON value, warnings and files."""
+    """The results of a call: its exit code, the text for people, the JSON value, warnings and files."""
 
     exit_code: int
     text: str

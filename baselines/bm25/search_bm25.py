@@ -78,7 +78,7 @@ def search_bm25(
         python -m baselines bm25 --release DIR --out RUN --analyzer bigrams --stop-words drop --tune train
         python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9
     """
-    arguments = dict(locals())
+    arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.bm25.bm25_index import Index, Texts, search_columns
     from baselines.bm25.tokens import Analyzer

@@ -1,4 +1,4 @@
-"""What an own model of a call from Python is. The checks of :mod:`baselines.retrieve.own_models` follow these types."""
+"""Types of the models that a call from Python passes. :mod:`baselines.retrieve.own_models` checks them."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, runtime_checkable

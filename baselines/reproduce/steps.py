@@ -31,7 +31,7 @@ _KEEPING = ("bm25", "mine", "train", "encode", "search", "rerank")
 
 
 class StepRun(Struct):
-    """How long a step took, and the number of its processes."""
+    """The duration of a step in seconds, and the number of its processes."""
 
     seconds: float = 0.0
     processes: int = 1

@@ -102,7 +102,7 @@ def run_model(
         python -m baselines run ORG/NAME --release DIR --over bm25.dev.run.gz --top-k 20
         python -m baselines run ORG/NAME --release DIR --query-prompt $'Instruct: find passages\\nQuery: ' --pooling cls
     """
-    arguments = dict(locals())
+    arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.core.run_manifest import manifest_path
     from baselines.retrieve.family_table import check_family, family_settings

@@ -70,7 +70,7 @@ def encode_texts(
           --out build/embeddings/passages
         python -m baselines encode --release DIR --model ORG/NAME --queries --split dev --out DIR2
     """
-    arguments = dict(locals())
+    arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.retrieve.index_files import Index
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name

@@ -107,7 +107,7 @@ def rerank_run(
         OPENAI_BASE_URL=http://localhost:8000/v1 python -m baselines rerank --release DIR --run RUN --out RUN2 \\
           --top-k 20 --kind listwise --model NAME
     """
-    arguments = dict(locals())
+    arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.core.run_manifest import manifest_path
     from baselines.retrieve.family_table import family_settings

@@ -64,7 +64,7 @@ def search_vectors(
           --passages build/embeddings/passages --out build/runs/de.dev.run.gz
         python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --engine torch
     """
-    arguments = dict(locals())
+    arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.retrieve.index_files import open_vectors, vectors_input
     from baselines.retrieve.model_files import device_kind, model_input

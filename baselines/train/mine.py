@@ -88,7 +88,7 @@ def mine_negatives(
         python -m baselines mine --release build/sample --split train --run build/runs/bm25.train.run.gz \\
           --out build/negatives/bm25.jsonl.gz
     """
-    arguments = dict(locals())
+    arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.core.passages import open_passages
     from baselines.measure.qrels import expect_main, release_qrels

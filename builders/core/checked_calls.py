@@ -5,10 +5,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from builders.core.errors import UsageError
-from builders.core.options import check_value, did_you_mean, read_option
+from builders.core.options import read_option
 from builders.core.quiet import quiet_call
-from builders.core.verbs import QUIET, QUIET_PARAMETER
+from builders.core.verbs import QUIET, QUIET_PARAMETER, check_arguments
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -37,18 +36,7 @@ def with_options_of(
 
         @functools.wraps(function)
         def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
-            for name in kwargs:
-                if name not in own_options and name not in verb_parameters:
-                    near = did_you_mean(name, [*own_options, *verb_parameters])
-                    raise UsageError(f"{function.__name__} has no option {name!r}{near}")
-            quiet = check_value(QUIET, kwargs.pop("quiet", False), label="quiet")
-            try:
-                bound = signature.bind(*args, **kwargs)
-            except TypeError as error:  # a missing argument, or too many
-                raise UsageError(f"{function.__name__}: {error}") from error
-            for name, option in own_options.items():
-                if name in bound.arguments:
-                    bound.arguments[name] = check_value(option, bound.arguments[name], label=name)
+            quiet, bound = check_arguments(function.__name__, signature, own_options, args, kwargs, verb_parameters)
             with quiet_call(quiet):
                 return function(*bound.args, **bound.kwargs)
 

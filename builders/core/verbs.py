@@ -8,13 +8,22 @@ import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from builders.core.errors import UsageError
-from builders.core.options import Help, Option, Use, check_combination, check_value, did_you_mean, read_option
+from builders.core.options import (
+    Help,
+    Option,
+    Use,
+    check_combination,
+    check_value,
+    did_you_mean,
+    load_object,
+    read_option,
+)
 from builders.core.quiet import quiet_call
 
 Params = ParamSpec("Params")
@@ -94,16 +103,7 @@ def verb(
 
         @functools.wraps(function)
         def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
-            quiet = check_value(QUIET, kwargs.pop("quiet", False), label="quiet")
-            for name in kwargs:
-                if name not in options:
-                    raise UsageError(f"{function.__name__} has no option {name!r}{did_you_mean(name, options)}")
-            try:
-                bound = signature.bind(*args, **kwargs)
-            except TypeError as error:  # a missing argument, or too many
-                raise UsageError(f"{function.__name__}: {error}") from error
-            for name, value in bound.arguments.items():
-                bound.arguments[name] = check_value(options[name], value, label=name)
+            quiet, bound = check_arguments(function.__name__, signature, options, args, kwargs)
             check_combination(options, bound.arguments, from_shell=_from_shell.get())
             with quiet_call(quiet):
                 return function(*bound.args, **bound.kwargs)
@@ -120,6 +120,35 @@ def verb(
         return checked
 
     return decorate
+
+
+def check_arguments(
+    function_name: str,
+    signature: inspect.Signature,
+    options: Mapping[str, Option],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    further_names: Collection[str] = (),
+) -> tuple[bool, inspect.BoundArguments]:
+    """Return (the value of ``quiet``, the checked arguments of a call from Python).
+
+    ``further_names`` are options that the function accepts without a check, because it passes them to a verb. Raises
+    :class:`UsageError` for an unknown option, a missing argument or a wrong value.
+    """
+    call_options = dict(kwargs)
+    quiet: bool = check_value(QUIET, call_options.pop(QUIET.name, False), label=QUIET.name)
+    names = [*options, *further_names]
+    for name in call_options:
+        if name not in names:
+            raise UsageError(f"{function_name} has no option {name!r}{did_you_mean(name, names)}")
+    try:
+        bound = signature.bind(*args, **call_options)
+    except TypeError as error:  # a missing argument, or too many
+        raise UsageError(f"{function_name}: {error}") from error
+    for name, value in bound.arguments.items():
+        if name in options:  # otherwise the dictionary of further options
+            bound.arguments[name] = check_value(options[name], value, label=name)
+    return quiet, bound
 
 
 @contextlib.contextmanager
@@ -159,8 +188,7 @@ def shell_options(spec: VerbSpec) -> list[Option]:
 
 def load_function(target: str) -> Callable[..., Any]:
     """Import the function that "module:function" names."""
-    module, _, name = target.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    function: Callable[..., Any] = load_object(target)
     return function
 
 

@@ -5,7 +5,7 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from builders.core.errors import InputError
+from builders.core.errors import InputError, shown_value
 from builders.store.runs import Hit, Run
 
 # Names of the columns of a data frame: ours, and those of ir-measures, PyTerrier and BEIR.
@@ -65,7 +65,7 @@ def _hits_of(hits: Any, query_id: str, name: str) -> list[Hit]:
         return [(passage_id, 1 / rank) for rank, passage_id in enumerate(hits, start=1)]
     for hit in hits:
         if not (isinstance(hit, list | tuple) and len(hit) == 2):
-            raise InputError(f"query {query_id!r}: {_EXPECTED}, found {_shorten(hit)} in a list", path=name)
+            raise InputError(f"query {query_id!r}: {_EXPECTED}, found {shown_value(hit)} in a list", path=name)
     return _check_hits(hits, query_id, name)
 
 
@@ -74,8 +74,8 @@ def _check_hits(hits: Iterable[Sequence[Any]], query_id: str, name: str) -> list
     for passage_id, score in hits:
         is_number = isinstance(score, numbers.Real) and type(score).__name__ != "bool"
         if not is_number or not _is_finite(score):
-            message = f"query {query_id!r}, passage {_shorten(passage_id)}: expected a finite number as the score"
-            raise InputError(f"{message}, found {_shorten(score)}", path=name)
+            message = f"query {query_id!r}, passage {shown_value(passage_id)}: expected a finite number as the score"
+            raise InputError(f"{message}, found {shown_value(score)}", path=name)
         checked.append((_id(passage_id, name), float(score)))
     return checked
 
@@ -89,13 +89,8 @@ def _is_finite(number: numbers.Real) -> bool:
 
 def _id(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise InputError(f"expected ids that are texts, found {_shorten(value)}", path=name)
+        raise InputError(f"expected ids that are texts, found {shown_value(value)}", path=name)
     return str(value)  # NumPy's texts become Python's
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _is_data_frame(value: Any) -> bool:

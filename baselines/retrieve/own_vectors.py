@@ -48,6 +48,7 @@ class _Manifest(msgspec.Struct):
     Attributes:
         about: everything that the vectors depend on.
         zeros: number of vectors of zeros.
+        checksum: :func:`_checksum` of the other values.
         rows: the rows of the corpus in ascending order, if the index does not have all rows.
     """
 
@@ -58,6 +59,7 @@ class _Manifest(msgspec.Struct):
     longest: float
     zeros: int
     file: FileEntry
+    checksum: str
     rows: list[int] | None = None
 
 
@@ -177,9 +179,15 @@ def build_vectors(
             "file": msgspec.to_builtins(describe(work, _VECTORS, len(rows))),
             "rows": None if chosen is None else chosen.tolist(),
         }
+        manifest["checksum"] = _checksum(manifest)
         write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
         replace_directory(work, folder)
     return OwnVectors(folder / _VECTORS, len(rows), about["dim"], longest, zeros, chosen)
+
+
+def _checksum(manifest: dict[str, Any]) -> str:
+    """Return a hash of a manifest's values. A damaged number, for example of ``longest``, has another hash."""
+    return key_of({name: value for name, value in manifest.items() if name != "checksum"})
 
 
 def _open_sources(folders: Sequence[Path], about: dict[str, Any], corpus_rows: int) -> list[OwnVectors]:
@@ -233,6 +241,9 @@ def _open_stored(folder: Path, about: dict[str, Any], corpus_rows: int) -> OwnVe
     except InputError as error:
         problem = "exists and is not an index of an own encoder; expected a new path or an earlier index"
         raise InputError(problem, path=folder) from error
+    if manifest.checksum != _checksum(msgspec.to_builtins(manifest)):
+        log.warning("%s: damaged (the values do not match their checksum); encoded again", folder / MANIFEST)
+        return None
     path = folder / _VECTORS
     rows = corpus_rows if manifest.rows is None else len(manifest.rows)
     if manifest.about != about or manifest.file.bytes != rows * manifest.dim * _NUMBER_BYTES:

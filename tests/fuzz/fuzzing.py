@@ -202,7 +202,7 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
         assert {glob for glob in reader.spoils if not any(world.glob(glob))} == set()
         good: list[Any] = []
         reached = functions_called(lambda: good.append(reader.read(world)))
-        _remove(world / "out")
+        _remove_output(world)
         assert not isinstance(good[0], Done), good[0].stderr
         assert not {*reader.functions} - reached, "the fuzzer does not reach these functions"
         whole = {path: path.read_bytes() for path in world.rglob("*") if path.is_file()}
@@ -247,7 +247,7 @@ def _one_case(reader: Reader, home: Path, spoiled: Path, good: Any) -> int:
         assert str(home) in error or spoiled.name in error or not reader.names_files, f"names no file: {error}"
     else:
         assert reader.right(found, good, world), f"differs from {spoiled.name}: {found!r}"
-        _remove(world / "out")
+        _remove_output(world)
     after = tree(home)
     if reader.makes_good:
         before, after = dict.fromkeys(before, (0, 0)), dict.fromkeys(after, (0, 0))
@@ -260,6 +260,13 @@ def _remove(out: Path) -> None:
         shutil.rmtree(out)
     else:
         out.unlink(missing_ok=True)
+
+
+def _remove_output(world: Path) -> None:
+    """Remove the output of a verb and the record that the output is finished."""
+    _remove(world / "out")
+    for record in world.glob(".out*.made.json"):
+        record.unlink()
 
 
 def fuzz_and_count(reader: Reader, folder: Path, record: Callable[[str, object], None]) -> None:

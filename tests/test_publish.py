@@ -66,6 +66,13 @@ def test_it_loads_on_datasets_36(hub: Hub, publish: Publish, tmp_path: Path, dat
     assert load(hub, tmp_path / "36", how, datasets36) == whole_tables()
 
 
+def test_a_dry_run_lists_the_files_and_sends_nothing(hub: Hub, publish: Publish) -> None:
+    files = publish("--dry-run").stdout.splitlines()[:-1]
+    assert ("dataset", REPO) not in hub.repos
+    publish("--create")
+    assert {line.split()[1] for line in files} == {*hub.repos["dataset", REPO].files} - {".gitattributes"}
+
+
 def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Publish, tmp_path: Path) -> None:
     publish("--create")
     copy = tmp_path / "copy"

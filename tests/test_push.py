@@ -71,6 +71,17 @@ def test_only_files_of_the_checkpoint_are_pushed(hub: Hub, call: Command, checkp
     assert len(repo.commits) == 2 and hub.uploads == sent
 
 
+def test_a_dry_run_lists_the_files_and_sends_nothing(hub: Hub, call: Command, checkpoint: Path) -> None:
+    lines = push(call, checkpoint, "--dry-run").stdout.splitlines()
+    listed = {line.split()[1]: int(line.split()[0].replace(",", "")) for line in lines[:-1]}
+    assert ("model", REPO) not in hub.repos
+    push(call, checkpoint, "--create")
+    sent = hub.repos["model", REPO].files
+    assert {path: len(sent[path]) for path in listed} == listed
+    assert listed.keys() == {*sent} - {".gitattributes"}
+    assert lines[-1].endswith(f"bytes in {len(listed)} files for {REPO}; nothing was sent")
+
+
 def test_the_card_has_data_and_scores(hub: Hub, call: Command, checkpoint: Path, dev_run: Path, tmp_path: Path) -> None:
     release = make_release(tmp_path / "release", tables())
     push(call, checkpoint, "--create", "--release", release, "--split", "dev", "--run", dev_run)

@@ -219,6 +219,15 @@ def test_from_python_the_result_is_the_checkpoint(world: World) -> None:
         assert found.report is not None and found.report.value["steps"] == 2
 
 
+def test_the_recipes_are_listed_with_a_sentence_each() -> None:
+    lines = run("baselines", "train", "--list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == names()
+    assert lines[0].split(maxsplit=1)[1].startswith("CE w/ BM25 Neg: the paper's first re-ranker (")
+    assert "error: python -m baselines train: RECIPE and --list exclude each other" in (
+        run("baselines", "train", "de-bm25-neg", "--list", code=2).stderr
+    )
+
+
 @pytest.fixture
 def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     _hub(monkeypatch, "a1" * 20)

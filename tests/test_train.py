@@ -110,6 +110,7 @@ def test_a_checkpoint_says_what_it_is(trained: World) -> None:
     assert training["losses"][-1][1] < 0.7 * training["losses"][0][1]
     assert str(trained.base) not in (out / "training.json").read_text(encoding="utf-8")
     assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert len({path.stat().st_mode for path in out.rglob("*") if path.is_file()}) == 1
     assert "trained with the recipe `de-bm25-neg-scratch`" in (out / "README.md").read_text(encoding="utf-8")
     model = SentenceTransformer(str(out), device="cpu")
     long = " ".join(["sabada"] * 60)

@@ -37,7 +37,7 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("baselines bm25 --release R --out", ("--out",)),
     ("baselines run --release R", ("MODEL",)),
     ("baselines evaluate --release R", ("RUN",)),
-    ("baselines train", ("RECIPE", "--out")),
+    ("baselines train", ("expected RECIPE and --out CKPT; `train --list` prints the recipes",)),
     ("baselines push --model M", ("--repo",)),
     ("builders annotate pool select --release R", ("--runs", "--out")),
     ("baselines search --release R --out O --passages P", ("--model", "--queries")),

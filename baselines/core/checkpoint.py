@@ -7,6 +7,7 @@ every other file except the card. :func:`belongs` selects the files that are pus
 import json
 import platform
 import re
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -207,9 +208,16 @@ def write_needs(folder: Path) -> None:
 
 
 def write_hashes(folder: Path) -> None:
-    """Add the SHA-256 of every file except the card to the ``training.json`` of a new checkpoint."""
+    """Add the SHA-256 of every file except the card to the ``training.json`` of a new checkpoint.
+
+    All files also get the mode of a new file. Some libraries write weights that only their owner may read.
+    """
     hashes = files_sha256(folder, lambda name: belongs(name) and name != TRAINING)
     write_json(folder / TRAINING, read_object(folder / TRAINING, _Training) | {"files": hashes})
+    mode_of_new_files = stat.S_IMODE((folder / TRAINING).stat().st_mode)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(mode_of_new_files)
 
 
 def checkpoint_hashes(folder: Path) -> dict[str, str]:

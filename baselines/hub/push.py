@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from builders.core.errors import UsageError
-from builders.core.hub_options import CreateRepository, PrivateRepository, Repository
+from builders.core.hub_options import CreateRepository, DryRun, PrivateRepository, Repository
 from builders.core.options import Shown
 from builders.core.results import Report
 from builders.core.verbs import verb
@@ -25,6 +25,7 @@ def push_model(
     split: AnySplit = "dev",
     set: SetName = "main",
     run: Sequence[RunPath] = (),
+    dry_run: DryRun = False,
 ) -> Report:
     """Push a checkpoint to the Hugging Face hub, with a model card.
 
@@ -52,18 +53,19 @@ def push_model(
         run: runs of this model, for scores on the card
 
     Returns:
-        The URL of the commit, as the text of the report.
+        The URL of the commit, as the text of the report. With ``dry_run``, the files and their sizes.
 
     Raises:
         InputError: the checkpoint is damaged, or the hub reports an error.
 
     Examples:
+        python -m baselines push --model build/models/de-bm25-neg --repo ORG/NAME --dry-run
         python -m baselines push --model build/models/de-bm25-neg --repo ORG/NAME --create --private \\
           --release build/release --split dev --run build/runs/de-bm25-neg.dev.run.gz
     """
     if bool(run) != (release is not None):
         raise UsageError("--run and --release go together")
-    from builders.core.hub import need_hub, upload
+    from builders.core.hub import need_hub, report_commit, report_planned_files, upload
 
     need_hub()
     from baselines.core.checkpoint import open_checkpoint
@@ -85,6 +87,8 @@ def push_model(
     with temporary_folder() as work:
         card = model_card(checkpoint, repo, measured, license, dataset)
         files = stage_files(checkpoint, card, work, results)
+        if dry_run:
+            return report_planned_files(files, repo)
         _, manifest_sha256 = files[MANIFEST]
         commit_url = upload(
             files,
@@ -96,4 +100,4 @@ def push_model(
             create=create,
             private=private,
         )
-    return Report(value={"commit": commit_url}, text=commit_url)
+    return report_commit(commit_url)

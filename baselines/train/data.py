@@ -32,6 +32,9 @@ from builders.store.runs import read_run
 Rows = npt.NDArray[np.int64]
 _ROWS_AT_ONCE = 4_096
 _TOP = 20  # passages of a run that a cross-encoder re-ranks for each dev query
+# Sizes of the dev sample: queries, random passages. A small machine encodes the passages of the second in a minute.
+_DEV_SIZE = (200, 2_000)
+_DEV_SIZE_ON_CPU = (50, 200)
 
 
 @dataclass
@@ -339,6 +342,9 @@ class Sampled:
     passages: dict[str, str]
     positive: dict[str, set[str]]
 
+    def __str__(self) -> str:
+        return f"{len(self.queries):,} dev queries and {len(self.passages):,} passages"
+
     def measures(self, model: Any, batch: int) -> dict[str, float]:
         """Rank all passages of the sample for every query, and return the paper's measures."""
         from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
@@ -372,6 +378,10 @@ class Reranked:
     positive: dict[str, set[str]]
     length: int
 
+    def __str__(self) -> str:
+        pair_count = sum(len(texts) for texts in self.ranked.values())
+        return f"{len(self.queries):,} dev queries and the top passages of the run ({pair_count:,} pairs)"
+
     def measures(self, model: Any, batch: int) -> dict[str, float]:
         """Re-rank the top passages of the run with the model, and return the paper's measures."""
         from baselines.retrieve.encoder import CrossScorer
@@ -385,15 +395,23 @@ class Reranked:
         return {name: found[name] for name in PAPER.values()}
 
 
-def dev_sample(release: Release, recipe: Recipe, passages: Passages, run: Path | None) -> Sampled | Reranked | None:
+def dev_sample(
+    release: Release, recipe: Recipe, passages: Passages, run: Path | None, device: str = "cuda"
+) -> Sampled | Reranked | None:
     """Return the dev sample for a recipe, or None if the training is not evaluated. Missing data is logged.
 
-    ``run``: a run of the dev queries, which a cross-encoder re-ranks. Raises :class:`InputError` if the collection
-    lacks a passage of the run.
+    Args:
+        run: a run of the dev queries, which a cross-encoder re-ranks.
+        device: device of the training, which determines the size of the sample if the recipe does not.
+
+    Raises :class:`InputError` if the collection lacks a passage of the run.
     """
     data, name = recipe.data, base_set(recipe.data.set)
     configs = SETS[name]
-    if not data.dev_queries or not recipe.train.evaluations or recipe.model.kind == "mlm":
+    default_queries, default_passages = _DEV_SIZE_ON_CPU if device == "cpu" else _DEV_SIZE
+    query_count = default_queries if data.dev_queries is None else data.dev_queries
+    passage_count = default_passages if data.dev_passages is None else data.dev_passages
+    if not query_count or not recipe.train.evaluations or recipe.model.kind == "mlm":
         return None
     if not {(configs.queries, data.dev_split), (configs.qrels, data.dev_split)} <= set(release.splits()):
         log.info("no evaluation during training: %s has no split %r of %s", release.path, data.dev_split, name)
@@ -404,12 +422,12 @@ def dev_sample(release: Release, recipe: Recipe, passages: Passages, run: Path |
     texts, judged = positives(release, name, data.dev_split, passages)
     generator = np.random.default_rng([recipe.train.seed, 1])
     names = list(judged)
-    chosen = [names[n] for n in sorted(generator.permutation(len(names))[: data.dev_queries].tolist())]
+    chosen = [names[n] for n in sorted(generator.permutation(len(names))[:query_count].tolist())]
     queries = {name: texts[name] for name in chosen}
     if run is not None:
         good = {name: set(passages.ids(judged[name])) for name in chosen}
         return _reranked(run, queries, good, passages, data.passage_length)
-    others = generator.integers(len(passages), size=data.dev_passages).tolist()
+    others = generator.integers(len(passages), size=passage_count).tolist()
     order = sorted({*others, *(row for name in chosen for row in judged[name])})
     found = dict(zip(map(str, order), passages.texts(order), strict=True))
     return Sampled(queries, found, {name: set(map(str, judged[name])) for name in chosen})

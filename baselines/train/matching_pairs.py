@@ -44,6 +44,9 @@ class Measured:
     pairs: list[QuestionPair]
     length: int
 
+    def __str__(self) -> str:
+        return f"{len(self.pairs):,} pairs of questions"
+
     def measures(self, model: Any, batch: int) -> dict[str, float]:
         """Return the AUC, and the accuracy at a probability of 0.5, the paper's threshold.
 

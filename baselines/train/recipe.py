@@ -133,9 +133,9 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
       fusion weights tuned on these questions do not favour the model.
     - ``similar``: also train on questions that were removed as similar to a dev or test question (config
       ``train-similar``, Section 2.3). This setting only serves to measure the effect of these questions (Table 6).
-    - ``dev_queries``: number of queries of ``dev_split`` in the evaluation during training. A dual-encoder ranks all
-      positives of these queries and ``dev_passages`` random passages. A cross-encoder re-ranks the top 20 of
-      ``--dev-run``.
+    - ``dev_queries``: number of queries of ``dev_split`` in the evaluation during training (default: 200, and 50 on a
+      CPU). A dual-encoder ranks all positives of these queries and ``dev_passages`` random passages (default: 2,000,
+      and 200 on a CPU). A cross-encoder re-ranks the top 20 of ``--dev-run``.
     """
 
     source: Literal["release", "pairs"] = "release"
@@ -150,8 +150,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     rows: Literal["one-negative", "all-negatives"] = "one-negative"
     query_length: Length = 32
     passage_length: Length = 384
-    dev_queries: Count = 200
-    dev_passages: Count = 2_000
+    dev_queries: Count | None = None
+    dev_passages: Count | None = None
 
     def __post_init__(self) -> None:
         try:

@@ -1,5 +1,6 @@
 """The project's recipe files and their names. This module imports no library, so that ``--help`` is quick."""
 
+import re
 from pathlib import Path
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -8,3 +9,14 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 def names() -> list[str]:
     """Return the names of the project's recipes."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def recipe_summary(name: str) -> str:
+    """Return the first sentence of the comment at the head of a recipe's file."""
+    comment_lines = []
+    for line in (RECIPES / f"{name}.toml").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("# ") or line.startswith("#   "):
+            break  # the values of the recipe, or a command
+        comment_lines.append(line.removeprefix("# "))
+    first_sentence = re.split(r"(?<=\.) (?=[A-Z])", " ".join(comment_lines))[0]
+    return first_sentence.rstrip(":")

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from baselines.train.recipe_files import names
-from builders.core.options import Again, Flags, Help, Shown, Use
+from baselines.train.recipe_files import names, recipe_summary
+from builders.core.errors import UsageError
+from builders.core.options import Again, Excludes, Flags, Help, Shown, Use
+from builders.core.results import Report, Table
 from builders.core.verbs import verb
 from builders.store.release_options import ReleasePath, RunPath
 
 if TYPE_CHECKING:
     from baselines.core.checkpoint import WrittenCheckpoint
 
-RecipeName = Annotated[str, Use.POSITIONAL, Shown("RECIPE"), Help(f"a .toml file, or one of {', '.join(names())}")]
+RecipeName = Annotated[
+    str, Use.POSITIONAL, Shown("RECIPE"), Help("a recipe's name (--list prints the names), or a .toml file")
+]
 PairFiles = Annotated[Sequence[str], Shown("FILE")]
 # torchrun reads --start as an abbreviation of its own option --start-method, and does not pass the option on.
 StartingModel = Annotated[str, Flags(("--start", "--start-from")), Shown("MODEL")]
@@ -20,10 +24,10 @@ StartingModel = Annotated[str, Flags(("--start", "--start-from")), Shown("MODEL"
 
 @verb()
 def train_model(
-    recipe: RecipeName,
+    recipe: Annotated[RecipeName, Excludes("list")] | None = None,
     *,
     release: ReleasePath | None = None,
-    out: Annotated[Path, Shown("CKPT")],
+    out: Annotated[Path, Shown("CKPT"), Excludes("list")] | None = None,
     pairs: PairFiles = (),
     dev_pairs: PairFiles = (),
     negatives: Annotated[Sequence[Path], Use.REPEATED, Shown("F")] = (),
@@ -33,7 +37,8 @@ def train_model(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     cache: Annotated[Path, Shown("DIR")] | None = None,
     again: Annotated[Again, Flags(("--again", "--no-resume"))] = False,
-) -> "WrittenCheckpoint":
+    list: bool = False,
+) -> "WrittenCheckpoint | Report":
     """Train a model from a recipe (Section 3.1, Appendix A.2).
 
     The model is a dual-encoder, a cross-encoder, or a masked language model. RECIPE is a name
@@ -59,7 +64,7 @@ def train_model(
 
     Args:
         release: release directory (required without --pairs)
-        out: checkpoint directory to write
+        out: checkpoint directory to write (required without --list)
         pairs: labelled pairs of questions (instead of --release)
         dev_pairs: pairs to evaluate on (default: a part of --pairs)
         negatives: hard negatives of `mine` (repeatable)
@@ -69,21 +74,27 @@ def train_model(
         device: device of the training (auto: cuda if available)
         cache: cache directory for unpacked collections (default: the user's cache)
         again: train anew, and replace earlier states and checkpoints
+        list: print the project's recipes with a sentence each, and train nothing
 
     Returns:
-        The checkpoint. Its report has the number of steps and the last scores on the dev sample. In torchrun, only the
-        first process has a report.
+        The checkpoint, or a report of the recipes with ``list``. The checkpoint's report has the number of steps and
+        the last scores on the dev sample. In torchrun, only the first process has a report.
 
     Raises:
         InputError: an option does not fit the recipe, a file is damaged, or the weights became infinite.
 
     Examples:
+        python -m baselines train --list
         python -m baselines train mlm-scratch --release DIR --out build/models/mlm-scratch
         python -m baselines train de-bm25-neg-scratch --release DIR --negatives bm25.train.negatives.jsonl.gz \\
           --out build/models/de-bm25-neg-scratch --set train.epochs=3
         python -m baselines train question-matching --pairs LCQMC/train.tsv BQ/train.tsv AFQMC/train.json \\
           --dev-pairs LCQMC/dev.tsv --out build/models/question-matching
     """
+    if list:
+        return report_recipes()
+    if recipe is None or out is None:
+        raise UsageError("expected RECIPE and --out CKPT; `train --list` prints the recipes")
     from baselines.core.checkpoint import WrittenCheckpoint
     from baselines.train.recipe import read_recipe
     from baselines.train.training import run_training, summarise
@@ -106,3 +117,12 @@ def train_model(
         )
         training = run_training(job)
     return WrittenCheckpoint(out, summarise(out, training) if training else None)
+
+
+def report_recipes() -> Report:
+    """Return the names of the project's recipes with a sentence each."""
+    rows = [(name, recipe_summary(name)) for name in names()]
+    width = max(len(name) for name in names())
+    text = "\n".join(f"{name:<{width}}  {sentence}" for name, sentence in rows)
+    table = Table(["recipe", "summary"], rows, text_columns=2)
+    return Report(dict(rows), text, [table])

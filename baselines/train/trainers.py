@@ -86,6 +86,7 @@ class Monitor(TrainerCallback):
         self._bar.update(1)
         if self._evaluate and (state.global_step % self._every == 0 or state.global_step == self._steps):
             model = self._trainer.model
+            log.info("step %d of %d: evaluating on the dev sample", state.global_step, self._steps)
             model.eval()
             with torch.no_grad():
                 found = self._evaluate(model)

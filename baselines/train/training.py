@@ -76,7 +76,7 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
     if device != "cpu":
         device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     check_place(job.out)
-    data = read_data(job)
+    data = read_data(job, device)
     with contextlib.ExitStack() as stack:
         work = None  # folder in which the first process writes the checkpoint
         if job.first:
@@ -108,8 +108,8 @@ class TrainingData:
     passages: Passages | None
 
 
-def read_data(job: TrainingJob) -> TrainingData:
-    """Read the rows that the recipe learns from."""
+def read_data(job: TrainingJob, device: str) -> TrainingData:
+    """Read the rows that the recipe learns from, and the dev sample, which is smaller on a CPU."""
     from baselines.train.data import Batches
 
     recipe, settings = job.recipe, job.recipe.train
@@ -118,7 +118,7 @@ def read_data(job: TrainingJob) -> TrainingData:
         rows, counts, sample = _read_question_pairs(job)
     else:
         passages = open_passages(job.release, set_of(recipe.data.set).corpus, job.cache)
-        rows, counts, sample = _read_release_rows(job, job.release, passages)
+        rows, counts, sample = _read_release_rows(job, job.release, passages, device)
     batches = Batches(
         rows,
         settings.batch,
@@ -128,6 +128,8 @@ def read_data(job: TrainingJob) -> TrainingData:
         rank=job.rank,
         world=job.world,
     )
+    if sample:
+        log.info("evaluated about %d times during training, on %s", settings.evaluations, sample)
     evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
     return TrainingData(batches, counts, evaluate, passages)
 
@@ -154,7 +156,7 @@ def _read_question_pairs(job: TrainingJob) -> _RowsRead:
     return QuestionRows(train), counts, sample
 
 
-def _read_release_rows(job: TrainingJob, release: Release, passages: Passages) -> _RowsRead:
+def _read_release_rows(job: TrainingJob, release: Release, passages: Passages, device: str) -> _RowsRead:
     from baselines.train import data
 
     recipe = job.recipe
@@ -168,7 +170,7 @@ def _read_release_rows(job: TrainingJob, release: Release, passages: Passages) -
             rows = data.DualRows(pairs, passages, recipe.data.rows)
         else:
             rows = data.CrossRows(pairs, passages)
-    sample = data.dev_sample(release, recipe, passages, job.dev_run) if job.first else None
+    sample = data.dev_sample(release, recipe, passages, job.dev_run, device) if job.first else None
     return rows, counts, sample
 
 

@@ -16,6 +16,7 @@ import msgspec
 from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import sha256_of, temporary_folder
 from builders.core.limits import full_disk
+from builders.core.results import Report, Table
 from builders.core.typed import read_json
 
 OTHER_HUB = "; set HF_ENDPOINT to use a mirror or another hub"
@@ -37,6 +38,24 @@ def check_models(*names: str | None) -> None:
         path = Path(name)
         if not path.is_dir() and (path.exists() or not _MODEL.fullmatch(name)):
             raise InputError("is neither a folder nor the name of a model on the hub (ORG/NAME)", path=name)
+
+
+def report_commit(commit_url: str) -> Report:
+    """Return the result of a verb that has made a commit."""
+    return Report(value={"commit": commit_url}, text=commit_url)
+
+
+def report_planned_files(files: Mapping[str, tuple[Path, str]], repo: str) -> Report:
+    """Return the result of a dry run: the files that an upload would send, with their sizes. No hub is asked.
+
+    ``files`` are those of :func:`upload`.
+    """
+    sizes = [(path, file.stat().st_size) for path, (file, _) in sorted(files.items())]
+    total_bytes = sum(size for _, size in sizes)
+    lines = [f"{size:>15,}  {path}" for path, size in sizes]
+    lines.append(f"{total_bytes:>15,}  bytes in {len(sizes)} files for {repo}; nothing was sent")
+    value = {"repo": repo, "files": dict(sizes), "bytes": total_bytes}
+    return Report(value, "\n".join(lines), [Table(["path", "bytes"], sizes)])
 
 
 def upload(

@@ -18,3 +18,4 @@ def repo_name(text: str) -> str:
 Repository = Annotated[str, Parsed(repo_name), Shown("ORG/NAME")]
 CreateRepository = Annotated[bool, Use.WITH_NO, Help("create the repository if it is missing")]
 PrivateRepository = Annotated[bool, Help("refuse a public repository; with --create, create a private one")]
+DryRun = Annotated[bool, Help("list the files that would be sent with their sizes, and send nothing")]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from builders.check.check_options import AcceptedTests
-from builders.core.hub_options import CreateRepository, PrivateRepository, Repository
+from builders.core.hub_options import CreateRepository, DryRun, PrivateRepository, Repository
 from builders.core.options import Parsed, Shown
 from builders.core.results import Report
 from builders.core.verbs import verb
@@ -22,6 +22,7 @@ def publish_release(
     scores: Annotated[Sequence[SplitScores], Parsed(read_split_scores), Shown("SPLIT=FILE")] = (),
     framework: Annotated[str, Shown("ID")] = "",
     accept: AcceptedTests = (),
+    dry_run: DryRun = False,
 ) -> Report:
     """Publish a release as a dataset of the Hugging Face hub.
 
@@ -43,12 +44,13 @@ def publish_release(
         framework: evaluation_framework in eval.yaml (default: no framework)
 
     Returns:
-        The URL of the commit, as the text of the report.
+        The URL of the commit, as the text of the report. With ``dry_run``, the files and their sizes.
 
     Raises:
         InputError: the release fails a test or contains unlisted files, or the hub reports an error.
 
     Examples:
+        python -m builders publish --release build/sample --repo ORG/NAME --dry-run
         python -m builders publish --release build/sample --repo ORG/NAME --create --private
         python -m builders publish --release DIR --repo ORG/NAME --scores dev=dev.json
     """
@@ -58,7 +60,7 @@ def publish_release(
     from builders.publish.upload import publish
     from builders.store.reader import open_release
 
-    commit_url = publish(
+    return publish(
         open_release(release),
         repo=repo,
         create=create,
@@ -66,5 +68,5 @@ def publish_release(
         scores=scores,
         framework=framework,
         accepted_tests=frozenset(accept),
+        dry_run=dry_run,
     )
-    return Report(value={"commit": commit_url}, text=commit_url)

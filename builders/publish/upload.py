@@ -10,7 +10,8 @@ from builders.check.release_report import check, unlisted_files
 from builders.core.cache import describe
 from builders.core.errors import InputError
 from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
-from builders.core.hub import upload
+from builders.core.hub import report_commit, report_planned_files, upload
+from builders.core.results import Report
 from builders.publish.pages import eval_yaml, example, scores_table
 from builders.publish.publish_options import SplitScores
 from builders.store.benchmark_tasks import parts_of
@@ -31,8 +32,9 @@ def publish(
     scores: Sequence[SplitScores] = (),
     framework: str = "",
     accepted_tests: Collection[str] = (),
-) -> str:
-    """Test a release, upload it in one commit, and return the commit's URL.
+    dry_run: bool = False,
+) -> Report:
+    """Test a release, upload it in one commit, and return the commit's URL as a report.
 
     The arguments are the options of `publish`. ``accepted_tests`` are names of tests whose errors count as warnings.
 
@@ -54,7 +56,9 @@ def publish(
         )
     with temporary_folder() as work:
         files = stage(release, report.figures, work, repo=repo, scores=scores, framework=framework)
-        return upload(
+        if dry_run:
+            return report_planned_files(files, repo)
+        commit_url = upload(
             files,
             repo,
             kind="dataset",
@@ -64,6 +68,7 @@ def publish(
             create=create,
             private=private,
         )
+    return report_commit(commit_url)
 
 
 def stage(

@@ -11,6 +11,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from commands import ROOT
+from file_list import PAGE, first_sentence, page
 
 from builders.core.errors import EXTRAS
 
@@ -157,3 +158,8 @@ def test_every_rule_stands_where_contributing_says() -> None:
             module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
             for name in re.findall(r"`([\w.]+)`", names):
                 operator.attrgetter(name)(module)
+
+
+def test_the_page_of_the_tests_lists_every_file() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python tests/file_list.py"
+    assert all(first_sentence(path) for path in PAGE.parent.rglob("*.py"))

@@ -1,4 +1,4 @@
-"""A question with the best passages of each run."""
+"""A question with the best passages of each run, and the positive passages that the runs miss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,15 +19,15 @@ _TERM, _POSITIVE, _HEAD, _PLAIN = "\033[1;33m", "\033[1;32m", "\033[1m", "\033[0
 
 @dataclass(frozen=True)
 class QuestionView:
-    """A question and the best passages of each run.
+    """A question, the best passages of each run, and the positive passages that are not among them.
 
     Attributes:
         question: id and text of the question.
         note: why this question was chosen, or "".
         split: the split of the question.
-        runs: the runs, each of which answers the question.
+        runs: the runs. A run may have no passages for the question.
         top_k: number of passages of each run.
-        texts: texts of the passages by id.
+        texts: texts of the runs' best passages and of the positive passages, by id.
         positives: the question's positive passages; None if the split has no judgments.
     """
 
@@ -42,6 +42,16 @@ class QuestionView:
     def is_positive(self, passage_id: str) -> bool | None:
         """True for a positive passage; None if the split has no judgments."""
         return None if self.positives is None else passage_id in self.positives
+
+    def missed_positives(self) -> list[str]:
+        """Return the ids of positive passages that are not among the best passages of any run.
+
+        Ids that the corpus lacks are left out; `check` reports them.
+        """
+        missed = (self.positives or set()) & self.texts.keys()
+        for run in self.runs:
+            missed -= {passage_id for passage_id, _ in self._hits(run)}
+        return sorted(missed)
 
     def report(self, chars: int, colour: bool) -> Report:
         """Return the passages as a result. The text has excerpts of ``chars`` characters."""
@@ -63,8 +73,11 @@ class QuestionView:
                     }
                 )
             runs.append({"run": str(run.path), "passages": passages})
+        missed = []
+        for passage_id in self.missed_positives():
+            missed.append({"corpus-id": passage_id, "text": self.texts[passage_id], "ranks": self._ranks(passage_id)})
         query_id, text = self.question
-        return {"query-id": query_id, "text": text, "split": self.split, "runs": runs}
+        return {"query-id": query_id, "text": text, "split": self.split, "runs": runs, "missed-positives": missed}
 
     def table(self) -> Table:
         """Return the passages as a table."""
@@ -73,6 +86,8 @@ class QuestionView:
             for rank, (passage_id, score) in enumerate(self._hits(run), 1):
                 text = self.texts[passage_id]
                 rows.append([str(run.path), rank, score, passage_id, self.is_positive(passage_id), text])
+        for passage_id in self.missed_positives():
+            rows.append(["(missed)", None, None, passage_id, True, self.texts[passage_id]])
         return Table(["run", "rank", "score", "passage", "positive", "text"], rows, title=self.question[1])
 
     def text(self, chars: int, colour: bool) -> str:
@@ -81,22 +96,46 @@ class QuestionView:
         def style(text: str, code: str) -> str:
             return f"{code}{text}{_PLAIN}" if colour else text
 
+        def excerpt_line(passage_id: str) -> str:
+            words = excerpt(marked(self.texts[passage_id], terms), chars)
+            return "     " + "".join(style(word, _TERM) if is_term else word for word, is_term in words)
+
         query_id, query_text = self.question
         terms = set(tokens(query_text))
         lines = [style(visible(query_text), _HEAD), f"question {visible(query_id)} of {self.split}{self.note}"]
         unjudged = ", no judgments" if self.positives is None else ""
         for run in self.runs:
-            counts = tally([passage_id for passage_id, _ in run.hits[query_id]], self.positives)
+            counts = tally(run.rankings.get(query_id, []), self.positives)
             lines += ["", f"{style(str(run.path), _HEAD)}: {counts}{unjudged}"]
             for rank, (passage_id, score) in enumerate(self._hits(run), 1):
                 mark = f"  {style('positive', _POSITIVE)}" if self.is_positive(passage_id) else ""
                 lines.append(f"{rank:3}  {score:.4f}  {visible(passage_id)}{mark}")
-                words = excerpt(marked(self.texts[passage_id], terms), chars)
-                lines.append("     " + "".join(style(word, _TERM) if is_term else word for word, is_term in words))
+                lines.append(excerpt_line(passage_id))
+        if missed := self.missed_positives():
+            lines += ["", style(f"positive passages that are not shown above: {len(missed)}", _HEAD)]
+            for passage_id in missed:
+                lines.append(f"  -  {visible(passage_id)}  {self._ranks_text(passage_id)}")
+                lines.append(excerpt_line(passage_id))
         return "\n".join(lines)
 
     def _hits(self, run: Run) -> list[tuple[str, float]]:
-        return run.hits[self.question[0]][: self.top_k]
+        return run.hits.get(self.question[0], [])[: self.top_k]
+
+    def _ranks(self, passage_id: str) -> list[int | None]:
+        """Return the passage's rank in each run. None for a run that lacks the passage."""
+        ranks = []
+        for run in self.runs:
+            ranking = run.rankings.get(self.question[0], [])
+            ranks.append(ranking.index(passage_id) + 1 if passage_id in ranking else None)
+        return ranks
+
+    def _ranks_text(self, passage_id: str) -> str:
+        """Describe the passage's ranks, for example "at rank 7; not in dense.run"."""
+        parts = []
+        for run, rank in zip(self.runs, self._ranks(passage_id), strict=True):
+            place = f" of {run.path}" if len(self.runs) > 1 else ""
+            parts.append(f"not in {run.path}" if rank is None else f"at rank {rank}{place}")
+        return "; ".join(parts)
 
 
 def view_question(
@@ -104,25 +143,22 @@ def view_question(
 ) -> QuestionView:
     """Return the question that ``query`` names, with the passages of each run.
 
-    Raises :class:`InputError` if there is no such question, a run does not answer it, or a passage is unknown.
+    Raises :class:`InputError` if there is no such question, or a passage is unknown.
     """
     configs = SETS[set_name]
     questions = read_queries(release, split, configs.queries)
     question, note = _choose_question(questions, runs, query, split, release)
-    query_id, query_text = question
-    shown_ids: set[str] = set()
-    for run in runs:
-        passage_ids = run.rankings.get(query_id, [])[:top_k]
-        if not passage_ids:
-            raise InputError(f"has no passages for the question {query_id} ({query_text})", path=run.path)
-        shown_ids.update(passage_ids)
-    texts = release.texts(configs.corpus, "corpus", shown_ids)
-    for run in runs:
-        for passage_id in run.rankings[query_id][:top_k]:
-            if passage_id not in texts:
-                raise InputError(f"has a passage {passage_id!r} that the release's corpus lacks", path=run.path)
+    query_id, _ = question
     judgments = positives_of(release, configs, split)
     positives = None if judgments is None else judgments.get(query_id, set())
+    shown_ids = set(positives or ())
+    for run in runs:
+        shown_ids.update(run.rankings.get(query_id, [])[:top_k])
+    texts = release.texts(configs.corpus, "corpus", shown_ids)
+    for run in runs:
+        for passage_id in run.rankings.get(query_id, [])[:top_k]:
+            if passage_id not in texts:
+                raise InputError(f"has a passage {passage_id!r} that the release's corpus lacks", path=run.path)
     return QuestionView(question, note, split, runs, top_k, texts, positives)
 
 

@@ -45,9 +45,9 @@ def show_passages(
     """Show a question with the passages of each run, or serve a page.
 
     --query names a question by its id, its text or a part of its text. Without --query, the first question that every
-    run answers is shown. Positives are marked. A passage longer than --chars characters is shown as an excerpt around
-    the terms that passage and question share. The terms are BM25's tokens. Terminals show terms in colour, unless
-    NO_COLOR is set.
+    run answers is shown. Positives are marked, and positives that are not among the shown passages follow with their
+    ranks. A passage longer than --chars characters is shown as an excerpt around the terms that passage and question
+    share. The terms are BM25's tokens. Terminals show terms in colour, unless NO_COLOR is set.
 
     --serve starts a page (Gradio) that searches the release. Each system has a column with ranks, scores, positives and
     shared terms. The query is a question of the split or any other text. The first column is BM25. --model adds a
@@ -73,7 +73,7 @@ def show_passages(
         The question and its passages, or with ``serve`` None, after the page was stopped.
 
     Raises:
-        InputError: there is no such question, a run does not answer it, or the page cannot be served.
+        InputError: there is no such question, a passage is unknown, or the page cannot be served.
 
     Examples:
         python -m baselines show --release build/sample --split dev --query 机 build/runs/bm25.dev.run.gz

@@ -1,4 +1,11 @@
-"""Excerpts of passages around the terms of a question, and the ranks of positives."""
+"""Excerpts of passages around the terms of a question, and the ranks of positives.
+
+An excerpt is a window of whole words. The window with the most text in terms is chosen::
+
+    question:  手机 进水 怎么办
+    passage:   夏天 去 海边 ， 手机 进水 了 先 关机 ， 再 送修 。
+    excerpt:         … ， [手机] [进水] 了 先 …
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -11,63 +18,91 @@ from builders.core.words import words
 from builders.store.layout import Set
 from builders.store.reader import Release
 
-CHARS = 120  # characters of an excerpt on the page
-_WHOLE = 5_000  # characters of an opened passage on the page
+PAGE_EXCERPT_CHARS = 120
+_PAGE_PASSAGE_CHARS = 5_000  # longest passage that the page shows whole
 
 Word = tuple[str, bool]  # (word of a text, True if the word is also in the question)
+_CUT_MARK: Word = ("…", False)
 
 
-def tally(ranking: Sequence[str], positive: set[str] | None) -> str:
+def describe_ranking(ranking: Sequence[str], positive_ids: set[str] | None) -> str:
     """Describe a ranking: the number of passages, and the ranks of the positives if they are known."""
-    passages = f"{len(ranking)} passage{'s' * (len(ranking) != 1)}"
-    if positive is None:
+    noun = "passage" if len(ranking) == 1 else "passages"
+    passages = f"{len(ranking)} {noun}"
+    if positive_ids is None:
         return passages
-    ranks = [str(rank) for rank, corpus in enumerate(ranking, 1) if corpus in positive]
-    return f"{passages}, {len(ranks)} of {len(positive)} positive" + f", at rank {', '.join(ranks)}" * bool(ranks)
+    positive_ranks = [str(rank) for rank, passage_id in enumerate(ranking, 1) if passage_id in positive_ids]
+    summary = f"{passages}, {len(positive_ranks)} of {len(positive_ids)} positive"
+    if positive_ranks:
+        summary += f", at rank {', '.join(positive_ranks)}"
+    return summary
 
 
-def excerpt_of(text: str, query: str) -> tuple[str, str]:
+def excerpt_html(passage_text: str, query_text: str) -> tuple[str, str]:
     """Return (excerpt, whole passage) as HTML, with ``<mark>`` around the terms of the query.
 
-    The excerpt is the part of at most ``CHARS`` characters that :func:`excerpt` selects. The second string is
-    empty if the excerpt is the whole passage.
+    The excerpt is the part of at most :data:`PAGE_EXCERPT_CHARS` characters that :func:`best_excerpt` selects. The
+    second string is empty if the excerpt is the whole passage.
     """
-    line = visible(" ".join(text[:_WHOLE].split())) + "…" * (len(text) > _WHOLE)
-    terms = highlight.common_terms(query, line)
-    short = "".join(word for word, _ in excerpt(marked(line, set(terms)), CHARS))
-    return highlight.marked(short, terms), highlight.marked(line, terms) if short != line else ""
+    line = visible(" ".join(passage_text[:_PAGE_PASSAGE_CHARS].split()))
+    if len(passage_text) > _PAGE_PASSAGE_CHARS:
+        line += "…"
+    terms = highlight.common_terms(query_text, line)
+    excerpt_words = best_excerpt(flag_terms(line, set(terms)), PAGE_EXCERPT_CHARS)
+    excerpt = "".join(word for word, _ in excerpt_words)
+    whole = "" if excerpt == line else highlight.marked(line, terms)
+    return highlight.marked(excerpt, terms), whole
 
 
-def marked(text: str, terms: set[str]) -> list[Word]:
+def flag_terms(text: str, terms: set[str]) -> list[Word]:
     """Split a text into words, with single spaces between them. The flag is True if the word is in ``terms``."""
-    return [(word, word.lower() in terms) for word in words(visible(" ".join(text.split())))]
+    line = visible(" ".join(text.split()))
+    return [(word, word.lower() in terms) for word in words(line)]
 
 
-def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
-    """Return the best part of a text, of at most ``chars`` characters.
+def best_excerpt(text: Sequence[Word], max_chars: int) -> list[Word]:
+    """Return the best part of a text, of at most ``max_chars`` characters.
 
     A part is better if the lengths of its distinct terms have a larger sum. Among equally good parts, the middle part
     is chosen, so that the terms have words on both sides. If the text has no terms, its beginning is returned. Omitted
     text is shown as "…".
     """
-    starts = [0, *accumulate(len(word) for word, _ in text)]
-    ends = [max(first + 1, bisect_right(starts, start + chars) - 1) for first, start in enumerate(starts[:-1])]
-    del ends[bisect_left(ends, len(text)) + 1 :]  # the first part that reaches the end contains all later parts
-    values = []
-    for first, end in enumerate(ends):
-        found = [word.lower() for word, common in text[first:end] if common]
-        values.append((sum(map(len, set(found))), len(found)))
-    most = max(values, default=(0, 0))
-    best = [first for first, value in enumerate(values) if value == most != (0, 0)] or [0]
-    first = best[len(best) // 2]
-    end = ends[first] if ends else 0
-    cut: Word = ("…", False)
-    return [cut] * (first > 0) + list(text[first:end]) + [cut] * (end < len(text))
+    if not text:
+        return []
+    # Candidate parts: from each word on, as many words as fit, but at least one.
+    word_starts = [0, *accumulate(len(word) for word, _ in text)]
+    part_ends = []
+    for first, start in enumerate(word_starts[:-1]):
+        end = bisect_right(word_starts, start + max_chars) - 1
+        part_ends.append(max(first + 1, end))
+    # The first part that reaches the text's end contains all later parts.
+    del part_ends[bisect_left(part_ends, len(text)) + 1 :]
+
+    part_values = []
+    for first, end in enumerate(part_ends):
+        terms = [word.lower() for word, is_term in text[first:end] if is_term]
+        distinct_length = sum(len(term) for term in set(terms))
+        part_values.append((distinct_length, len(terms)))
+
+    first = 0
+    best_value = max(part_values)
+    if best_value != (0, 0):
+        best_parts = [number for number, value in enumerate(part_values) if value == best_value]
+        first = best_parts[len(best_parts) // 2]
+    end = part_ends[first]
+    excerpt = list(text[first:end])
+    if first > 0:
+        excerpt.insert(0, _CUT_MARK)
+    if end < len(text):
+        excerpt.append(_CUT_MARK)
+    return excerpt
 
 
 def positives_of(release: Release, configs: Set, split: str) -> dict[str, set[str]] | None:
     """Return the positive passages of every question; None if the split has no judgments."""
     if (configs.qrels, split) not in release.splits():
         return None
-    judged = read_judgments(release, configs, split)
-    return {query: {corpus for corpus, score in own.items() if score > 0} for query, own in judged.items()}
+    positive_ids = {}
+    for query_id, grades in read_judgments(release, configs, split).items():
+        positive_ids[query_id] = {passage_id for passage_id, grade in grades.items() if grade > 0}
+    return positive_ids

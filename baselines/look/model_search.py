@@ -18,7 +18,8 @@ from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit, best_first
 
-_TURN = threading.Lock()  # one query at a time, because several queries would compete for the same cores or GPU
+# One query at a time, because several queries would compete for the same cores or GPU.
+_ONE_QUERY = threading.Lock()
 
 
 def open_dual_search(
@@ -35,17 +36,19 @@ def open_dual_search(
 
     Raises the errors of `search`.
     """
-    vectors, query_device = open_vectors(embeddings), devices_of(device)[0]
+    vectors = open_vectors(embeddings)
+    query_device = devices_of(device)[0]
     vectors.check("passages", release, corpus, "corpus")
     encoder = TextEncoder(encoding_model(model, vectors, query_device, dtype), "query")
     log.info("%s: %d passages", vectors.path, vectors.rows)
 
-    def search(query: str, top_k: int) -> list[Hit]:
-        with _TURN:
-            rows = nearest(vectors, encoder.encode([query]), passages, [query_device], top_k)
-            return next(named(rows, passages, top_k))
+    def search_dense(query_text: str, top_k: int) -> list[Hit]:
+        with _ONE_QUERY:
+            query_vectors = encoder.encode([query_text])
+            rows_and_scores = nearest(vectors, query_vectors, passages, [query_device], top_k)
+            return next(named(rows_and_scores, passages, top_k))
 
-    return search
+    return search_dense
 
 
 def open_cross_ranker(model: str, passages: Passages, *, device: str | None, dtype: str) -> Rerank:
@@ -53,10 +56,11 @@ def open_cross_ranker(model: str, passages: Passages, *, device: str | None, dty
     one_device = devices_of(device)[0]
     scorer = CrossScorer(open_cross(ModelSettings(model), one_device, dtype_of(dtype, one_device)))
 
-    def rerank(query: str, ids: Sequence[str]) -> list[Hit]:
-        texts = passages.texts(passages.rows(ids).tolist())
-        with _TURN:
-            scores = scorer.scores([(query, text) for text in texts]).tolist()
-        return best_first(zip(ids, scores, strict=True))
+    def rerank_passages(query_text: str, passage_ids: Sequence[str]) -> list[Hit]:
+        texts = passages.texts(passages.rows(passage_ids).tolist())
+        pairs = [(query_text, text) for text in texts]
+        with _ONE_QUERY:
+            scores = scorer.scores(pairs).tolist()
+        return best_first(zip(passage_ids, scores, strict=True))
 
-    return rerank
+    return rerank_passages

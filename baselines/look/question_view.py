@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from baselines.bm25.tokens import tokens
-from baselines.look.excerpts import excerpt, marked, positives_of, tally
+from baselines.look.excerpts import best_excerpt, describe_ranking, flag_terms, positives_of
 from baselines.measure.qrels import read_queries
 from builders.core.errors import InputError, visible
 from builders.core.results import Report, Table
@@ -97,21 +97,23 @@ class QuestionView:
             return f"{code}{text}{_PLAIN}" if colour else text
 
         def excerpt_line(passage_id: str) -> str:
-            words = excerpt(marked(self.texts[passage_id], terms), chars)
-            return "     " + "".join(style(word, _TERM) if is_term else word for word, is_term in words)
+            excerpt = best_excerpt(flag_terms(self.texts[passage_id], terms), chars)
+            styled_words = [style(word, _TERM) if is_term else word for word, is_term in excerpt]
+            return "     " + "".join(styled_words)
 
         query_id, query_text = self.question
         terms = set(tokens(query_text))
         lines = [style(visible(query_text), _HEAD), f"question {visible(query_id)} of {self.split}{self.note}"]
         unjudged = ", no judgments" if self.positives is None else ""
         for run in self.runs:
-            counts = tally(run.rankings.get(query_id, []), self.positives)
+            counts = describe_ranking(run.rankings.get(query_id, []), self.positives)
             lines += ["", f"{style(str(run.path), _HEAD)}: {counts}{unjudged}"]
             for rank, (passage_id, score) in enumerate(self._hits(run), 1):
                 mark = f"  {style('positive', _POSITIVE)}" if self.is_positive(passage_id) else ""
                 lines.append(f"{rank:3}  {score:.4f}  {visible(passage_id)}{mark}")
                 lines.append(excerpt_line(passage_id))
-        if missed := self.missed_positives():
+        missed = self.missed_positives()
+        if missed:
             lines += ["", style(f"positive passages that are not shown above: {len(missed)}", _HEAD)]
             for passage_id in missed:
                 lines.append(f"  -  {visible(passage_id)}  {self._ranks_text(passage_id)}")
@@ -167,17 +169,17 @@ def _choose_question(
 ) -> tuple[Question, str]:
     """Return the question that ``query`` names, or the first that every run answers, and a note on the choice."""
     if query is None:
-        every = "every run" if len(runs) > 1 else "the run"
+        runs_noun = "every run" if len(runs) > 1 else "the run"
         candidates = [question for question in questions if all(run.hits.get(question[0]) for run in runs)]
-        note = f" (the first that {every} answers; --query TEXT_OR_ID names another)"
-        missing = "that every run answers"
+        note = f" (the first that {runs_noun} answers; --query TEXT_OR_ID names another)"
+        description = "that every run answers"
     else:
-        exact = [question for question in questions if query in question]
-        candidates = exact or [question for question in questions if query in question[1]]
+        exact_matches = [question for question in questions if query in question]
+        candidates = exact_matches or [question for question in questions if query in question[1]]
         note = ""
-        if len(candidates) > 1 and not exact:
+        if len(candidates) > 1 and not exact_matches:
             note = f" (the first of {len(candidates)} with {query} in them)"
-        missing = f"that has the id {query!r} or contains this text"
+        description = f"that has the id {query!r} or contains this text"
     if not candidates:
-        raise InputError(f"no question of {split!r} {missing}", path=release.path)
+        raise InputError(f"no question of {split!r} {description}", path=release.path)
     return candidates[0], note

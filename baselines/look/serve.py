@@ -16,11 +16,12 @@ from builders.core.limits import usable_cores
 from builders.store.layout import SETS
 from builders.store.names import SAMPLE_RELEASE
 from builders.store.reader import Release, open_release
+from builders.store.runs import Hit
 
 if TYPE_CHECKING:
     from baselines.retrieve.index_files import Index
 
-_MISSING = "the page needs Gradio: pip install 'gradio>=6.20'"
+_GRADIO_HINT = "the page needs Gradio: pip install 'gradio>=6.20'"
 _SAMPLE_ROWS = Path("builders/sample")  # `builders release` finds the package's sample outside a checkout
 
 
@@ -63,7 +64,7 @@ def serve_page(
     try:
         from baselines.look import gradio_page
     except ImportError as error:
-        raise InputError(f"{_MISSING} ({error})") from error
+        raise InputError(f"{_GRADIO_HINT} ({error})") from error
     if release == Path(SAMPLE_RELEASE) and not release.exists():
         from builders.release.build_release import build_release
 
@@ -83,12 +84,14 @@ def open_searcher(
     questions = read_queries(release, split, configs.queries)
     positives = positives_of(release, configs, split)
     passages = open_passages(release, configs.corpus)
-    dense, rerank = {}, None
-    if models.model or models.reranker:  # before BM25, so that a model's error appears before the index is built
+    dense_systems = {}
+    rerank = None
+    # Models are opened before BM25, so that a model's error appears before the index is built.
+    if models.model or models.reranker:
         from baselines.look.model_search import open_cross_ranker, open_dual_search
 
         if models.model and models.passages:
-            dense["dual-encoder"] = open_dual_search(
+            dense_systems["dual-encoder"] = open_dual_search(
                 models.model,
                 models.passages,
                 release,
@@ -98,14 +101,18 @@ def open_searcher(
                 dtype=models.dtype,
             )
         if models.reranker:
-            name = f"{'dual-encoder' if models.model else 'BM25'} > re-ranker"
+            first_stage = "dual-encoder" if models.model else "BM25"
             ranker = open_cross_ranker(models.reranker, passages, device=models.device, dtype=models.dtype)
-            rerank = name, ranker
+            rerank = f"{first_stage} > re-ranker", ranker
     from baselines.bm25.engine_numba import open_index
 
     index = open_index(Texts(release, configs.corpus), None, usable_cores())
+
+    def search_bm25(query_text: str, top_k: int) -> list[Hit]:
+        return index.search(tokens(query_text), top_k)
+
     return Searcher(
-        {"BM25": lambda query, top_k: index.search(tokens(query), top_k), **dense},
+        {"BM25": search_bm25} | dense_systems,
         passages,
         questions,
         positives,

@@ -8,13 +8,13 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 
 from baselines.core.passages import Passages
-from baselines.look.excerpts import excerpt_of, tally
+from baselines.look.excerpts import describe_ranking, excerpt_html
 from builders.core.errors import visible
 from builders.store.runs import Hit
 
-LONGEST = 1_000  # characters of a query that are searched; official queries have at most about 100
-_CACHED = 512  # answers in the cache
-_NOTHING = '<div class="hit">No passage contains any of these words.</div>'
+SEARCHED_CHARS = 1_000  # characters of a query that are searched; official queries have at most about 100
+_CACHED_ANSWERS = 512
+_NO_HITS = '<div class="hit">No passage contains any of these words.</div>'
 _STYLE = """<style>
 .found { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); align-items: start; }
 .found h3 { margin: 0; font-size: 1rem; }
@@ -61,68 +61,97 @@ class Searcher:
         candidates: int = 50,
     ) -> None:
         self.questions = questions
-        self._systems, self._passages, self._rerank = systems, passages, rerank
-        self._top_k, self._candidates = top_k, candidates
+        self._systems = systems
+        self._passages = passages
         self._positives = positives
-        self._ids: dict[str, str] = {}
-        for query, text in questions:
-            self._ids.setdefault(_one_line(text), query)
-        self._answer = functools.lru_cache(_CACHED)(self._columns)
+        self._rerank = rerank
+        self._top_k = top_k
+        self._candidates = candidates
+        self._ids_by_text: dict[str, str] = {}
+        for query_id, query_text in questions:
+            self._ids_by_text.setdefault(_one_line(query_text), query_id)
+        self._answer = functools.lru_cache(_CACHED_ANSWERS)(self._columns)
 
     def page(self, text: str) -> str:
         """Return the answer to a text as HTML, or a hint if the text is blank."""
         line = _one_line(text)
         if not line:
             return f"{_STYLE}<p>Type a question, or choose one from the list.</p>"
-        query, known = line[:LONGEST].rstrip(), self._ids.get(line)
-        unknown = "This is not a question of the split, so its positives are unknown."
-        origin = unknown if known is None else f"question {html.escape(visible(known))}"
-        notes = [f"“{html.escape(visible(query))}”", origin]
-        if len(line) > LONGEST:
-            notes.append(f"Only the first {LONGEST:,} of {len(line):,} characters were searched.")
-        return f'{_STYLE}<p>{" · ".join(notes)}</p><div class="found">{self._answer(query, known)}</div>'
+        query_text = line[:SEARCHED_CHARS].rstrip()
+        query_id = self._ids_by_text.get(line)
+        if query_id is None:
+            origin = "This is not a question of the split, so its positives are unknown."
+        else:
+            origin = f"question {html.escape(visible(query_id))}"
+        notes = [f"“{html.escape(visible(query_text))}”", origin]
+        if len(line) > SEARCHED_CHARS:
+            notes.append(f"Only the first {SEARCHED_CHARS:,} of {len(line):,} characters were searched.")
+        columns = self._answer(query_text, query_id)
+        return f'{_STYLE}<p>{" · ".join(notes)}</p><div class="found">{columns}</div>'
 
-    def _columns(self, query: str, known: str | None) -> str:
-        positive = None if known is None or self._positives is None else self._positives.get(known, set())
-        columns, last = [], list[Hit]()
-        depth = max(self._top_k, self._candidates if self._rerank else 0)
+    def _columns(self, query_text: str, query_id: str | None) -> str:
+        """Search by each system, and return the columns as HTML. ``query_id``: None for a text of the user."""
+        positive_ids = None
+        if query_id is not None and self._positives is not None:
+            positive_ids = self._positives.get(query_id, set())
+        depth = self._top_k
+        if self._rerank:
+            depth = max(depth, self._candidates)
+        columns = []
+        last_hits: list[Hit] = []
         for name, search in self._systems.items():
-            last = search(query, depth)
-            columns.append(self._column(name, query, last, positive))
+            last_hits = search(query_text, depth)
+            columns.append(self._column(name, query_text, last_hits, positive_ids))
         if self._rerank:
             name, rerank = self._rerank
-            ids = [corpus for corpus, _ in last[: self._candidates]]
-            before = {corpus: rank for rank, corpus in enumerate(ids, 1)}
-            columns.append(self._column(name, query, rerank(query, ids) if ids else [], positive, before))
+            candidate_ids = [passage_id for passage_id, _ in last_hits[: self._candidates]]
+            earlier_ranks = {passage_id: rank for rank, passage_id in enumerate(candidate_ids, 1)}
+            reranked_hits = rerank(query_text, candidate_ids) if candidate_ids else []
+            columns.append(self._column(name, query_text, reranked_hits, positive_ids, earlier_ranks))
         return "".join(columns)
 
     def _column(
         self,
         name: str,
-        query: str,
+        query_text: str,
         hits: Sequence[Hit],
-        positive: set[str] | None,
-        before: Mapping[str, int] | None = None,
+        positive_ids: set[str] | None,
+        earlier_ranks: Mapping[str, int] | None = None,
     ) -> str:
-        """Return one column as HTML. ``before`` has the passages' ranks before re-ranking."""
-        best = hits[: self._top_k]
-        texts = self._passages.texts(self._passages.rows([corpus for corpus, _ in best]).tolist())
-        shown = []
-        for rank, ((corpus, score), text) in enumerate(zip(best, texts, strict=True), 1):
-            good = bool(positive and corpus in positive)
-            moved = f"<span>before: {before[corpus]}</span>" if before else ""
-            label = '<span class="label">positive</span>' * good
-            short, whole = excerpt_of(text, query)
-            if whole:
-                short = f'<details><summary>{short}</summary><p class="whole">{whole}</p></details>'
-            shown.append(
-                f'<div class="hit{" positive" * good}"><div class="head">'
-                f'<span class="rank">{rank}</span><span>{score:.4f}</span>{moved}{label}</div>'
-                f'<div>{short}</div><div class="id">{html.escape(visible(corpus))}</div></div>'
-            )
-        ranks = tally([corpus for corpus, _ in best], positive)
-        head = f'<h3>{html.escape(name)}</h3><p class="tally">{ranks}</p>'
-        return f"<section>{head}{''.join(shown) or _NOTHING}</section>"
+        """Return one column as HTML. ``earlier_ranks`` has the passages' ranks before re-ranking."""
+        best_hits = hits[: self._top_k]
+        ranking = [passage_id for passage_id, _ in best_hits]
+        texts = self._passages.texts(self._passages.rows(ranking).tolist())
+        boxes = []
+        for rank, ((passage_id, score), text) in enumerate(zip(best_hits, texts, strict=True), 1):
+            is_positive = bool(positive_ids and passage_id in positive_ids)
+            earlier_rank = earlier_ranks[passage_id] if earlier_ranks else None
+            boxes.append(_hit_box(rank, passage_id, score, excerpt_html(text, query_text), is_positive, earlier_rank))
+        counts = describe_ranking(ranking, positive_ids)
+        heading = f'<h3>{html.escape(name)}</h3><p class="tally">{counts}</p>'
+        return f"<section>{heading}{''.join(boxes) or _NO_HITS}</section>"
+
+
+def _hit_box(
+    rank: int,
+    passage_id: str,
+    score: float,
+    excerpt_and_passage: tuple[str, str],
+    is_positive: bool,
+    earlier_rank: int | None,
+) -> str:
+    """Return a passage of a column as HTML. A click on an excerpt opens the whole passage."""
+    excerpt, passage = excerpt_and_passage
+    if passage:
+        excerpt = f'<details><summary>{excerpt}</summary><p class="whole">{passage}</p></details>'
+    css_class = "hit positive" if is_positive else "hit"
+    label = '<span class="label">positive</span>' if is_positive else ""
+    movement = "" if earlier_rank is None else f"<span>before: {earlier_rank}</span>"
+    return (
+        f'<div class="{css_class}"><div class="head">'
+        f'<span class="rank">{rank}</span><span>{score:.4f}</span>{movement}{label}</div>'
+        f'<div>{excerpt}</div><div class="id">{html.escape(visible(passage_id))}</div></div>'
+    )
 
 
 def _one_line(text: str) -> str:

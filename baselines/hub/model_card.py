@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from baselines.core.checkpoint import CARD, LOSSES, Checkpoint, open_checkpoint, write_hashes, write_needs
 from baselines.measure.measures import PAPER
@@ -17,25 +17,43 @@ from builders.core.files import write_text
 from builders.core.tables import as_code, as_text, percent
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
-# For each kind of model: a description, and the pipeline, library and tags on the hub.
-_KINDS: dict[str, tuple[str, str, str, list[str]]] = {
-    "dual": ("dual-encoder", "sentence-similarity", "sentence-transformers", ["sentence-transformers", "dense"]),
-    "cross": (
-        "cross-encoder",
-        "text-ranking",
-        "sentence-transformers",
-        ["sentence-transformers", "cross-encoder", "reranker"],
+
+
+class _Kind(NamedTuple):
+    """A kind of model: a description, and the pipeline, library and tags on the hub."""
+
+    description: str
+    pipeline: str
+    library: str
+    tags: list[str]
+
+
+_KINDS = {
+    "dual": _Kind(
+        description="dual-encoder",
+        pipeline="sentence-similarity",
+        library="sentence-transformers",
+        tags=["sentence-transformers", "dense"],
     ),
-    "mlm": ("masked language model", "fill-mask", "transformers", []),
-    "encoder": ("encoder", "feature-extraction", "transformers", []),
+    "cross": _Kind(
+        description="cross-encoder",
+        pipeline="text-ranking",
+        library="sentence-transformers",
+        tags=["sentence-transformers", "cross-encoder", "reranker"],
+    ),
+    "mlm": _Kind(description="masked language model", pipeline="fill-mask", library="transformers", tags=[]),
+    "encoder": _Kind(description="encoder", pipeline="feature-extraction", library="transformers", tags=[]),
 }
 # Verbs of `builders` whose output has only DuReader's data, which has the licence apache-2.0.
-_OF_DUREADER = {"release", "official", "similar", "pool", "crosslingual"}
-_FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision")
-_QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
-_PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
-_QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
-_LOSS, _DEV = "#1f61a0", "#b9541c"
+_VERBS_WITHOUT_OTHER_DATA = {"release", "official", "similar", "pool", "crosslingual"}
+_RECORDED_FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision")
+# Texts of the card's code block.
+_EXAMPLE_QUERIES = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
+_EXAMPLE_PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
+_EXAMPLE_QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
+_LOSS_COLOUR = "#1f61a0"
+_MEASURE_COLOUR = "#b9541c"
+_CURVE_POINTS = 400  # a curve gets at most twice as many points
 
 
 @dataclass(frozen=True)
@@ -53,27 +71,30 @@ class Measured:
     @property
     def name(self) -> str:
         """A description of the data: set, split, and numbers of queries and passages."""
-        shown = "" if self.set == "main" else f"{self.set}, "
-        return f"{shown}{self.split}, {self.queries:,} queries, {self.passages:,} passages"
+        set_name = "" if self.set == "main" else f"{self.set}, "
+        return f"{set_name}{self.split}, {self.queries:,} queries, {self.passages:,} passages"
 
 
 def draw_curve(
-    panel: Any, losses: Sequence[Sequence[float]], measure: str, dev: Sequence[Sequence[float]], size: float
+    panel: Any, losses: Sequence[Sequence[float]], measure: str, dev_scores: Sequence[Sequence[float]], font_size: float
 ) -> None:
     """Draw a training into a panel of matplotlib: loss on the left axis from 0, ``measure`` in percent on the right.
 
-    ``losses`` has (step, loss) pairs, and ``dev`` has (step, fraction) pairs. ``size`` is a font size in points.
+    ``losses`` has (step, loss) pairs, and ``dev_scores`` has (step, fraction) pairs. ``font_size`` is in points.
     """
-    shown = losses[:: max(1, len(losses) // 400)]  # at most 800 points
-    panel.set_xlabel("step", fontsize=size)
-    panel.set_ylabel("loss", fontsize=size, color=_LOSS)
-    panel.plot(*zip(*shown, strict=True) if shown else ([], []), color=_LOSS)
+    point_distance = max(1, len(losses) // _CURVE_POINTS)
+    drawn_losses = losses[::point_distance]
+    panel.set_xlabel("step", fontsize=font_size)
+    panel.set_ylabel("loss", fontsize=font_size, color=_LOSS_COLOUR)
+    panel.plot([step for step, _ in drawn_losses], [loss for _, loss in drawn_losses], color=_LOSS_COLOUR)
     panel.set_ylim(bottom=0)
-    if dev:
-        other = panel.twinx()
-        other.set_ylabel(f"{measure}, %", fontsize=size, color=_DEV, parse_math=False)
-        other.plot(*zip(*((step, 100 * value) for step, value in dev), strict=True), "o-", color=_DEV)
-        other.set_ylim(0, 100)
+    if dev_scores:
+        right_axis = panel.twinx()
+        right_axis.set_ylabel(f"{measure}, %", fontsize=font_size, color=_MEASURE_COLOUR, parse_math=False)
+        steps = [step for step, _ in dev_scores]
+        percentages = [100 * score for _, score in dev_scores]
+        right_axis.plot(steps, percentages, "o-", color=_MEASURE_COLOUR)
+        right_axis.set_ylim(0, 100)
 
 
 def finish_checkpoint(folder: Path, name: str) -> None:
@@ -100,52 +121,31 @@ def model_card(
         dataset: ORG/NAME of the training data on the hub, if published.
     """
     import jinja2  # noqa: F401 (from_template needs jinja2; importing it here makes a missing library a clear error)
-    from huggingface_hub import EvalResult, ModelCard, ModelCardData
+    from huggingface_hub import ModelCard, ModelCardData
 
-    data, record = checkpoint.recipe.get("data", {}), checkpoint.training
-    kind, set_name, pairs = checkpoint.kind, data.get("set", "main"), data.get("source") == "pairs"
-    words, pipeline, library, tags = _KINDS[kind]
-    if kind == "dual" and checkpoint.towers == 2:
-        words += " of two encoders, one for queries and one for passages,"
-    if kind == "cross" and checkpoint.outputs == 2:
-        words += " of two outputs"
-    title, languages = name.rsplit("/", 1)[-1], ["zh", "en"] if set_name == "crosslingual" else ["zh"]
+    recipe_data = checkpoint.recipe.get("data", {})
+    record = checkpoint.training
+    set_name = recipe_data.get("set", "main")
+    learns_from_pairs = recipe_data.get("source") == "pairs"
+    kind = _KINDS[checkpoint.kind]
+    languages = ["zh", "en"] if set_name == "crosslingual" else ["zh"]
+    title = name.rsplit("/", 1)[-1]
     if not licence:
-        builds = record.get("builds")
-        of_dureader = builds is not None and _OF_DUREADER.issuperset(builds) and set_name in ("main", "crosslingual")
-        licence = "apache-2.0" if of_dureader else "other"
-    results = [
-        EvalResult(
-            task_type="text-retrieval",
-            task_name="Passage retrieval" if kind == "dual" else "Passage re-ranking",
-            dataset_type=dataset or "dureader_retrieval",
-            dataset_name=run.name,
-            dataset_config=run.set,
-            dataset_split=run.split,
-            dataset_revision=run.fingerprint,
-            metric_type=key.lower().replace("@", "_at_"),
-            metric_name=f"{key} ({run.run})",
-            metric_value=round(100 * run.values[official], 4),
-        )
-        for run in measured
-        for key, official in PAPER.items()
-    ]
+        licence = "apache-2.0" if _has_only_dureader_data(record, set_name) else "other"
+    results = _eval_results(checkpoint.kind, measured, dataset)
     head = ModelCardData(
         language=languages,
         license=licence,
-        library_name=library,
-        pipeline_tag=pipeline,
-        tags=[*tags, "information-retrieval", "dureader_retrieval"],
+        library_name=kind.library,
+        pipeline_tag=kind.pipeline,
+        tags=[*kind.tags, "information-retrieval", "dureader_retrieval"],
         base_model=checkpoint.hub_start[0] if checkpoint.hub_start else None,
         datasets=[dataset] if dataset else None,
         model_name=title if results else None,
         eval_results=results or None,
     )
-    facts = {
-        **{name: record.get(name) for name in _FACTS},
-        **{f"counts: {name}": value for name, value in record.get("counts", {}).items()},
-        **record.get("versions", {}),
-    }
+    evaluations = record.get("dev") or [{}]
+    dev_run = record.get("dev_run") or {}
     card = ModelCard.from_template(
         head,
         template_path=str(_TEMPLATE),
@@ -153,22 +153,72 @@ def model_card(
         code=as_code,
         converted=checkpoint.converted,
         data=record.get("about", {}).get("data", {}),
-        dev=(record.get("dev") or [{}])[-1],
-        dev_run=(record.get("dev_run") or {}).get("name"),
-        facts=facts,
+        dev=evaluations[-1],
+        dev_run=dev_run.get("name"),
+        facts=_facts(record),
         has_losses=(checkpoint.path / LOSSES).is_file(),
-        kind_words=words,
+        kind_words=_describe_kind(checkpoint),
         licence=licence,
         measured=measured,
         measures=PAPER,
         name=name,
-        pairs=pairs,
-        passages=json.dumps(_QUESTIONS if pairs else _PASSAGES, ensure_ascii=False),
+        pairs=learns_from_pairs,
+        passages=json.dumps(_EXAMPLE_QUESTIONS if learns_from_pairs else _EXAMPLE_PASSAGES, ensure_ascii=False),
         percent=percent,
-        query=_QUERY[languages[-1]],
+        query=_EXAMPLE_QUERIES[languages[-1]],
         recipe=json.dumps(checkpoint.recipe, ensure_ascii=False, indent=1),
         recipe_name=checkpoint.recipe.get("name", "-"),
         text=as_text,
         title=title,
     )
     return f"{card}\n"
+
+
+def _describe_kind(checkpoint: Checkpoint) -> str:
+    """Return the kind of model in words."""
+    description = _KINDS[checkpoint.kind].description
+    if checkpoint.kind == "dual" and checkpoint.towers == 2:
+        description += " of two encoders, one for queries and one for passages,"
+    if checkpoint.kind == "cross" and checkpoint.outputs == 2:
+        description += " of two outputs"
+    return description
+
+
+def _has_only_dureader_data(record: dict[str, Any], set_name: str) -> bool:
+    """True if all training data have DuReader's licence. ``record`` is the content of ``training.json``."""
+    builds = record.get("builds")
+    if builds is None or set_name not in ("main", "crosslingual"):
+        return False
+    return _VERBS_WITHOUT_OTHER_DATA.issuperset(builds)
+
+
+def _facts(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of the card's table: sizes, time, device, counts of the data, and versions."""
+    facts = {name: record.get(name) for name in _RECORDED_FACTS}
+    for name, count in record.get("counts", {}).items():
+        facts[f"counts: {name}"] = count
+    facts.update(record.get("versions", {}))
+    return facts
+
+
+def _eval_results(kind: str, measured: Sequence[Measured], dataset: str | None) -> list[Any]:
+    """Return the measures as entries of the card's model-index, which the hub displays."""
+    from huggingface_hub import EvalResult
+
+    results = []
+    for run in measured:
+        for measure, official_name in PAPER.items():
+            result = EvalResult(
+                task_type="text-retrieval",
+                task_name="Passage retrieval" if kind == "dual" else "Passage re-ranking",
+                dataset_type=dataset or "dureader_retrieval",
+                dataset_name=run.name,
+                dataset_config=run.set,
+                dataset_split=run.split,
+                dataset_revision=run.fingerprint,
+                metric_type=measure.lower().replace("@", "_at_"),
+                metric_name=f"{measure} ({run.run})",
+                metric_value=round(100 * run.values[official_name], 4),
+            )
+            results.append(result)
+    return results

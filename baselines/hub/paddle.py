@@ -1,8 +1,14 @@
 """Read ERNIE 1.0 from the official Paddle parameters, configuration and vocabulary, and write it as a BERT model.
 
-The parameters are a folder with one file for each parameter. The file has the parameter's name. Its numbers are little
-endian: uint32 version (0), uint64 number of LoD levels (0 for a parameter), uint32 version (0), int32 size of a
-protobuf TensorDesc (field 1: data type, field 2: dimensions), the TensorDesc, and the values.
+The parameters are a folder with one file for each parameter. The file has the parameter's name. All numbers are little
+endian::
+
+    uint32  version (0)
+    uint64  number of LoD levels (0 for a parameter)
+    uint32  version (0)
+    int32   size of the TensorDesc in bytes
+    bytes   TensorDesc, a protobuf message (field 1: data type, field 2: dimensions)
+    bytes   the values
 
 ERNIE 1.0 and BERT have the same architecture: the sum of word, position and type embeddings, a layer norm, and
 post-layer-norm layers. Only the configuration's activation (relu) and layer-norm epsilon (Paddle's default) differ.
@@ -38,22 +44,37 @@ from builders.core.typed import read_json
 
 Floats = npt.NDArray[np.float32]
 Kind = Literal["dual", "cross", "encoder"]
-QUERY, PASSAGE = "query_", "titlepara_"  # prefixes of the names of the dual-encoder's two encoders
-_POOLER = "pooler.dense.weight", "pooler.dense.bias"
-_HEAD = "<IQIi"  # the fields of a file before the TensorDesc
-_NUMBERS: dict[int, np.dtype[Any]] = {4: np.dtype("<f2"), 5: np.dtype("<f4")}
+# Prefixes of the names of the dual-encoder's two encoders.
+QUERY_PREFIX = "query_"
+PASSAGE_PREFIX = "titlepara_"
+_POOLER_WEIGHT = "pooler.dense.weight"
+_POOLER_BIAS = "pooler.dense.bias"
+_FILE_HEADER = "<IQIi"  # the fields of a file before the TensorDesc
+_LARGEST_DESCRIPTION = 1_000  # bytes; a TensorDesc of a parameter has about 10
+# Data types of Paddle's VarType that parameters have.
+_FLOAT_TYPES: dict[int, np.dtype[Any]] = {4: np.dtype("<f2"), 5: np.dtype("<f4")}
+# Tags of the fields of a TensorDesc: (field number << 3) | wire type 0.
+_DATA_TYPE_TAG = 0x08
+_DIMENSION_TAG = 0x10
 _Size = Annotated[int, Meta(ge=1)]
 _Dropout = Annotated[float, Meta(ge=0, lt=1)]
 # Keys with the same name in BERT's configuration.
-_SAME = (
-    *("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings"),
-    *("hidden_act", "initializer_range", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+_SHARED_KEYS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "vocab_size",
+    "max_position_embeddings",
+    "hidden_act",
+    "initializer_range",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
 )
-_SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
+_SPECIAL_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
 # Files that are no part of a model: heads of ERNIE's pre-training, Adam's moments of each parameter, and counters of
 # Paddle's optimizers.
-_NO_PART = re.compile(
-    rf"(?:{QUERY}|{PASSAGE})?(?:mask_lm|next_sent)_.+|.+_(?:moment[12]|beta[12]_pow_acc)_\d+|learning_rate_\d+"
+_IGNORED_FILES = re.compile(
+    rf"(?:{QUERY_PREFIX}|{PASSAGE_PREFIX})?(?:mask_lm|next_sent)_.+|.+_(?:moment[12]|beta[12]_pow_acc)_\d+|learning_rate_\d+"
     r"|@LR_DECAY_COUNTER@|loss_scaling_\d+|num_(?:good|bad)_steps_\d+"
 )
 
@@ -87,30 +108,30 @@ class Config(Struct, frozen=True):
         """The number of segment types. sent_type_vocab_size overrides type_vocab_size, as in the official code."""
         return self.sent_type_vocab_size or self.type_vocab_size
 
-    def of_bert(self, pad: int) -> dict[str, Any]:
-        """Return the arguments of transformers' BertConfig. ``pad`` is the id of [PAD]."""
-        return {name: getattr(self, name) for name in _SAME} | {
-            "intermediate_size": 4 * self.hidden_size,
-            "type_vocab_size": self.types,
-            "layer_norm_eps": 1e-5,  # default of paddle's layer_norm
-            "pad_token_id": pad,
-        }
+    def bert_arguments(self, pad_id: int) -> dict[str, Any]:
+        """Return the arguments of transformers' BertConfig. ``pad_id`` is the id of [PAD]."""
+        arguments = {key: getattr(self, key) for key in _SHARED_KEYS}
+        arguments["intermediate_size"] = 4 * self.hidden_size
+        arguments["type_vocab_size"] = self.types
+        arguments["layer_norm_eps"] = 1e-5  # default of paddle's layer_norm
+        arguments["pad_token_id"] = pad_id
+        return arguments
 
 
-class Name(NamedTuple):
+class Parameter(NamedTuple):
     """A parameter's name in Paddle and in transformers, and its shape in Paddle.
 
     Paddle stores the weights of a dense layer as [in, out], PyTorch as [out, in].
     """
 
-    paddle: str
-    bert: str
+    paddle_name: str
+    bert_name: str
     shape: tuple[int, ...]
 
     @property
     def is_dense(self) -> bool:
         """True for the weights of a dense layer."""
-        return len(self.shape) == 2 and not self.bert.startswith("embeddings.")
+        return len(self.shape) == 2 and not self.bert_name.startswith("embeddings.")
 
 
 @dataclass(frozen=True)
@@ -128,7 +149,7 @@ class Official:
     sources: dict[str, str]
 
 
-def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
+def read_official(folder: Path, config_path: Path, vocabulary_path: Path) -> Official:
     """Read a folder of parameters with its configuration and vocabulary.
 
     Raises:
@@ -137,46 +158,66 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
     if not folder.is_dir():
         raise InputError("expected a folder with a file for each parameter; unpack an archive (tar xf)", path=folder)
     files = {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
-    ernie = read_config(config)
-    tokens = read_vocabulary(vocabulary, ernie.vocab_size)
-    left = {name for name in files if _NO_PART.fullmatch(name)}
-    kind, parts = _parts(ernie, files.keys() - left)
-    if kind == "dual":
-        left |= files.keys() & {name.paddle for name in pooler_names(ernie)}  # a dual-encoder needs no pooler
-    wanted = {name.paddle for names in parts.values() for name in names}
-    model = kind if kind == "encoder" else f"{kind}-encoder"
-    if missing := sorted(wanted - files.keys()):
-        raise InputError(
-            f"lacks {', '.join(missing[:3])} ({len(missing)} of the {model}'s {len(wanted)} parameters)", path=folder
-        )
-    if surplus := sorted(files.keys() - wanted - left):
-        raise InputError(f"has {', '.join(surplus[:3])}, unknown in the {model}; remove these files", path=folder)
-    if left:
-        log.info("skipped, no part of the model: %s", ", ".join(sorted(left)))
-    read: dict[str, dict[str, Floats]] = {part: {} for part in parts}
-    for part, name in progress([(p, n) for p, names in parts.items() for n in names], unit="file", label="parameters"):
-        path = files[name.paddle]
+    config = read_config(config_path)
+    vocabulary = read_vocabulary(vocabulary_path, config.vocab_size)
+
+    # Compare the files with the model's parameters.
+    ignored_names = {name for name in files if _IGNORED_FILES.fullmatch(name)}
+    kind, parts = _detect_parts(config, files.keys() - ignored_names)
+    if kind == "dual":  # a dual-encoder needs no pooler
+        ignored_names |= files.keys() & {parameter.paddle_name for parameter in pooler_parameters(config)}
+    expected_names = set()
+    for parameters in parts.values():
+        expected_names |= {parameter.paddle_name for parameter in parameters}
+    kind_name = kind if kind == "encoder" else f"{kind}-encoder"
+    missing_names = sorted(expected_names - files.keys())
+    if missing_names:
+        shown_names = ", ".join(missing_names[:3])
+        counts = f"{len(missing_names)} of the {kind_name}'s {len(expected_names)} parameters"
+        raise InputError(f"lacks {shown_names} ({counts})", path=folder)
+    surplus_names = sorted(files.keys() - expected_names - ignored_names)
+    if surplus_names:
+        shown_names = ", ".join(surplus_names[:3])
+        raise InputError(f"has {shown_names}, unknown in the {kind_name}; remove these files", path=folder)
+    if ignored_names:
+        log.info("skipped, no part of the model: %s", ", ".join(sorted(ignored_names)))
+
+    # Read the parameters.
+    values_by_part: dict[str, dict[str, Floats]] = {part: {} for part in parts}
+    parameters_in_order = []
+    for part, parameters in parts.items():
+        parameters_in_order += [(part, parameter) for parameter in parameters]
+    for part, parameter in progress(parameters_in_order, unit="file", label="parameters"):
+        path = files[parameter.paddle_name]
         values = read_parameter(path)
-        if values.shape != name.shape:
-            raise InputError(f"has the shape {[*values.shape]}; the configuration says {[*name.shape]}", path=path)
-        read[part][name.bert] = values.T if name.is_dense else values
-    listed = "".join(f"{sha256_of(files[name])}  {name}\n" for name in sorted(wanted))
+        if values.shape != parameter.shape:
+            raise InputError(
+                f"has the shape {list(values.shape)}; the configuration says {list(parameter.shape)}", path=path
+            )
+        values_by_part[part][parameter.bert_name] = values.T if parameter.is_dense else values
+    checksum_lines = [f"{sha256_of(files[name])}  {name}\n" for name in sorted(expected_names)]
     sources = {
-        "parameters": hashlib.sha256(listed.encode()).hexdigest(),
-        "configuration": sha256_of(config),
-        "vocabulary": sha256_of(vocabulary),
+        "parameters": hashlib.sha256("".join(checksum_lines).encode()).hexdigest(),
+        "configuration": sha256_of(config_path),
+        "vocabulary": sha256_of(vocabulary_path),
     }
-    return Official(kind, ernie, tokens, read, sources)
+    return Official(kind, config, vocabulary, values_by_part, sources)
 
 
-def _parts(config: Config, names: set[str]) -> tuple[Kind, dict[str, list[Name]]]:
+def _detect_parts(config: Config, file_names: set[str]) -> tuple[Kind, dict[str, list[Parameter]]]:
     """Detect the kind of a model from the names of its files. Return (kind, parameters of each part)."""
-    if any(name.startswith((QUERY, PASSAGE)) for name in names):
-        return "dual", {"query": [*encoder_names(config, QUERY)], "document": [*encoder_names(config, PASSAGE)]}
-    encoder, pooler, outputs = list(encoder_names(config, "")), list(pooler_names(config)), list(output_names(config))
-    if names & {name.paddle for name in outputs}:
-        return "cross", {"model": [*encoder, *pooler, *outputs]}
-    return "encoder", {"model": [*encoder, *pooler] if names & {name.paddle for name in pooler} else encoder}
+    if any(name.startswith((QUERY_PREFIX, PASSAGE_PREFIX)) for name in file_names):
+        query_encoder = list(encoder_parameters(config, QUERY_PREFIX))
+        passage_encoder = list(encoder_parameters(config, PASSAGE_PREFIX))
+        return "dual", {"query": query_encoder, "document": passage_encoder}
+    encoder = list(encoder_parameters(config, ""))
+    pooler = list(pooler_parameters(config))
+    outputs = list(output_parameters(config))
+    if any(parameter.paddle_name in file_names for parameter in outputs):
+        return "cross", {"model": encoder + pooler + outputs}
+    if any(parameter.paddle_name in file_names for parameter in pooler):
+        return "encoder", {"model": encoder + pooler}
+    return "encoder", {"model": encoder}
 
 
 def read_config(path: Path) -> Config:
@@ -190,61 +231,73 @@ def read_vocabulary(path: Path, size: int) -> dict[str, int]:
     Raises:
         InputError: a line has another format or an id of ``size`` or above, or a special token is missing.
     """
-    found: dict[str, int] = {}
+    vocabulary: dict[str, int] = {}
     lines = read_utf8(path).split("\n")
-    for number, line in enumerate(lines[: len(lines) - (not lines[-1])]):
-        token, *given = line.strip().split("\t")
-        if len(given) > 1 or (given and not re.fullmatch(r"\s*\d{1,9}\s*", given[0])):
-            raise InputError("expected a token, or a token and its id, separated by a tab", path=path, line=number + 1)
-        found[token.strip()] = own = int(given[0]) if given else number
-        if own >= size:
-            raise InputError(f"expected ids below vocab_size, {size:,}, found {own:,}", path=path, line=number + 1)
-    found.pop("", None)  # an empty line has a number and no token
-    if missing := [token for token in _SPECIAL if token not in found]:
-        raise InputError(f"lacks {', '.join(missing)}", path=path)
-    return found
+    if not lines[-1]:
+        del lines[-1]  # the text behind the last line break
+    for index, line in enumerate(lines):
+        token, *further_fields = line.strip().split("\t")
+        token_id = index
+        if further_fields:
+            is_id = len(further_fields) == 1 and re.fullmatch(r"\s*\d{1,9}\s*", further_fields[0])
+            if not is_id:
+                problem = "expected a token, or a token and its id, separated by a tab"
+                raise InputError(problem, path=path, line=index + 1)
+            token_id = int(further_fields[0])
+        if token_id >= size:
+            raise InputError(f"expected ids below vocab_size, {size:,}, found {token_id:,}", path=path, line=index + 1)
+        vocabulary[token.strip()] = token_id
+    vocabulary.pop("", None)  # an empty line has a number and no token
+    missing_tokens = [token for token in _SPECIAL_TOKENS if token not in vocabulary]
+    if missing_tokens:
+        raise InputError(f"lacks {', '.join(missing_tokens)}", path=path)
+    return vocabulary
 
 
-def encoder_names(config: Config, prefix: str) -> Iterator[Name]:
+def encoder_parameters(config: Config, prefix: str) -> Iterator[Parameter]:
     """Yield an encoder's parameters. All Paddle names begin with ``prefix``."""
     size = config.hidden_size
-    for paddle, bert, rows in (
+    embeddings = [
         ("word_embedding", "word_embeddings", config.vocab_size),
         ("pos_embedding", "position_embeddings", config.max_position_embeddings),
         ("sent_embedding", "token_type_embeddings", config.types),
-    ):
-        yield Name(f"{prefix}{paddle}", f"embeddings.{bert}.weight", (rows, size))
-    yield from _norm(f"{prefix}pre_encoder", "embeddings", size)
+    ]
+    for paddle_name, bert_name, row_count in embeddings:
+        yield Parameter(f"{prefix}{paddle_name}", f"embeddings.{bert_name}.weight", (row_count, size))
+    yield from _layer_norm(f"{prefix}pre_encoder", "embeddings", size)
     for number in range(config.num_hidden_layers):
-        paddle, bert = f"{prefix}encoder_layer_{number}", f"encoder.layer.{number}"
+        paddle_layer = f"{prefix}encoder_layer_{number}"
+        bert_layer = f"encoder.layer.{number}"
         for part in ("query", "key", "value"):
-            yield from _dense(f"{paddle}_multi_head_att_{part}_fc", f"{bert}.attention.self.{part}", size, size)
-        yield from _dense(f"{paddle}_multi_head_att_output_fc", f"{bert}.attention.output.dense", size, size)
-        yield from _norm(f"{paddle}_post_att", f"{bert}.attention.output", size)
-        yield from _dense(f"{paddle}_ffn_fc_0", f"{bert}.intermediate.dense", size, 4 * size)
-        yield from _dense(f"{paddle}_ffn_fc_1", f"{bert}.output.dense", 4 * size, size)
-        yield from _norm(f"{paddle}_post_ffn", f"{bert}.output", size)
+            paddle_name = f"{paddle_layer}_multi_head_att_{part}_fc"
+            yield from _dense_layer(paddle_name, f"{bert_layer}.attention.self.{part}", size, size)
+        paddle_name = f"{paddle_layer}_multi_head_att_output_fc"
+        yield from _dense_layer(paddle_name, f"{bert_layer}.attention.output.dense", size, size)
+        yield from _layer_norm(f"{paddle_layer}_post_att", f"{bert_layer}.attention.output", size)
+        yield from _dense_layer(f"{paddle_layer}_ffn_fc_0", f"{bert_layer}.intermediate.dense", size, 4 * size)
+        yield from _dense_layer(f"{paddle_layer}_ffn_fc_1", f"{bert_layer}.output.dense", 4 * size, size)
+        yield from _layer_norm(f"{paddle_layer}_post_ffn", f"{bert_layer}.output", size)
 
 
-def pooler_names(config: Config) -> Iterator[Name]:
+def pooler_parameters(config: Config) -> Iterator[Parameter]:
     """Yield the parameters of the pooler, a tanh layer over the last layer's [CLS]."""
-    yield from _dense("pooled_fc", "pooler.dense", config.hidden_size, config.hidden_size)
+    yield from _dense_layer("pooled_fc", "pooler.dense", config.hidden_size, config.hidden_size)
 
 
-def output_names(config: Config) -> Iterator[Name]:
+def output_parameters(config: Config) -> Iterator[Parameter]:
     """Yield the parameters of the cross-encoder's two outputs."""
-    yield Name("_cls_out_w", "classifier.weight", (config.hidden_size, 2))
-    yield Name("_cls_out_b", "classifier.bias", (2,))
+    yield Parameter("_cls_out_w", "classifier.weight", (config.hidden_size, 2))
+    yield Parameter("_cls_out_b", "classifier.bias", (2,))
 
 
-def _dense(paddle: str, bert: str, inner: int, outer: int) -> Iterator[Name]:
-    yield Name(f"{paddle}.w_0", f"{bert}.weight", (inner, outer))
-    yield Name(f"{paddle}.b_0", f"{bert}.bias", (outer,))
+def _dense_layer(paddle_name: str, bert_name: str, input_size: int, output_size: int) -> Iterator[Parameter]:
+    yield Parameter(f"{paddle_name}.w_0", f"{bert_name}.weight", (input_size, output_size))
+    yield Parameter(f"{paddle_name}.b_0", f"{bert_name}.bias", (output_size,))
 
 
-def _norm(paddle: str, bert: str, size: int) -> Iterator[Name]:
-    yield Name(f"{paddle}_layer_norm_scale", f"{bert}.LayerNorm.weight", (size,))
-    yield Name(f"{paddle}_layer_norm_bias", f"{bert}.LayerNorm.bias", (size,))
+def _layer_norm(paddle_name: str, bert_name: str, size: int) -> Iterator[Parameter]:
+    yield Parameter(f"{paddle_name}_layer_norm_scale", f"{bert_name}.LayerNorm.weight", (size,))
+    yield Parameter(f"{paddle_name}_layer_norm_bias", f"{bert_name}.LayerNorm.bias", (size,))
 
 
 def read_parameter(path: Path) -> Floats:
@@ -253,101 +306,127 @@ def read_parameter(path: Path) -> Floats:
     Raises:
         InputError: the file is no parameter, its length is wrong, or its values are not finite or not floats.
     """
-    content, start = path.read_bytes(), struct.calcsize(_HEAD)
-    *versions, size = struct.unpack(_HEAD, content[:start].ljust(start, b"\xff"))
-    numbers = _varints(content[start : start + min(size, 1_000)])
-    pairs = list(zip(numbers, numbers, strict=False))
-    shape = [value for tag, value in pairs if tag == 0x10]
-    if any(versions) or {tag for tag, _ in pairs} != {0x08, 0x10}:
+    content = path.read_bytes()
+    header_size = struct.calcsize(_FILE_HEADER)
+    # A file that is too short gets a header of ones, whose versions are wrong.
+    header = content[:header_size].ljust(header_size, b"\xff")
+    first_version, lod_levels, second_version, description_size = struct.unpack(_FILE_HEADER, header)
+
+    description = content[header_size : header_size + min(description_size, _LARGEST_DESCRIPTION)]
+    numbers = list(_read_varints(description))
+    fields = list(zip(numbers[::2], numbers[1::2], strict=False))  # (tag, value)
+    tags = {tag for tag, _ in fields}
+    if first_version or lod_levels or second_version or tags != {_DATA_TYPE_TAG, _DIMENSION_TAG}:
         raise InputError("truncated, or not a parameter in Paddle's fluid format (one per file)", path=path)
-    kind = dict(pairs)[0x08]
-    if kind not in _NUMBERS:
-        raise InputError(f"has values of Paddle's type {kind}; expected FP16 (4) or FP32 (5)", path=path)
-    wanted, found = math.prod(shape) * _NUMBERS[kind].itemsize, len(content) - start - size
-    if wanted != found:
-        raise InputError(f"damaged: expected {wanted:,} bytes for the shape {shape}, found {found:,}", path=path)
-    values = np.frombuffer(content, _NUMBERS[kind], offset=start + size).reshape(shape).astype(np.float32)
+    shape = [value for tag, value in fields if tag == _DIMENSION_TAG]
+    data_type = dict(fields)[_DATA_TYPE_TAG]
+    if data_type not in _FLOAT_TYPES:
+        raise InputError(f"has values of Paddle's type {data_type}; expected FP16 (4) or FP32 (5)", path=path)
+
+    value_type = _FLOAT_TYPES[data_type]
+    values_start = header_size + description_size
+    expected_bytes = math.prod(shape) * value_type.itemsize
+    actual_bytes = len(content) - values_start
+    if expected_bytes != actual_bytes:
+        raise InputError(
+            f"damaged: expected {expected_bytes:,} bytes for the shape {shape}, found {actual_bytes:,}", path=path
+        )
+    values = np.frombuffer(content, value_type, offset=values_start).reshape(shape).astype(np.float32)
     if not np.isfinite(values).all():
         raise InputError("damaged: has values that are not finite", path=path)
     return values
 
 
-def _varints(message: bytes) -> Iterator[int]:
-    """Yield the numbers of a protobuf message that consists of numbers: tags and values in turn."""
-    value = place = 0
+def _read_varints(message: bytes) -> Iterator[int]:
+    """Yield the numbers of a protobuf message that consists of numbers: tags and values in turn.
+
+    A number is stored seven bits at a time, the lowest bits first. The highest bit of a byte says that further bits
+    follow: 300 = 0b10_0101100 is stored as 0b1_0101100, 0b0_0000010.
+    """
+    value = 0
+    shift = 0
     for byte in message:
-        value |= (byte & 0x7F) << place
-        place += 7
+        value |= (byte & 0x7F) << shift
+        shift += 7
         if byte < 0x80:
             yield value
-            value = place = 0
+            value = 0
+            shift = 0
 
 
 def write_model(folder: Path, official: Official) -> None:
     """Write the model into ``folder``."""
     quiet_libraries()
-    write = {"dual": _write_dual, "cross": _write_cross, "encoder": _write_encoder}[official.kind]
     folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as parts:  # not in /tmp: the parts are as large as the model
-        write(folder, official, Path(parts))
+    # Not in /tmp, because the parts are as large as the model.
+    with tempfile.TemporaryDirectory(dir=folder.parent) as parts_folder:
+        if official.kind == "dual":
+            _write_dual_encoder(folder, official, Path(parts_folder))
+        elif official.kind == "cross":
+            _write_cross_encoder(folder, official, Path(parts_folder))
+        else:
+            _write_encoder(folder, official)
 
 
-def _write_dual(folder: Path, official: Official, parts: Path) -> None:
+def _write_dual_encoder(folder: Path, official: Official, parts_folder: Path) -> None:
     """Write a Router of two encoders. The [CLS] vectors of queries and passages are compared by dot product."""
-    kinds: dict[str, tuple[InputKind, int]] = {
+    inputs: dict[str, tuple[InputKind, int]] = {
         "query": ("query", QUERY_LENGTH),
         "document": ("passage", PASSAGE_LENGTH),
     }
+    size = official.config.hidden_size
+    # BertModel needs a pooler, which does not affect the vector. Random weights would change the file in each run.
+    zero_pooler = {_POOLER_WEIGHT: torch.zeros(size, size), _POOLER_BIAS: torch.zeros(size)}
     towers: dict[str, list[Any]] = {}
-    for part, (kind, length) in kinds.items():
-        # BertModel needs a pooler, which does not affect the vector. Random weights would change the file in each run.
-        size = official.config.hidden_size
-        nothing = {_POOLER[0]: torch.zeros(size, size), _POOLER[1]: torch.zeros(size)}
-        model: Any = BertModel(_config(official))
-        model.load_state_dict(_tensors(official.parts[part]) | nothing)
-        model.save_pretrained(parts / part)
-        _bert_tokenizer(official).save_pretrained(parts / part)
-        encoder = Transformer(str(parts / part))
-        encoder.processor = _tokenizer(official, kind, length)
+    for part, (input_kind, length) in inputs.items():
+        model: Any = BertModel(_bert_config(official))
+        model.load_state_dict(_as_tensors(official.parts[part]) | zero_pooler)
+        model.save_pretrained(parts_folder / part)
+        _bert_tokenizer(official).save_pretrained(parts_folder / part)
+        encoder = Transformer(str(parts_folder / part))
+        encoder.processor = _input_tokenizer(official, input_kind, length)
         towers[part] = [encoder, Pooling(encoder.get_embedding_dimension(), "cls")]
     router = Router.for_query_document(towers["query"], towers["document"])
     model = SentenceTransformer(modules=[router], similarity_fn_name="dot", device="cpu")
     model.save_pretrained(str(folder), create_model_card=False)
 
 
-def _write_cross(folder: Path, official: Official, parts: Path) -> None:
+def _write_cross_encoder(folder: Path, official: Official, parts_folder: Path) -> None:
     """Write a cross-encoder with one output, the difference of the two official outputs.
 
     The sigmoid of the output is the probability of class 1, so ``predict`` and ``rank`` return the official scores.
     With two outputs, ``rank`` would refuse the model.
     """
-    values = _tensors(official.parts["model"])
-    state = {name if name.startswith("classifier.") else f"bert.{name}": tensor for name, tensor in values.items()}
-    for name in ("classifier.weight", "classifier.bias"):
-        state[name] = state[name][1:] - state[name][:1]
-    model: Any = BertForSequenceClassification(_config(official, num_labels=1))
+    state = {}
+    for name, tensor in _as_tensors(official.parts["model"]).items():
+        if name.startswith("classifier."):
+            state[name] = tensor[1:] - tensor[:1]
+        else:
+            state[f"bert.{name}"] = tensor
+    model: Any = BertForSequenceClassification(_bert_config(official, num_labels=1))
     model.load_state_dict(state)
-    model.save_pretrained(parts)
-    _bert_tokenizer(official).save_pretrained(parts)
-    cross = CrossEncoder(str(parts), device="cpu")
-    cross[0].processor = _tokenizer(official, "pair", PASSAGE_LENGTH)
+    model.save_pretrained(parts_folder)
+    _bert_tokenizer(official).save_pretrained(parts_folder)
+    cross = CrossEncoder(str(parts_folder), device="cpu")
+    cross[0].processor = _input_tokenizer(official, "pair", PASSAGE_LENGTH)
     cross.save_pretrained(str(folder), create_model_card=False)
 
 
-def _write_encoder(folder: Path, official: Official, parts: Path) -> None:
+def _write_encoder(folder: Path, official: Official) -> None:
     """Write a BertModel with BERT's own tokenizer, as a starting checkpoint."""
-    state = _tensors(official.parts["model"])
-    model: Any = BertModel(_config(official), add_pooling_layer=_POOLER[0] in state)
+    state = _as_tensors(official.parts["model"])
+    model: Any = BertModel(_bert_config(official), add_pooling_layer=_POOLER_WEIGHT in state)
     model.load_state_dict(state)
     model.save_pretrained(folder)
     _bert_tokenizer(official).save_pretrained(folder)
 
 
-def _config(official: Official, **more: Any) -> BertConfig:
-    return BertConfig(**official.config.of_bert(official.vocabulary["[PAD]"]), **more)
+def _bert_config(official: Official, **options: Any) -> BertConfig:
+    arguments = official.config.bert_arguments(official.vocabulary["[PAD]"])
+    return BertConfig(**arguments, **options)
 
 
-def _tensors(values: dict[str, Floats]) -> dict[str, torch.Tensor]:
+def _as_tensors(values: dict[str, Floats]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(value.copy()) for name, value in values.items()}
 
 
@@ -355,6 +434,7 @@ def _bert_tokenizer(official: Official) -> Any:
     return BertTokenizer(official.vocabulary, model_max_length=min(512, official.config.max_position_embeddings))
 
 
-def _tokenizer(official: Official, kind: InputKind, length: int) -> Any:
+def _input_tokenizer(official: Official, input_kind: InputKind, length: int) -> Any:
     """Return the official tokenizer. It truncates at ``length`` tokens, or fewer if the model has fewer positions."""
-    return official_tokenizer(_bert_tokenizer(official), kind, min(length, official.config.max_position_embeddings))
+    longest = min(length, official.config.max_position_embeddings)
+    return official_tokenizer(_bert_tokenizer(official), input_kind, longest)

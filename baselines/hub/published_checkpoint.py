@@ -58,21 +58,20 @@ def fetch_checkpoint(repo: str, commit: str, folder: Path) -> None:
     from huggingface_hub.errors import EntryNotFoundError
 
     api = HfApi()
-    other = f"other models load by name: SentenceTransformer({repo!r}){OTHER_HUB}"
+    advice = f"other models load by name: SentenceTransformer({repo!r}){OTHER_HUB}"
     with clear_errors(repo, api.endpoint, "model", "download"):
         try:
-            path = api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=folder)
-            files = read_json(Path(path), CheckpointManifest).files
+            manifest_path = Path(api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=folder))
+            files = read_json(manifest_path, CheckpointManifest).files
         except (EntryNotFoundError, InputError) as error:
             reason = error if isinstance(error, InputError) else f"no {MANIFEST}"
-            raise InputError(f"{repo} is no checkpoint that `push` made ({reason}); {other}") from None
-        patterns = [
-            glob.escape(file.path) for file in files
-        ]  # escaped, so that no name matches other files as a pattern
+            raise InputError(f"{repo} is no checkpoint that `push` made ({reason}); {advice}") from None
+        # Escaped, so that no name matches other files as a pattern.
+        patterns = [glob.escape(file.path) for file in files]
         snapshot_download(repo, revision=commit, allow_patterns=patterns, local_dir=folder)
     for file in files:
         if not (folder / file.path).is_file():
-            raise InputError(f"{repo} is no checkpoint that `push` made ({file.path} is missing); {other}")
+            raise InputError(f"{repo} is no checkpoint that `push` made ({file.path} is missing); {advice}")
         if sha256_of(folder / file.path) != file.sha256:
             raise InputError(f"{repo}: {file.path} differs from its manifest; run the same command again{OTHER_HUB}")
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's download records

@@ -52,17 +52,21 @@ def stage_files(
 
     ``results`` has the texts of the files of :func:`eval_results`.
     """
-    names, skipped = checkpoint.files()
-    if skipped:
-        log.info("skipped, not needed on the hub: %s", ", ".join(sorted({name.split("/")[0] for name in skipped})))
+    names, skipped_names = checkpoint.files()
+    if skipped_names:
+        skipped_entries = sorted({name.split("/")[0] for name in skipped_names})
+        log.info("skipped, not needed on the hub: %s", ", ".join(skipped_entries))
     if MANIFEST in names:
         raise InputError(f"has a {MANIFEST}, which push writes itself; remove this file", path=checkpoint.path)
     write_text(work / CARD, card)
-    paths = {name: checkpoint.path / name for name in names} | {CARD: work / CARD}
-    published = [PublishedFile(name, path.stat().st_size, sha256_of(path)) for name, path in sorted(paths.items())]
-    manifest = CheckpointManifest(published, [{"path": name} for name in sorted(results)])
-    files = {file.path: (paths[file.path], file.sha256) for file in published}
-    for name, text in {**results, MANIFEST: manifest.text()}.items():
+    paths = {name: checkpoint.path / name for name in names}
+    paths[CARD] = work / CARD
+    entries = [PublishedFile(name, path.stat().st_size, sha256_of(path)) for name, path in sorted(paths.items())]
+    files = {entry.path: (paths[entry.path], entry.sha256) for entry in entries}
+    manifest = CheckpointManifest(entries, [{"path": name} for name in sorted(results)])
+    written_texts = dict(results)
+    written_texts[MANIFEST] = manifest.text()
+    for name, text in written_texts.items():
         write_text(work / name, text)
         files[name] = (work / name, sha256_of(work / name))
     return files
@@ -83,24 +87,24 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
     api = HfApi()
     with clear_errors(dataset, api.endpoint, "dataset", "download"):
         commit = commit_in(api.repo_info(dataset, repo_type="dataset"), dataset)
-        difference = _difference(measured, release, dataset, commit)
+        difference = _first_difference(measured, release, dataset, commit)
     if difference:
         log.warning("%s: %s; %s is not written", dataset, difference, RESULTS)
         return {}
     files: dict[str, str] = {}
     for run in measured:
-        entries = [
-            EvalResultEntry(
+        entries = []
+        for measure, official_name in PAPER.items():
+            entry = EvalResultEntry(
                 dataset_id=dataset,
                 task_id=task_id(run.set, run.split, measure),
-                value=round(100 * run.values[official], 4),
+                value=round(100 * run.values[official_name], 4),
                 dataset_revision=commit,
                 source_url=f"{api.endpoint}/{repo}",
                 source_name="Model card",
                 notes=run.run,
             )
-            for measure, official in PAPER.items()
-        ]
+            entries.append(entry)
         name = re.sub(r"[^\w.-]+", "_", run.run).removesuffix(".gz").lstrip(".") or "run"
         path = f"{RESULTS}/{name}.yaml"
         if path in files:
@@ -109,21 +113,23 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
     return files
 
 
-def _difference(measured: Sequence[Measured], release: Release, dataset: str, commit: str) -> str:
+def _first_difference(measured: Sequence[Measured], release: Release, dataset: str, commit: str) -> str:
     """Describe the first difference between ``release`` and ``dataset``; empty if the measured data are identical."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
-        _, path = (hf_hub_download(dataset, n, repo_type="dataset", revision=commit) for n in (EVAL, MANIFEST))
-        theirs = Release(Path(path).parent, read_manifest(Path(path)))
+        hf_hub_download(dataset, EVAL, repo_type="dataset", revision=commit)
+        manifest_path = Path(hf_hub_download(dataset, MANIFEST, repo_type="dataset", revision=commit))
+        published_release = Release(manifest_path.parent, read_manifest(manifest_path))
     except EntryNotFoundError:
         return f"has no {EVAL} or no {MANIFEST}; `python -m builders publish` writes both"
     except InputError as error:
         return str(error)
     for run in measured:
-        found = SETS[run.set]
-        for split in ((found.corpus, "corpus"), (found.queries, run.split), (found.qrels, run.split)):
-            if split not in theirs.splits() or release.fingerprint(*split) != theirs.fingerprint(*split):
-                return f"differs from {release.path} in {'/'.join(split)}"
+        configs = SETS[run.set]
+        for config, split in ((configs.corpus, "corpus"), (configs.queries, run.split), (configs.qrels, run.split)):
+            is_published = (config, split) in published_release.splits()
+            if not is_published or release.fingerprint(config, split) != published_release.fingerprint(config, split):
+                return f"differs from {release.path} in {config}/{split}"
     return ""

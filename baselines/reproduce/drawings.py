@@ -80,7 +80,7 @@ def _bars(panel: Any, measured: Sequence[MeasuredRow], systems: list[str], serie
 def curve(training: Mapping[str, Any]) -> str:
     """Return one training's curve as SVG."""
     with _image(training["recipe"], 3.6, 1.8) as figure:
-        draw_curve(figure.subplots(), training["losses"], training["measure"], training["dev"], size=8)
+        draw_curve(figure.subplots(), training["losses"], training["measure"], training["dev"], font_size=8)
         return svg_of(_bytes_of(figure, "svg").decode())
 
 

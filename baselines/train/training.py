@@ -294,7 +294,7 @@ def _draw_losses(path: Path, title: str, training: dict[str, Any]) -> None:
     dev = training["dev"]
     measure = next(name for name in dev[0] if name != "step") if dev else ""
     points = [(scores["step"], scores[measure]) for scores in dev]
-    draw_curve(panel, training["losses"], measure, points, size=10)
+    draw_curve(panel, training["losses"], measure, points, font_size=10)
     panel.set_title(title, parse_math=False)  # the name may contain a dollar sign
     figure.savefig(path, dpi=120, metadata={"Software": None})
 

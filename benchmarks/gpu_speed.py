@@ -24,8 +24,8 @@ from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.torch_engine import TorchEngine
 from baselines.train import trainers
-from baselines.train.data import Batches
 from baselines.train.recipe import Recipe, read_recipe
+from baselines.train.training_rows import Batches
 
 SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # layers: BERT-base, e5-small
 GIB = 2**30

@@ -29,9 +29,10 @@ from models import bert, random_lengths, random_texts, trainer_of, training_pair
 
 from baselines.core.passages import Passages
 from baselines.retrieve.hub_models import quiet_libraries
-from baselines.train.data import Batches, CrossRows, DualRows, Pairs
 from baselines.train.recipe import Recipe, read_recipe
 from baselines.train.recipe_costs import architecture, tokens_of_row
+from baselines.train.training_pairs import Pairs
+from baselines.train.training_rows import Batches, CrossRows, DualRows
 from builders.core.tables import text_table
 
 

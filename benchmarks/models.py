@@ -23,8 +23,9 @@ from transformers import (
 
 from baselines.core.passages import Passages, open_passages
 from baselines.train import trained_models, trainers
-from baselines.train.data import Batches, Pairs
 from baselines.train.recipe import Recipe
+from baselines.train.training_pairs import Pairs
+from baselines.train.training_rows import Batches
 from builders.store.reader import open_release
 
 FIRST, COUNT = 0x4E00, 17_995  # the Chinese characters in the vocabulary of a random BERT

@@ -38,9 +38,9 @@ from transformers import PrinterCallback
 from baselines.core.checkpoint import versions
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train import trainers
-from baselines.train.data import Batches, DualRows
 from baselines.train.recipe import Recipe, read_recipe
 from baselines.train.trained_models import dual_encoder
+from baselines.train.training_rows import Batches, DualRows
 
 _WARM = 3  # warm-up steps, not measured
 Training = Callable[[Recipe, DualRows, Batches, Path, Path, Clock], Any]  # returns the trained model

@@ -14,9 +14,10 @@ from test_peers import block, reciprocal_rank
 from tiny_models import write_dual
 
 from baselines.core.passages import open_passages
-from baselines.train.data import Sampled, dev_sample, read_pairs
+from baselines.train.dev_sample import SampledPassages, draw_dev_sample
 from baselines.train.recipe import read_recipe
 from baselines.train.recipe_costs import Sizes
+from baselines.train.training_pairs import read_pairs
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -121,8 +122,8 @@ def test_a_recipe_trains_on_the_config_that_it_names(drawn: Path, tmp_path: Path
     assert recipe.resolved()["data"]["set"] == name
     assert Sizes(opened).pairs(name, "train") == len(asked)  # the count of `reproduce --dry-run`
     # Checkpoints are evaluated on dev of the main set, because a drawn config has no dev questions.
-    sample = dev_sample(opened, recipe, passages, None)
-    assert isinstance(sample, Sampled) and list(sample.queries.values()) == QUESTIONS["dev"]
+    sample = draw_dev_sample(opened, recipe, passages, None)
+    assert isinstance(sample, SampledPassages) and list(sample.queries.values()) == QUESTIONS["dev"]
 
 
 def test_an_export_has_the_drawn_training_questions_and_the_test_questions(drawn: Path, tmp_path: Path) -> None:

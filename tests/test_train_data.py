@@ -16,8 +16,10 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
 from baselines.core.passages import Passages, open_passages
-from baselines.train.data import Batches, DualRows, Pairs, Reranked, Sampled, dev_sample, read_pairs
+from baselines.train.dev_sample import RerankedRun, SampledPassages, draw_dev_sample
 from baselines.train.recipe import Recipe, read_recipe
+from baselines.train.training_pairs import Pairs, read_pairs
+from baselines.train.training_rows import Batches, DualRows
 from builders.core.errors import InputError
 from builders.official.assembly import build_from_archives
 from builders.store.reader import Release, open_release
@@ -202,8 +204,8 @@ def test_a_cross_encoder_ranks_only_the_top_of_the_run(plain: tuple[Release, Pas
     ranked = {FIRST: [0, 4, 1], SECOND: [2, 3]}  # no answer to the second question
     run = tmp_path / "run.json"
     run.write_text(json.dumps({md5(q): [md5(TEXTS[n]) for n in own] for q, own in ranked.items()}))
-    sample = dev_sample(plain[0], read_recipe("ce-bm25-neg", ["data.passage_length=32"]), plain[1], run)
-    assert isinstance(sample, Reranked)
+    sample = draw_dev_sample(plain[0], read_recipe("ce-bm25-neg", ["data.passage_length=32"]), plain[1], run)
+    assert isinstance(sample, RerankedRun)
     model = CrossEncoder(str(write_cross(tmp_path / "cross")), device="cpu")
     scores = model.predict([(FIRST, TEXTS[n]) for n in (0, 4, 1)])
     rank = 1 + int((scores > scores[1]).sum())
@@ -212,8 +214,8 @@ def test_a_cross_encoder_ranks_only_the_top_of_the_run(plain: tuple[Release, Pas
 
 
 def test_a_dual_encoder_ranks_the_passages_of_the_sample(plain: tuple[Release, Passages], tmp_path: Path) -> None:
-    sample = dev_sample(plain[0], read_recipe("de-bm25-neg", ["data.dev_passages=50"]), plain[1], None)
-    assert isinstance(sample, Sampled) and set(sample.passages.values()) == set(TEXTS)
+    sample = draw_dev_sample(plain[0], read_recipe("de-bm25-neg", ["data.dev_passages=50"]), plain[1], None)
+    assert isinstance(sample, SampledPassages) and set(sample.passages.values()) == set(TEXTS)
     for similarity in ("dot", "cosine"):
         model = SentenceTransformer(str(write_dual(tmp_path / similarity, similarity=similarity)), device="cpu")
         scores = np.asarray(model.similarity(model.encode_query([FIRST, SECOND]), model.encode_document(TEXTS)))

@@ -23,10 +23,10 @@ from baselines.core.settings import ModelSettings
 from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.models import open_encoder
 from baselines.train import trainers
-from baselines.train.data import Batches
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import Counts, dual_encoder, words_tokenizer
 from baselines.train.trainers import arguments, dual_trainer
+from baselines.train.training_rows import Batches
 from builders.core.errors import InputError
 from builders.official.assembly import build_from_archives
 

@@ -21,8 +21,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import SAMPLE, write_bert, write_dual
 
 from baselines.train import trainers
-from baselines.train.data import Batches
 from baselines.train.recipe import read_recipe
+from baselines.train.training_rows import Batches
 from builders.store.reader import open_release
 
 SMALL = ["scratch.layers=2", "scratch.hidden=64", "scratch.heads=4", "scratch.feed_forward=128"]

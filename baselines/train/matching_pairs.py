@@ -10,19 +10,22 @@ from baselines.retrieve.question_pairs import PairFile, QuestionPair, read_quest
 from builders.core.errors import InputError
 
 
-def train_and_dev(
-    files: Sequence[PairFile], dev_files: Sequence[PairFile], held_out: float, seed: int
+def read_matching_pairs(
+    files: Sequence[PairFile], dev_files: Sequence[PairFile], *, held_out_share: float, seed: int
 ) -> tuple[list[QuestionPair], list[QuestionPair]]:
-    """Return the training pairs and the dev pairs. Without ``dev_files``, a part of the training pairs is held out.
+    """Return (training pairs, dev pairs). Without ``dev_files``, a share of the training pairs is held out.
 
     Raises :class:`InputError` if the training pairs or the dev pairs have only one of the two labels.
     """
-    pairs = read_question_pairs(files)
-    train, dev = (pairs, read_question_pairs(dev_files)) if dev_files else hold_out(pairs, held_out, seed)
-    for pairs, use in ((train, "training"), (dev, "evaluation")):
+    training_pairs = read_question_pairs(files)
+    if dev_files:
+        dev_pairs = read_question_pairs(dev_files)
+    else:
+        training_pairs, dev_pairs = hold_out(training_pairs, held_out_share, seed)
+    for pairs, purpose in ((training_pairs, "training"), (dev_pairs, "evaluation")):
         if len({pair.label for pair in pairs}) < 2:
-            raise InputError(f"{len(pairs)} pairs for {use}; expected pairs with label 0 and pairs with label 1")
-    return train, dev
+            raise InputError(f"{len(pairs)} pairs for {purpose}; expected pairs with label 0 and pairs with label 1")
+    return training_pairs, dev_pairs
 
 
 def hold_out(pairs: Sequence[QuestionPair], share: float, seed: int) -> tuple[list[QuestionPair], list[QuestionPair]]:
@@ -31,18 +34,22 @@ def hold_out(pairs: Sequence[QuestionPair], share: float, seed: int) -> tuple[li
     A training pair that shares a question with a held-out pair is dropped. Otherwise the model would be evaluated on
     questions from its training.
     """
-    drawn = set(np.random.default_rng([seed, 2]).permutation(len(pairs))[: round(share * len(pairs))].tolist())
-    apart = {text for number in drawn for text in pairs[number][:2]}
-    rest = [pair for pair in pairs if apart.isdisjoint(pair[:2])]
-    return rest, [pairs[number] for number in sorted(drawn)]
+    order = np.random.default_rng([seed, 2]).permutation(len(pairs))
+    drawn_numbers = sorted(order[: round(share * len(pairs))].tolist())
+    held_out_pairs = [pairs[number] for number in drawn_numbers]
+    held_out_questions = set()
+    for pair in held_out_pairs:
+        held_out_questions |= {pair.first, pair.second}
+    training_pairs = [pair for pair in pairs if held_out_questions.isdisjoint((pair.first, pair.second))]
+    return training_pairs, held_out_pairs
 
 
 @dataclass
-class Measured:
-    """Pairs to evaluate a model on. ``length``: tokens of a pair, to size batches that fit into memory."""
+class DevPairs:
+    """Pairs to evaluate a model on. ``pair_tokens``: tokens of a pair, to size batches that fit into memory."""
 
     pairs: list[QuestionPair]
-    length: int
+    pair_tokens: int
 
     def __str__(self) -> str:
         return f"{len(self.pairs):,} pairs of questions"
@@ -56,7 +63,7 @@ class Measured:
 
         from baselines.retrieve.encoder import CrossScorer
 
-        scorer = CrossScorer(model, tokens=batch * self.length)
+        scorer = CrossScorer(model, tokens=batch * self.pair_tokens)
         logits = scorer.scores([(pair.first, pair.second) for pair in self.pairs])
         labels = [pair.label for pair in self.pairs]
         return {"AUC": float(roc_auc_score(labels, logits)), "accuracy": float(accuracy_score(labels, logits > 0))}

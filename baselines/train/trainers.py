@@ -1,7 +1,7 @@
 """The trainers of sentence-transformers and transformers, with this project's batches, losses and callbacks.
 
-The order of the batches depends only on the seed (:class:`baselines.train.data.Batches`). Masks depend only on the seed
-and the batch. A resumed training therefore ends with the same bits. The trainer runs one epoch, because the batches
+The order of the batches depends only on the seed (:class:`.training_rows.Batches`). Masks depend only on the seed and
+the batch. A resumed training therefore ends with the same bits. The trainer runs one epoch, because the batches
 already repeat the rows for the recipe's epochs.
 """
 
@@ -41,10 +41,10 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from baselines.retrieve.devices import computes_bf16, widen_heads
 from baselines.retrieve.encoder import preprocess
 from baselines.retrieve.models import prompt_of
-from baselines.train.data import Batches
 from baselines.train.recipe import Recipe
 from baselines.train.resume import seal
 from baselines.train.trained_models import halves, is_static
+from baselines.train.training_rows import Batches
 from builders.core.errors import InputError, log
 from builders.core.jobs import can_start_processes
 from builders.core.progress import progress

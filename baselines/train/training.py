@@ -28,8 +28,8 @@ from builders.store.layout import set_of
 from builders.store.reader import Release
 
 if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input errors should appear earlier
-    from baselines.train.data import Batches
     from baselines.train.trainers import Evaluate
+    from baselines.train.training_rows import Batches
 
 
 def run_training(job: TrainingJob) -> Mapping[str, Any] | None:
@@ -110,9 +110,10 @@ class TrainingData:
 
 def read_data(job: TrainingJob, device: str) -> TrainingData:
     """Read the rows that the recipe learns from, and the dev sample, which is smaller on a CPU."""
-    from baselines.train.data import Batches
+    from baselines.train.training_rows import Batches
 
-    recipe, settings = job.recipe, job.recipe.train
+    recipe = job.recipe
+    settings = recipe.train
     passages = None
     if job.release is None:
         rows, counts, sample = _read_question_pairs(job)
@@ -140,37 +141,42 @@ _RowsRead = tuple[Any, dict[str, int], Any]
 
 def _read_question_pairs(job: TrainingJob) -> _RowsRead:
     from baselines.train import matching_pairs
-    from baselines.train.data import QuestionRows
+    from baselines.train.training_rows import QuestionRows
 
     recipe = job.recipe
-    train, dev = matching_pairs.train_and_dev(job.pairs, job.dev_pairs, recipe.data.held_out, recipe.train.seed)
+    training_pairs, dev_pairs = matching_pairs.read_matching_pairs(
+        job.pairs, job.dev_pairs, held_out_share=recipe.data.held_out, seed=recipe.train.seed
+    )
     counts = {
-        "pairs": len(train),
-        "positive pairs": sum(pair.label for pair in train),
-        "dev pairs": len(dev),
-        "positive dev pairs": sum(pair.label for pair in dev),
+        "pairs": len(training_pairs),
+        "positive pairs": sum(pair.label for pair in training_pairs),
+        "dev pairs": len(dev_pairs),
+        "positive dev pairs": sum(pair.label for pair in dev_pairs),
     }
     log.info("%s", ", ".join(f"{name}: {count:,}" for name, count in counts.items()))
     is_evaluated = job.first and recipe.train.evaluations > 0
-    sample = matching_pairs.Measured(dev, recipe.data.passage_length) if is_evaluated else None
-    return QuestionRows(train), counts, sample
+    sample = matching_pairs.DevPairs(dev_pairs, recipe.data.passage_length) if is_evaluated else None
+    return QuestionRows(training_pairs), counts, sample
 
 
 def _read_release_rows(job: TrainingJob, release: Release, passages: Passages, device: str) -> _RowsRead:
-    from baselines.train import data
+    from baselines.train.dev_sample import draw_dev_sample
+    from baselines.train.training_pairs import read_pairs
+    from baselines.train.training_rows import CrossRows, DualRows, PassageTextRows
 
     recipe = job.recipe
     rows: Any
     if recipe.model.kind == "mlm":
-        rows, counts = data.PassageRows(passages), {"passages": len(passages)}
+        rows = PassageTextRows(passages)
+        counts = {"passages": len(passages)}
     else:
-        pairs = data.read_pairs(release, recipe, passages, job.negatives)
+        pairs = read_pairs(release, recipe, passages, job.negatives)
         counts = pairs.counts
         if recipe.model.kind == "dual":
-            rows = data.DualRows(pairs, passages, recipe.data.rows)
+            rows = DualRows(pairs, passages, recipe.data.rows)
         else:
-            rows = data.CrossRows(pairs, passages)
-    sample = data.dev_sample(release, recipe, passages, job.dev_run, device) if job.first else None
+            rows = CrossRows(pairs, passages)
+    sample = draw_dev_sample(release, recipe, passages, job.dev_run, device) if job.first else None
     return rows, counts, sample
 
 

@@ -23,8 +23,8 @@ from baselines.reproduce.report import training_curves
 from baselines.reproduce.step_settings import read_settings
 from baselines.reproduce.steps import _read_runs
 from baselines.retrieve.question_pairs import pair_file, read_question_pairs
-from baselines.train.data import read_negatives
 from baselines.train.recipe import RECIPES, read_recipe
+from baselines.train.training_pairs import read_negatives
 from builders.annotate.pool import Pooled, _depth, read_pool, write_pool
 from builders.core.files import read_toml
 from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished

@@ -209,7 +209,7 @@ def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, star
     operations = forward_operations(model, lengths) / 64 * passes * batches.batch
     config, weights = transformer_of(model).config, sum(each.numel() for each in model.parameters())
     tokens = sum(lengths) // 64 * batches.batch
-    tokens = min(tokens, trainers.tokens_at_once(recipe, torch.device(setting.device)) or tokens)
+    tokens = min(tokens, trainers.tokens_per_pass(recipe, torch.device(setting.device)) or tokens)
     bytes_a_number = 4 if train.precision == "fp32" else 2
     formula = memory_formula(weights, config.num_hidden_layers, config.hidden_size, tokens, bytes_a_number)
     return {

@@ -10,7 +10,7 @@ from builders.core.command import main
 from builders.core.errors import InputError
 
 failing, words = sys.argv[1], sys.argv[2:]
-norm = trainers._OurBatches._get_grad_norm
+norm = trainers._SeededBatches._get_grad_norm
 
 
 def fail(self: Any, *args: Any, **given: Any) -> Any:
@@ -20,5 +20,5 @@ def fail(self: Any, *args: Any, **given: Any) -> Any:
 
 
 if os.environ["RANK"] == failing:
-    trainers._OurBatches._get_grad_norm = fail  # type: ignore[method-assign]
+    trainers._SeededBatches._get_grad_norm = fail  # type: ignore[method-assign]
 sys.exit(main("baselines", "", VERBS, words))

@@ -18,7 +18,9 @@ from builders.core.cache import FileEntry, describe, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.typed import read_json
 
-_ABOUT, _SEAL, _STATE = "about.json", "sealed.json", "checkpoint-"
+_ABOUT = "about.json"
+_SEAL = "sealed.json"
+_STATE_PREFIX = "checkpoint-"
 
 
 class _Seal(Struct):
@@ -41,41 +43,45 @@ def states_kept(out: Path, about: dict[str, Any], *, anew: bool) -> Iterator[Pat
     The folder is emptied first if ``anew`` is true, or if the states belong to another training (recipe, data or
     starting checkpoint differ). Raises :class:`InputError` if the folder has files that no training wrote.
     """
-    states, earlier = states_of(out), None
-    if states.exists() and any(path.name[0] != "." for path in states.iterdir()):
+    states = states_of(out)
+    earlier_about = None
+    if states.exists() and any(not path.name.startswith(".") for path in states.iterdir()):
         if not (states / _ABOUT).is_file():
             problem = f"is needed for the training's states but has other files (no {_ABOUT}); choose another --out"
             raise InputError(problem, path=states)
-        earlier = None if anew else read_json(states / _ABOUT, dict[str, Any], "--again starts anew")
-    if earlier not in (None, about) and _steps(states):
-        differences = ", ".join(_differences(earlier, about))
-        log.warning("%s: training anew, because %s changed since these states were saved", states, differences)
-    if earlier != about:
+        if not anew:
+            earlier_about = read_json(states / _ABOUT, dict[str, Any], "--again starts anew")
+    if earlier_about not in (None, about) and _state_folders(states):
+        changed_keys = ", ".join(_changed_keys(earlier_about, about))
+        log.warning("%s: training anew, because %s changed since these states were saved", states, changed_keys)
+    if earlier_about != about:
         shutil.rmtree(states, ignore_errors=True)
     states.mkdir(parents=True, exist_ok=True)
     write_json(states / _ABOUT, about)
     try:
         yield states
     except InputError:
-        if not _steps(states):
+        if not _state_folders(states):
             shutil.rmtree(states)
         raise
 
 
-def _differences(left: Any, right: Any, key: str = "") -> list[str]:
-    if isinstance(left, dict) and isinstance(right, dict):
-        return [
-            found
-            for name in sorted({*left, *right})
-            for found in _differences(left.get(name), right.get(name), f"{key}.{name}" if key else name)
-        ]
-    return [] if left == right else [key]
+def _changed_keys(earlier: Any, current: Any, key: str = "") -> list[str]:
+    """Return the keys whose values differ, for example ``recipe.train.seed``."""
+    if not (isinstance(earlier, dict) and isinstance(current, dict)):
+        return [] if earlier == current else [key]
+    changed_keys = []
+    for name in sorted(earlier.keys() | current.keys()):
+        inner_key = f"{key}.{name}" if key else name
+        changed_keys += _changed_keys(earlier.get(name), current.get(name), inner_key)
+    return changed_keys
 
 
 def seal(state: Path, seconds: float, processes: int) -> None:
     """Write the manifest of a state after every process has saved its part. ``seconds``: training time so far."""
     names = sorted(path.relative_to(state).as_posix() for path in state.rglob("*") if path.is_file())
-    write_json(state / _SEAL, to_builtins(_Seal(seconds, processes, [describe(state, name) for name in names])))
+    manifest = _Seal(seconds, processes, [describe(state, name) for name in names])
+    write_json(state / _SEAL, to_builtins(manifest))
 
 
 def last_state(states: Path, processes: int) -> tuple[Path | None, float]:
@@ -83,24 +89,39 @@ def last_state(states: Path, processes: int) -> tuple[Path | None, float]:
 
     Newer states that cannot be used are removed, with a warning.
     """
-    for path in reversed(_steps(states)):
+    for path in reversed(_state_folders(states)):
+        seconds = 0.0
         try:
-            sealed = read_json(path / _SEAL, _Seal)
-            wrong = ((entry.path, wrong_file(path / entry.path, entry)) for entry in sealed.files)
-            fault = next((f"{name} {problem}" for name, problem in wrong if problem), "")
-            if sealed.processes != processes:
-                fault = f"saved by {sealed.processes} processes; this training has {processes}"
+            manifest = read_json(path / _SEAL, _Seal)
+            fault = _first_fault(path, manifest)
+            if manifest.processes != processes:
+                fault = f"saved by {manifest.processes} processes; this training has {processes}"
+            seconds = manifest.seconds
         except FileNotFoundError:
             fault = "the training was killed during the save"
         except InputError as error:
             fault = str(error)
         if not fault:
-            return path, sealed.seconds
+            return path, seconds
         log.warning("%s cannot be used (%s); removed", path, fault)
         shutil.rmtree(path)
     return None, 0.0
 
 
-def _steps(states: Path) -> list[Path]:
-    names = [path.name for path in states.glob(f"{_STATE}*") if path.name.removeprefix(_STATE).isdecimal()]
-    return [states / name for name in sorted(names, key=lambda name: int(name.removeprefix(_STATE)))]
+def _first_fault(state: Path, manifest: _Seal) -> str:
+    """Describe the first file of a state that is missing or damaged; empty if all files are intact."""
+    for entry in manifest.files:
+        problem = wrong_file(state / entry.path, entry)
+        if problem:
+            return f"{entry.path} {problem}"
+    return ""
+
+
+def _state_folders(states: Path) -> list[Path]:
+    """Return the folders of states in the order of their steps."""
+    folders = {}
+    for path in states.glob(f"{_STATE_PREFIX}*"):
+        step = path.name.removeprefix(_STATE_PREFIX)
+        if step.isdecimal():
+            folders[int(step)] = path
+    return [folders[step] for step in sorted(folders)]

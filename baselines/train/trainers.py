@@ -52,8 +52,8 @@ from builders.core.progress import progress
 Evaluate = Callable[[Any], dict[str, float]]
 # The other processes wait this long while the first process evaluates or writes. If a process dies, torchrun ends all
 # processes within a second.
-_WAIT = datetime.timedelta(hours=2)
-_OTHERS_END = 15.0  # seconds that other processes get to end after an error
+_COLLECTIVE_TIMEOUT = datetime.timedelta(hours=2)
+_SHUTDOWN_SECONDS = 15.0  # time that other processes get to end after an error
 
 
 class FiniteWeights(TrainerCallback):
@@ -62,20 +62,24 @@ class FiniteWeights(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         # The norm also overflows if finite weights reach 1e19. A model with such weights is useless.
         if not torch.isfinite(get_total_norm([weights.detach() for weights in model.parameters()])):
-            raise _diverged(state.global_step, "weights have become infinite or NaN")
+            raise _divergence_error(state.global_step, "weights have become infinite or NaN")
 
 
-def _diverged(step: int, what: str) -> InputError:
-    return InputError(f"step {step}: the {what}; try a lower train.learning_rate, or train.precision=fp32")
+def _divergence_error(step: int, problem: str) -> InputError:
+    return InputError(f"step {step}: the {problem}; try a lower train.learning_rate, or train.precision=fp32")
 
 
 class Monitor(TrainerCallback):
     """Show progress, measure the time across resumes, evaluate on the dev sample, and write manifests of states."""
 
     def __init__(self, trainer: Any, evaluate: Evaluate | None, evaluations: int) -> None:
-        self.seconds, self._trainer, self._evaluate = 0.0, trainer, evaluate
+        self.seconds = 0.0
+        self._trainer = trainer
+        self._evaluate = evaluate
         self._steps = len(trainer.batches)
-        self._every = max(1, round(self._steps / evaluations)) if evaluations else self._steps + 1
+        self._steps_per_evaluation = self._steps + 1  # never
+        if evaluations:
+            self._steps_per_evaluation = max(1, round(self._steps / evaluations))
         self._bar = progress(total=self._steps, unit="step", label="train")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -84,18 +88,22 @@ class Monitor(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._bar.update(1)
-        if self._evaluate and (state.global_step % self._every == 0 or state.global_step == self._steps):
-            model = self._trainer.model
-            log.info("step %d of %d: evaluating on the dev sample", state.global_step, self._steps)
-            model.eval()
-            with torch.no_grad():
-                found = self._evaluate(model)
-            model.train()
-            should_log = control.should_log
-            self._trainer.log({f"dev_{name}": value for name, value in found.items()})
-            control.should_log = should_log  # log() clears the flag, and the entry of this step would be skipped
-            shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
-            log.info("step %d of %d: dev sample %s", state.global_step, self._steps, shown)
+        is_due = state.global_step % self._steps_per_evaluation == 0 or state.global_step == self._steps
+        if self._evaluate and is_due:
+            self._log_dev_scores(self._evaluate, state.global_step, control)
+
+    def _log_dev_scores(self, evaluate: Evaluate, step: int, control: Any) -> None:
+        log.info("step %d of %d: evaluating on the dev sample", step, self._steps)
+        model = self._trainer.model
+        model.eval()
+        with torch.no_grad():
+            scores = evaluate(model)
+        model.train()
+        should_log = control.should_log
+        self._trainer.log({f"dev_{name}": value for name, value in scores.items()})
+        control.should_log = should_log  # log() clears the flag, and the entry of this step would be skipped
+        score_texts = [f"{name} {100 * value:.2f}" for name, value in scores.items()]
+        log.info("step %d of %d: dev sample %s", step, self._steps, ", ".join(score_texts))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if logs and "loss" in logs:
@@ -115,62 +123,75 @@ class Monitor(TrainerCallback):
         return self.seconds + time.monotonic() - self._started
 
 
-class _OurBatches:
+class _SeededBatches:
     """Mixin for trainers: use :class:`Batches`, require finite gradients, write no model card (`train` writes it)."""
 
     batches: Batches
 
     def get_train_dataloader(self: Any) -> DataLoader[Any]:
-        workers = self.args.dataloader_num_workers
+        worker_count = self.args.dataloader_num_workers
         return DataLoader(
             self.train_dataset,
             batch_sampler=self.batches,
             collate_fn=self.data_collator,
-            num_workers=workers,
+            num_workers=worker_count,
             pin_memory=self.args.device.type == "cuda",
             # A separate generator, so that creating the iterator does not draw from the model's random numbers.
             generator=torch.Generator().manual_seed(self.args.seed),
             # fork: the collator refers to the model, so a spawned process would receive a copy of the model.
-            multiprocessing_context="fork" if workers else None,
+            multiprocessing_context="fork" if worker_count else None,
         )
 
-    def _get_grad_norm(self: Any, *args: Any, **given: Any) -> Any:
+    def _get_grad_norm(self: Any, *args: Any, **options: Any) -> Any:
         # A NaN loss appears in this norm first. Finite gradients with an infinite norm become zeros when clipped, so
         # the training would continue without learning.
-        norm = super()._get_grad_norm(*args, **given)  # type: ignore[misc]
+        norm = super()._get_grad_norm(*args, **options)  # type: ignore[misc]
         if not torch.isfinite(torch.as_tensor(norm)):
-            raise _diverged(self.state.global_step + 1, f"norm of the gradients is {float(norm)}, not a finite number")
+            problem = f"norm of the gradients is {float(norm)}, not a finite number"
+            raise _divergence_error(self.state.global_step + 1, problem)
         return norm
 
     def add_model_card_callback(self: Any, default_args_dict: dict[str, Any]) -> None:
         pass
 
 
-class _DualTrainer(_OurBatches, SentenceTransformerTrainer):  # type: ignore[misc]
+class _DualTrainer(_SeededBatches, SentenceTransformerTrainer):  # type: ignore[misc]
     pass
 
 
-class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
-    adversarial, embeddings_gradient, tokens, _share = 0.0, 1.0, 0, 1.0
+class _CrossTrainer(_SeededBatches, CrossEncoderTrainer):  # type: ignore[misc]
+    """The trainer of a cross-encoder.
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> Any:
+    Attributes:
+        adversarial: length of the shift of the embeddings, ``train.adversarial`` (0: no shift).
+        embeddings_gradient: factor of the embeddings' gradient, ``train.embeddings_gradient``.
+        tokens: largest number of tokens in one pass, padding included (0: no limit).
+    """
+
+    adversarial = 0.0
+    embeddings_gradient = 1.0
+    tokens = 0
+    _share = 1.0  # the current part's share of the batch's rows
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
         """Return the mean loss of a part of the batch, times the part's share of the batch's rows."""
         return pair_loss(model, inputs) * self._share
 
-    def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> torch.Tensor:
+    def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> torch.Tensor:
         """Run one batch in parts of at most ``tokens`` tokens. The parts' gradients add up to the batch's gradient."""
-        inputs, rows = self._prepare_inputs(inputs), len(inputs["label"])
+        inputs = self._prepare_inputs(inputs)
+        row_count = len(inputs["label"])
         losses = []
         for part in token_parts(inputs, self.tokens):
-            self._share = len(part["label"]) / rows
-            with self._moved_embeddings(part) if self.adversarial else contextlib.nullcontext():
-                losses.append(super().training_step(model, part, *args, **given))
+            self._share = len(part["label"]) / row_count
+            with self._shifted_embeddings(part) if self.adversarial else contextlib.nullcontext():
+                losses.append(super().training_step(model, part, *args, **options))
         if self.adversarial:
             self.model.model.get_input_embeddings().weight.grad *= self.embeddings_gradient
         return torch.stack(losses).sum()
 
     @contextlib.contextmanager
-    def _moved_embeddings(self, inputs: dict[str, Any]) -> Iterator[None]:
+    def _shifted_embeddings(self, inputs: dict[str, Any]) -> Iterator[None]:
         """Move the embeddings by ``adversarial`` along the gradient of the loss, and restore them after the block.
 
         The shift g / sqrt(sum(g * g) + 1e-8) is that of the official code, where g is the gradient. The official code
@@ -183,17 +204,18 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
             # Use self.model, because the wrapper for several processes would wait for the other processes' gradients.
             loss = pair_loss(self.model, inputs)
         (gradient,) = torch.autograd.grad(loss, [embeddings])
-        before = embeddings.detach().clone()
+        unshifted = embeddings.detach().clone()
         with torch.no_grad():
-            embeddings.add_(gradient / (gradient.square().sum() + 1e-8).sqrt(), alpha=self.adversarial)
+            direction = gradient / (gradient.square().sum() + 1e-8).sqrt()
+            embeddings.add_(direction, alpha=self.adversarial)
         try:
             yield
         finally:
             with torch.no_grad():
-                embeddings.copy_(before)
+                embeddings.copy_(unshifted)
 
 
-class _MaskTrainer(_OurBatches, Trainer):
+class _MaskTrainer(_SeededBatches, Trainer):
     pass
 
 
@@ -207,11 +229,12 @@ _ADAM = {"optim": "adamw_torch_fused", "adam_beta1": 0.9, "adam_beta2": 0.999, "
 def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> dict[str, Any]:
     """Return the arguments that all three trainers share. ``states``: folder of states and TensorBoard's logs."""
     train = recipe.train
-    cuda = device.startswith("cuda")
+    on_gpu = device.startswith("cuda")
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(states / "tensorboard")
     # Start no workers on a CPU, because the model needs the cores.
-    workers = train.workers if cuda and train.workers and can_start_processes() else 0
-    if workers:
+    loader_processes = 0
+    if on_gpu and train.workers and can_start_processes():
+        loader_processes = train.workers
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the tokenizer's threads hang in forked loader processes
     return {
         "output_dir": str(states),
@@ -226,10 +249,10 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "seed": train.seed,
         "use_cpu": device == "cpu",
         "bf16": train.precision == "bf16" or (train.precision == "auto" and computes_bf16(device)),
-        "tf32": True if cuda and torch.cuda.get_device_capability()[0] >= 8 else None,
-        "dataloader_num_workers": workers,
+        "tf32": True if on_gpu and torch.cuda.get_device_capability()[0] >= 8 else None,
+        "dataloader_num_workers": loader_processes,
         "dataloader_drop_last": True,
-        "ddp_backend": None if batches.world == 1 else "nccl" if cuda else "gloo",
+        "ddp_backend": None if batches.world == 1 else "nccl" if on_gpu else "gloo",
         "ddp_find_unused_parameters": False,
         "logging_strategy": "steps",
         "logging_steps": max(1, round(len(batches) / train.logs)),
@@ -245,37 +268,54 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
     }
 
 
-def tokens_at_once(recipe: Recipe, device: torch.device) -> int:
+def tokens_per_pass(recipe: Recipe, device: torch.device) -> int:
     """Resolve ``train.mini_batch_tokens`` for a device. 0 means no limit."""
     return recipe.train.mini_batch_tokens or (TOKENS_ON_GPU if device.type == "cuda" else 0)
 
 
-def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
+def dual_trainer(
+    recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, options: dict[str, Any]
+) -> Any:
     """Create the dual-encoder's trainer, which scores each query against all passages of the batch, of all processes.
 
     Passages of other rows are in-batch negatives, or under torchrun, cross-batch negatives (RocketQA; Section 3.1,
     A.2). The loss does not depend on the number of processes. Gradients are cached, so that a batch of any size needs
     only the memory of one mini-batch. A static model needs little memory and reads the batch at once.
+
+    ``options``: the result of :func:`arguments`.
     """
     from sentence_transformers.util import dot_score
 
+    # Each column goes through the model's query side or its passage side, with this side's prompt.
     routes = {name: "query" if name == "query" else "document" for name in rows.column_names}
-    prompts = {name: prompt for name, route in routes.items() if (prompt := prompt_of(model, route))}
-    kind, mini = CachedMultipleNegativesRankingLoss, {"mini_batch_size": recipe.train.mini_batch}
-    if tokens := tokens_at_once(recipe, model.device):
-        mini = {"mini_batch_size": recipe.train.batch, "mini_batch_num_tokens": tokens}
-    if is_static(model):
-        kind, mini = MultipleNegativesRankingLoss, {}
+    prompts = {}
+    for name, route in routes.items():
+        prompt = prompt_of(model, route)
+        if prompt:
+            prompts[name] = prompt
+
+    pass_tokens = tokens_per_pass(recipe, model.device)
     # For cosine similarity, the model's own Normalize module has already normalised the vectors.
-    loss: Any = kind(model, scale=recipe.train.scale, similarity_fct=dot_score, gather_across_devices=True, **mini)
+    loss_options = {"scale": recipe.train.scale, "similarity_fct": dot_score, "gather_across_devices": True}
+    loss: Any
+    if is_static(model):
+        loss = MultipleNegativesRankingLoss(model, **loss_options)
+    elif pass_tokens:
+        loss = CachedMultipleNegativesRankingLoss(
+            model, mini_batch_size=recipe.train.batch, mini_batch_num_tokens=pass_tokens, **loss_options
+        )
+    else:
+        loss = CachedMultipleNegativesRankingLoss(model, mini_batch_size=recipe.train.mini_batch, **loss_options)
     if recipe.train.shortest:
         loss = MatryoshkaLoss(model, loss, matryoshka_dims=halves(model, recipe.train.shortest))
+
     # torch sums the gradients of all processes after the last mini-batch, in which one of two towers is unused.
-    given = {**given, "ddp_find_unused_parameters": any(isinstance(module, Router) for module in model)}
-    args = SentenceTransformerTrainingArguments(**given, router_mapping=routes, prompts=prompts)
-    trainer = _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
+    has_two_towers = any(isinstance(module, Router) for module in model)
+    training_options = {**options, "ddp_find_unused_parameters": has_two_towers}
+    args = SentenceTransformerTrainingArguments(**training_options, router_mapping=routes, prompts=prompts)
+    trainer = _make_trainer(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
     trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)  # gives the same tokens faster
-    if "mini_batch_num_tokens" in mini:
+    if pass_tokens and not is_static(model):
         trainer.data_collator = functools.partial(_longest_first, trainer.data_collator)
     return trainer
 
@@ -285,32 +325,42 @@ def _longest_first(collator: Any, rows: list[dict[str, Any]]) -> Any:
     return collator(sorted(rows, key=lambda row: -len(row["positive"])))
 
 
-def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
+def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, options: dict[str, Any]) -> Any:
     """Create the cross-encoder's trainer over (query, passage) pairs, padded batch by batch.
 
-    The head is in fp32 even with bf16, so that different logits do not round to the same number.
+    The head is in fp32 even with bf16, so that different logits do not round to the same number. ``options``: the
+    result of :func:`arguments`.
     """
     widen_heads(model)
-    collator, args = functools.partial(_pair_tokens, model), CrossEncoderTrainingArguments(**given)
-    trainer = _made(_CrossTrainer, batches, model=model, args=args, train_dataset=rows, data_collator=collator)
+    args = CrossEncoderTrainingArguments(**options)
+    collator = functools.partial(_pair_tokens, model)
+    trainer = _make_trainer(_CrossTrainer, batches, model=model, args=args, train_dataset=rows, data_collator=collator)
     trainer.adversarial = recipe.train.adversarial
     trainer.embeddings_gradient = recipe.train.embeddings_gradient
-    trainer.tokens = tokens_at_once(recipe, model.device)
+    trainer.tokens = tokens_per_pass(recipe, model.device)
     return trainer
 
 
-def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """Create the trainer of a masked language model."""
-    collator, args = functools.partial(_masked, recipe, tokenizer), TrainingArguments(**given)
-    options = {"train_dataset": rows, "data_collator": collator, "processing_class": tokenizer}
-    return _made(_MaskTrainer, batches, model=model, args=args, **options)
+def mask_trainer(
+    recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: Batches, options: dict[str, Any]
+) -> Any:
+    """Create the trainer of a masked language model. ``options``: the result of :func:`arguments`."""
+    return _make_trainer(
+        _MaskTrainer,
+        batches,
+        model=model,
+        args=TrainingArguments(**options),
+        train_dataset=rows,
+        data_collator=functools.partial(_mask_tokens, recipe, tokenizer),
+        processing_class=tokenizer,
+    )
 
 
-def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -> Any:
+def _make_trainer(trainer_class: type, batches: Batches, args: TrainingArguments, **options: Any) -> Any:
     if args.n_gpu > 1:
         log.warning("%d GPUs are visible; training on %s only; use torchrun for all GPUs", args.n_gpu, args.device)
         args._n_gpu = 1  # otherwise transformers uses nn.DataParallel, which breaks cached losses
-    trainer = kind(args=args, **given)
+    trainer = trainer_class(args=args, **options)
     trainer.batches = batches
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.add_callback(FiniteWeights)
@@ -323,9 +373,10 @@ def _pair_tokens(model: CrossEncoder, rows: list[dict[str, Any]]) -> dict[str, A
     The library would tokenize inside the loss, in the training process. This collator gives the same tokens. It runs in
     the loader's processes if ``train.workers`` > 0.
     """
-    prompt = model.prompts.get(model.default_prompt_name or "")
-    tokens = preprocess(model, [(row["query"], row["passage"]) for row in rows], prompt=prompt)
-    return {**tokens, "label": torch.tensor([row["label"] for row in rows])}
+    pairs = [(row["query"], row["passage"]) for row in rows]
+    batch = preprocess(model, pairs, prompt=model.prompts.get(model.default_prompt_name or ""))
+    batch["label"] = torch.tensor([row["label"] for row in rows])
+    return batch
 
 
 def pair_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
@@ -335,36 +386,44 @@ def pair_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
     of tokens. The batch's ``label`` has the shape (rows,), with 1.0 for a positive and 0.0 for a negative.
     """
     labels = batch["label"]
-    logits = model({name: value for name, value in batch.items() if name != "label"})["scores"].float()
+    features = {name: value for name, value in batch.items() if name != "label"}
+    logits = model(features)["scores"].float()
     if logits.numel() == len(labels):
         return nn.functional.binary_cross_entropy_with_logits(logits.view(-1), labels.float())
     return nn.functional.cross_entropy(logits, labels.long())
 
 
-def token_parts(batch: dict[str, Any], tokens: int) -> Iterator[dict[str, Any]]:
-    """Split a tokenized batch into parts of at most ``tokens`` tokens, including padding. 0 means no split.
+def token_parts(batch: dict[str, Any], max_tokens: int) -> Iterator[dict[str, Any]]:
+    """Split a tokenized batch into parts of at most ``max_tokens`` tokens, including padding. 0 means no split.
 
     Pairs are sorted by length, longest first, and padding that a part does not need is removed. A pair with more than
-    ``tokens`` tokens becomes a part of its own.
+    ``max_tokens`` tokens becomes a part of its own.
     """
     mask = batch["attention_mask"]
-    if not tokens or mask.numel() <= tokens:
+    if not max_tokens or mask.numel() <= max_tokens:
         yield batch
         return
+    # A row's length is the position of its last token, because some models pad on the left.
     positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    lengths, order = (mask * positions).amax(1).sort(descending=True, stable=True)
-    wanted, start = lengths.tolist(), 0  # lengths are positions of the last token, because some models pad on the left
-    while start < len(wanted):
-        some = order[start : start + max(1, tokens // wanted[start])]
-        part = {name: value[some] if torch.is_tensor(value) else value for name, value in batch.items()}
+    sorted_lengths, order = (mask * positions).amax(1).sort(descending=True, stable=True)
+    lengths = sorted_lengths.tolist()
+    start = 0
+    while start < len(lengths):
+        part_length = lengths[start]
+        part_rows = order[start : start + max(1, max_tokens // part_length)]
+        part = {}
         for name, value in batch.items():
-            if torch.is_tensor(value) and value.shape == mask.shape:
-                part[name] = part[name][:, : wanted[start]]
+            if torch.is_tensor(value):
+                has_token_columns = value.shape == mask.shape
+                value = value[part_rows]
+                if has_token_columns:
+                    value = value[:, :part_length]
+            part[name] = value
         yield part
-        start += len(some)
+        start += len(part_rows)
 
 
-def _masked(recipe: Recipe, tokenizer: Any, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+def _mask_tokens(recipe: Recipe, tokenizer: Any, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     """Tokenize a batch of passages and mask tokens as BERT does: 80 % [MASK], 10 % a random token, 10 % unchanged.
 
     The selected tokens depend only on the seed and on ``visit`` of the first row, so no state passes between batches.
@@ -378,19 +437,23 @@ def _masked(recipe: Recipe, tokenizer: Any, rows: list[dict[str, Any]]) -> dict[
         return_special_tokens_mask=True,
         return_tensors="pt",
     )
-    tokens, special = batch["input_ids"], batch.pop("special_tokens_mask").bool()
-    generator = torch.Generator().manual_seed((recipe.train.seed * 1_000_003 + rows[0]["visit"]) % (1 << 62))
-    chosen = (torch.rand(tokens.shape, generator=generator) < recipe.train.mask) & ~special
-    kind = torch.rand(tokens.shape, generator=generator)
-    anything = torch.randint(len(tokenizer), tokens.shape, generator=generator)
-    labels = tokens.masked_fill(~chosen, -100)
-    tokens = tokens.masked_fill(chosen & (kind < 0.8), tokenizer.mask_token_id)
-    tokens = torch.where(chosen & (kind >= 0.9), anything, tokens)
-    return {"input_ids": tokens, "attention_mask": batch["attention_mask"], "labels": labels}
+    token_ids = batch["input_ids"]
+    is_special = batch["special_tokens_mask"].bool()
+    # A large prime keeps the seeds of two trainings apart: their visits would have to differ by a million.
+    visit_seed = recipe.train.seed * 1_000_003 + rows[0]["visit"]
+    generator = torch.Generator().manual_seed(visit_seed % (1 << 62))
+    is_selected = (torch.rand(token_ids.shape, generator=generator) < recipe.train.mask) & ~is_special
+    treatment = torch.rand(token_ids.shape, generator=generator)
+    random_ids = torch.randint(len(tokenizer), token_ids.shape, generator=generator)
+    # The loss ignores the label -100.
+    labels = token_ids.masked_fill(~is_selected, -100)
+    masked_ids = token_ids.masked_fill(is_selected & (treatment < 0.8), tokenizer.mask_token_id)
+    masked_ids = torch.where(is_selected & (treatment >= 0.9), random_ids, masked_ids)
+    return {"input_ids": masked_ids, "attention_mask": batch["attention_mask"], "labels": labels}
 
 
 @contextlib.contextmanager
-def together(rank: int, world: int, device: str) -> Iterator[None]:
+def process_group(rank: int, world: int, device: str) -> Iterator[None]:
     """Open a process group for the block, and close it after all processes have finished.
 
     The processes wait for each other at the end. Otherwise a library's threads could abort a process that returns
@@ -403,20 +466,21 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if device != "cpu":
         torch.cuda.set_device(device)
-    torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl", timeout=_WAIT)
+    torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl", timeout=_COLLECTIVE_TIMEOUT)
     try:
         torch.distributed.barrier()
         yield
         gc.collect()
         torch.distributed.barrier()  # wait until the first process has written the checkpoint
     except RuntimeError as error:
-        if not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):  # this process's own error
+        is_of_the_group = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+        if not is_of_the_group:
             raise
-        time.sleep(_OTHERS_END)  # torchrun normally ends this process during the wait
+        time.sleep(_SHUTDOWN_SECONDS)  # torchrun normally ends this process during the wait
         log.warning("process %d of %d: another process has ended (%s)", rank, world, str(error).partition("\n")[0])
         raise SystemExit(1) from error
     finally:
         # After an error, NCCL may wait forever for processes that have ended, so this process waits for a limited time.
-        leaving = threading.Thread(target=torch.distributed.destroy_process_group, daemon=True)
-        leaving.start()
-        leaving.join(timeout=_OTHERS_END)
+        closing = threading.Thread(target=torch.distributed.destroy_process_group, daemon=True)
+        closing.start()
+        closing.join(timeout=_SHUTDOWN_SECONDS)

@@ -85,9 +85,9 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
             states = stack.enter_context(states_kept(job.out, about, anew=job.again))
             last_state(states, job.world)  # removes damaged states before the other processes look for states
         if job.world > 1:
-            from baselines.train.trainers import together
+            from baselines.train.trainers import process_group
 
-            stack.enter_context(together(job.rank, job.world, device))
+            stack.enter_context(process_group(job.rank, job.world, device))
         return _train_model(job, data, device, work)
 
 

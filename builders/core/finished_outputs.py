@@ -200,7 +200,7 @@ def record_finished(
         "files": hashes,
         "result": result or {},
     }
-    write_text(record_path(out), json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    write_text(record_path(out), json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def known_checksums(folder: Path, entries: Iterable[FileEntry]) -> dict[Path, str]:

@@ -35,7 +35,6 @@ _FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision
 _QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
 _PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
 _QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
-_LOSS, _DEV = "#1f61a0", "#b9541c"
 
 
 @dataclass(frozen=True)
@@ -55,25 +54,6 @@ class Measured:
         """A description of the data: set, split, and numbers of queries and passages."""
         shown = "" if self.set == "main" else f"{self.set}, "
         return f"{shown}{self.split}, {self.queries:,} queries, {self.passages:,} passages"
-
-
-def draw_curve(
-    panel: Any, losses: Sequence[Sequence[float]], measure: str, dev: Sequence[Sequence[float]], size: float
-) -> None:
-    """Draw a training into a panel of matplotlib: loss on the left axis from 0, ``measure`` in percent on the right.
-
-    ``losses`` has (step, loss) pairs, and ``dev`` has (step, fraction) pairs. ``size`` is a font size in points.
-    """
-    shown = losses[:: max(1, len(losses) // 400)]  # at most 800 points
-    panel.set_xlabel("step", fontsize=size)
-    panel.set_ylabel("loss", fontsize=size, color=_LOSS)
-    panel.plot(*zip(*shown, strict=True) if shown else ([], []), color=_LOSS)
-    panel.set_ylim(bottom=0)
-    if dev:
-        other = panel.twinx()
-        other.set_ylabel(f"{measure}, %", fontsize=size, color=_DEV, parse_math=False)
-        other.plot(*zip(*((step, 100 * value) for step, value in dev), strict=True), "o-", color=_DEV)
-        other.set_ylim(0, 100)
 
 
 def finish_checkpoint(folder: Path, name: str) -> None:

@@ -1,13 +1,12 @@
 """The mark of a score: OK, close or off, or "not comparable" if data or models differ."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from baselines.measure.significance import Interval
-from baselines.reproduce.plan import Step
 from baselines.reproduce.published_scores import PublishedData
 from baselines.reproduce.step_settings import Settings
-from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
+from baselines.reproduce.steps import Step
+from baselines.train.recipe import FROM_RECIPE, SCRATCH, read_recipe
 
 OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"
 # Recipe keys that may differ in a comparable training: the seed, speed, and the evaluation during the training.
@@ -30,15 +29,15 @@ def nearness(interval: Interval, published: float) -> str:
 
 def other_data(ours: Mapping[str, int], split: str, published: PublishedData) -> list[str]:
     """Return the differences between our data and the data of the published score. ``ours``: our counts by key."""
-    found = []
+    differences = []
     if split != published.split:
-        found.append(f"measured on {split}, published on {published.split}")
+        differences.append(f"measured on {split}, published on {published.split}")
     for key in ("passages", "queries", "positives"):
         theirs = getattr(published, key)
         # Different splits always have different queries, so only their passages are compared.
         if theirs and ours[key] != theirs and (key == "passages" or split == published.split):
-            found.append(f"{ours[key]:,} {key}, not {theirs:,}")
-    return found
+            differences.append(f"{ours[key]:,} {key}, not {theirs:,}")
+    return differences
 
 
 def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
@@ -48,25 +47,28 @@ def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
         if step.verb == "train":
             recipe = step.arguments["recipe"]
             differences += _other_training(recipe, settings.of_recipe(recipe))
-        differences += settings.describe_options(step.verb, without=_NEUTRAL_OPTIONS)
+        for option, value in settings.options.get(step.verb, {}).items():
+            if option not in _NEUTRAL_OPTIONS:
+                differences.append(f"{step.verb} --{option}" + ("" if value is True else f" {value}"))
     return list(dict.fromkeys(differences))
 
 
-def _other_training(name: str, given: list[str]) -> list[str]:
+def _other_training(name: str, changed_values: Sequence[str]) -> list[str]:
+    """Return the differences between a recipe and the recipe with changed values."""
     if name.endswith(SCRATCH):
         return ["models from scratch, not from pretrained weights"]
-    recipe, ours = read_recipe(name), read_recipe(name, given)
-    found, hidden = [], _NEUTRAL | {"model.start"}
+    recipe, ours = read_recipe(name), read_recipe(name, changed_values)
+    differences, hidden = [], set(_NEUTRAL)
     if ours.model.start != recipe.model.start:
         theirs = recipe.model.start.removeprefix(FROM_RECIPE)
-        found.append(f"{name} starts from {ours.model.start}, not from {theirs}")
-        hidden |= {"model.pooling", "model.similarity"}  # the other starting checkpoint implies these settings
-    before, now = _flat(recipe), _flat(ours)
-    changed = [key for key in now if now[key] != before.get(key) and key not in hidden]
-    return found + [f"{name} with {', '.join(f'{key} = {now[key]}' for key in changed)}"] * bool(changed)
-
-
-def _flat(recipe: Recipe) -> dict[str, Any]:
-    """Return every value of a recipe by its ``--set`` key, such as ``train.batch``."""
-    sections = {name: values for name, values in recipe.resolved().items() if isinstance(values, dict)}
-    return {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}
+        differences.append(f"{name} starts from {ours.model.start}, not from {theirs}")
+        # The other starting checkpoint implies these settings.
+        hidden |= {"model.start", "model.pooling", "model.similarity"}
+    before = recipe.values()
+    changed = []
+    for key, value in ours.values().items():
+        if key not in hidden and value != before.get(key):
+            changed.append(f"{key} = {value}")
+    if changed:
+        differences.append(f"{name} with {', '.join(changed)}")
+    return differences

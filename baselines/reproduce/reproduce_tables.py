@@ -134,10 +134,10 @@ def reproduce_tables(
         settings = settings or SMALL
 
     from baselines.reproduce.extrapolation_table import report_extrapolation
-    from baselines.reproduce.plan import Steps
     from baselines.reproduce.run_tables import run_tables, show_plan
     from baselines.reproduce.select_rows import Selection
     from baselines.reproduce.step_settings import NO_SETTINGS, read_settings
+    from baselines.reproduce.steps import Steps
 
     changes = read_settings(settings) if settings else NO_SETTINGS
     if start is not None:

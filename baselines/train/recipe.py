@@ -5,7 +5,7 @@ without pretrained weights. ``like = "NAME"`` takes over the values of another r
 by a path, which contains a dot or a slash.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -275,6 +275,14 @@ class Recipe(Sections, frozen=True, kw_only=True):
         del content["train"]["report_to"]  # a training logged elsewhere is the same training
         return {"name": content.pop("name"), **content}
 
+    def values(self) -> dict[str, Any]:
+        """Return every setting of :meth:`resolved` by its ``--set`` key, such as ``train.batch``."""
+        values = {}
+        for section, settings in self.resolved().items():
+            if isinstance(settings, dict):
+                values |= {f"{section}.{key}": value for key, value in settings.items()}
+        return values
+
 
 def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     """Read the recipe with this name or path, and apply the ``section.key=value`` overrides.
@@ -308,11 +316,20 @@ def _content(path: Path) -> dict[str, Any]:
     return found
 
 
-def like_of(name: str) -> tuple[str, set[str]]:
-    """Return the value of ``like`` in a recipe's file (or ""), and the keys that the file sets (``train.seed``)."""
+def inherit_values(name: str, values_by_recipe: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the ``section.key=value`` texts for a recipe. Later values override earlier ones.
+
+    The values for the recipe of ``like`` come first, without the keys that the recipe's own file sets. Then come the
+    values for the recipe itself.
+    """
     content = read_toml(RECIPES / f"{name}.toml") if name in names() else {}
-    own = {f"{section}.{key}" for section, values in content.items() if section != "like" for key in values}
-    return content.get("like", ""), own
+    values = []
+    if "like" in content:
+        for value in inherit_values(content["like"], values_by_recipe):
+            section, _, key = value.partition("=")[0].partition(".")
+            if key not in content.get(section, {}):
+                values.append(value)
+    return [*values, *values_by_recipe.get(name, ())]
 
 
 def _override(content: dict[str, Any], override: str) -> None:

@@ -15,18 +15,16 @@ from reproduce_world import reported, reproduce
 from scipy import stats
 
 from baselines.measure.significance import holm
-from baselines.reproduce.costs import step_cost
 from baselines.reproduce.leaderboard import board, read_leaderboard
-from baselines.reproduce.marks import nearness, other_data, other_models
 from baselines.reproduce.published_scores import read_published_scores
-from baselines.reproduce.report import MeasuredRow, Reference, paired_tests
+from baselines.reproduce.report import MeasuredRow, Reference, nearness, other_data, other_models, paired_tests
 from baselines.reproduce.report_page import page
 from baselines.reproduce.report_text import report_text
 from baselines.reproduce.select_rows import Row, Selection, rows_of, select_rows
 from baselines.reproduce.step_settings import NO_SETTINGS, Settings, read_settings
 from baselines.reproduce.steps import Step, Steps
 from baselines.train.recipe import read_recipe
-from baselines.train.recipe_costs import KNOWN, ModelCost, Sizes
+from baselines.train.recipe_costs import KNOWN, ModelCost, Sizes, call_cost
 from builders.store.reader import open_release
 
 BM25 = ("--table", 4, "--row", "bm25")
@@ -283,7 +281,7 @@ LAYERS = 12 * (4 * 768**2 + 2 * 768 * 3072 + 9 * 768 + 3072)  # 85.1 million
 def cost(sizes: Sizes, verb: str, recipe: str = "", **arguments: str) -> ModelCost:
     """Estimate a step. ``recipe`` is the recipe of the training's or model's checkpoint m."""
     recipes = {"m": read_recipe(recipe)} if recipe else {}
-    return step_cost(Step("", verb, arguments, Path("o")), sizes, recipes)
+    return call_cost(verb, arguments, sizes, recipes)
 
 
 def test_the_sample_counted_by_hand(sample_release: Path) -> None:

@@ -66,11 +66,6 @@ def in_set(set_name: str, file_name: str) -> str:
     return file_name if set_name == "main" else f"{set_name}.{file_name}"
 
 
-def pretrain(do: Steps) -> Step:
-    """A small BERT, pretrained on the collection, which replaces pretrained weights with --scratch."""
-    return train(do, "mlm")
-
-
 def bm25_negatives(do: Steps) -> Step:
     return mine(do, bm25(do, "train"), "bm25")
 
@@ -176,17 +171,7 @@ def figure_2(do: Steps) -> Runs:
     }
 
 
-# --- Section 3.6: out of domain ---
-
-
-def table_7(do: Steps) -> Runs:
-    """cMedQA."""
-    return out_of_domain(do, "cmedqa")
-
-
-def table_8(do: Steps) -> Runs:
-    """cCOVID-News."""
-    return out_of_domain(do, "ccovid")
+# --- Section 3.6: out of domain (Table 7: cMedQA, Table 8: cCOVID-News) ---
 
 
 def out_of_domain(do: Steps, set_name: str) -> Runs:
@@ -209,31 +194,20 @@ def fine_tuned(do: Steps, set_name: str) -> Step:
 def table_9(do: Steps) -> Runs:
     """English queries and Chinese passages: multilingual BERT, trained on English, Chinese, or both queries."""
     return {
-        "supervised": lambda: search(do, supervised(do), do.split, "crosslingual"),
-        "zero-shot": lambda: search(do, zero_shot(do), do.split, "crosslingual"),
-        "zero-shot-monolingual": lambda: search(do, zero_shot(do), do.split),
-        "transferred": lambda: search(do, transferred(do), do.split, "crosslingual"),
+        "supervised": lambda: search(do, multilingual_model(do, "mbert-supervised"), do.split, "crosslingual"),
+        "zero-shot": lambda: search(do, multilingual_model(do, "mbert-zero-shot"), do.split, "crosslingual"),
+        "zero-shot-monolingual": lambda: search(do, multilingual_model(do, "mbert-zero-shot"), do.split),
+        "transferred": lambda: search(do, multilingual_model(do, "mbert-transferred"), do.split, "crosslingual"),
     }
 
 
-def supervised(do: Steps) -> Step:
-    """Multilingual BERT, trained on English queries."""
-    return train(do, "mbert-supervised", negatives=[english_negatives(do)])
-
-
-def transferred(do: Steps) -> Step:
-    """Multilingual BERT, trained on Chinese queries and then on English queries."""
-    return train(do, "mbert-transferred", negatives=[english_negatives(do)])
-
-
-def zero_shot(do: Steps) -> Step:
-    """Multilingual BERT, trained on Chinese queries."""
-    return train(do, "mbert-zero-shot", negatives=[bm25_negatives(do)])
-
-
-def english_negatives(do: Steps) -> Step:
-    """The negatives of the English queries come from the run of the Chinese queries."""
-    return mine(do, bm25(do, "train"), "crosslingual", set_name="crosslingual")
+def multilingual_model(do: Steps, recipe: str) -> Step:
+    """Multilingual BERT, trained on Chinese queries (zero-shot), on English queries (supervised), or on both."""
+    if recipe == "mbert-zero-shot":
+        return train(do, recipe, negatives=[bm25_negatives(do)])
+    # The negatives of the English queries come from the run of the Chinese queries.
+    negatives = mine(do, bm25(do, "train"), "crosslingual", set_name="crosslingual")
+    return train(do, recipe, negatives=[negatives])
 
 
 # --- Section 2.3, A.1: the nine models of the pool, five retrievers and four re-rankers that learn from the pool ---
@@ -290,13 +264,20 @@ def select_pool(do: Steps) -> Step:
     )
 
 
-TABLES = {4: table_4, 5: table_5, 6: table_6, 7: table_7, 8: table_8, 9: table_9}
+TABLES: dict[int, Callable[[Steps], Runs]] = {
+    4: table_4,
+    5: table_5,
+    6: table_6,
+    7: partial(out_of_domain, set_name="cmedqa"),
+    8: partial(out_of_domain, set_name="ccovid"),
+    9: table_9,
+}
 FIGURES = {2: figure_2}
 # The recipes whose checkpoints other recipes start from (``start = "recipe:NAME"``).
 TRAININGS: dict[str, Callable[[Steps], Step]] = {
-    "mlm": pretrain,
+    "mlm": partial(train, recipe="mlm"),  # a small BERT that replaces pretrained weights with --scratch
     "de-bm25-neg": dual_encoder,
     "ce-bm25-neg": cross_encoder,
     "ce-de-neg": cross_encoder_on_dense,
-    "mbert-zero-shot": zero_shot,
+    "mbert-zero-shot": partial(multilingual_model, recipe="mbert-zero-shot"),
 }

@@ -1,6 +1,6 @@
 """The report of ``reproduce`` as JSON values: our scores, the published scores, intervals and marks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,16 +13,20 @@ from baselines.measure.measures import PAPER, measure_run
 from baselines.measure.qrels import Qrels, release_qrels
 from baselines.measure.significance import Interval, holm
 from baselines.reproduce.leaderboard import Own, own_of
-from baselines.reproduce.marks import NOT, nearness, other_data, other_models
-from baselines.reproduce.published_scores import PublishedRow, PublishedScores, read_published_scores
+from baselines.reproduce.published_scores import PublishedData, PublishedRow, PublishedScores, read_published_scores
 from baselines.reproduce.run_steps import StepRun
 from baselines.reproduce.select_rows import Row
 from baselines.reproduce.step_settings import Settings
 from baselines.reproduce.steps import Step, steps_behind
+from baselines.train.recipe_changes import differences_from_recipe
 from builders.core.errors import InputError, log
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import read_run
+
+OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"
+_NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "device", "cache"}
+_HALF = 0.005  # published scores have two decimals
 
 
 class Reference(NamedTuple):
@@ -169,6 +173,41 @@ def _scores_of_row(
             }
         )
     return scores
+
+
+def nearness(interval: Interval, published: float) -> str:
+    """Return OK if the published score lies in our 95 % interval, close if in an interval twice as wide, else off."""
+    low, high = interval
+    more = (high - low) / 2
+    if low - _HALF <= published <= high + _HALF:
+        return OK
+    return CLOSE if low - more - _HALF <= published <= high + more + _HALF else OFF
+
+
+def other_data(ours: Mapping[str, int], split: str, published: PublishedData) -> list[str]:
+    """Return the differences between our data and the data of the published score. ``ours``: our counts by key."""
+    differences = []
+    if split != published.split:
+        differences.append(f"measured on {split}, published on {published.split}")
+    for key in ("passages", "queries", "positives"):
+        theirs = getattr(published, key)
+        # Different splits always have different queries, so only their passages are compared.
+        if theirs and ours[key] != theirs and (key == "passages" or split == published.split):
+            differences.append(f"{ours[key]:,} {key}, not {theirs:,}")
+    return differences
+
+
+def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
+    """Return the differences between the models that a row's steps use and the models of the recipes."""
+    differences: list[str] = []
+    for step in steps:
+        if step.verb == "train":
+            recipe = step.arguments["recipe"]
+            differences += differences_from_recipe(recipe, settings.of_recipe(recipe))
+        for option, value in settings.options.get(step.verb, {}).items():
+            if option not in _NEUTRAL_OPTIONS:
+                differences.append(f"{step.verb} --{option}" + ("" if value is True else f" {value}"))
+    return list(dict.fromkeys(differences))
 
 
 def training_curves(steps: Mapping[str, Step]) -> list[dict[str, Any]]:

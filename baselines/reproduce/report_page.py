@@ -9,7 +9,7 @@ import msgspec
 from baselines.hub.training_curve import TrainingCurve
 from baselines.reproduce import leaderboard, report_text
 from baselines.reproduce.drawings import curve_svg, svg_of
-from baselines.reproduce.marks import CLOSE, NOT, OFF, OK
+from baselines.reproduce.report import CLOSE, NOT, OFF, OK
 from builders.core.errors import log
 from builders.core.files import read_utf8, write_text
 

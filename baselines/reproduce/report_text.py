@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from baselines.measure.measures import PAPER
-from baselines.reproduce.marks import NOT
 from baselines.reproduce.published_scores import read_published_scores
+from baselines.reproduce.report import NOT
 from builders.core.tables import text_table
 
 TESTS_HEAD = ["", "difference", "95 %", "queries", "p", "Holm"]

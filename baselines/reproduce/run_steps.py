@@ -19,7 +19,7 @@ from baselines.reproduce.steps import Step
 from baselines.retrieve.hub_models import model_commit
 from builders.core.errors import InputError, log
 from builders.core.exit_codes import exit_code
-from builders.core.finished_outputs import NotFinished, only_if_finished
+from builders.core.finished_outputs import is_finished
 from builders.core.typed import read_json
 
 _RUNS = "steps.json"
@@ -50,7 +50,7 @@ def run_steps(
         expect_start(step)
     runs = _read_runs(out)
     for name, step in steps.items():
-        if is_finished(step):
+        if is_finished(step.function, step.arguments):
             log.info("skipped, already done: %s", step.output)
             continue
         process_count = processes if step.verb == "train" else 1
@@ -59,16 +59,6 @@ def run_steps(
         runs[name] = StepRun(round(time.monotonic() - started, 1), process_count)
         write_json(out / _RUNS, to_builtins(runs))
     return {name: runs.get(name, StepRun()) for name in steps}
-
-
-def is_finished(step: Step) -> bool:
-    """True if an equal call of the step's verb has finished the step's output."""
-    try:
-        with only_if_finished():
-            step.function(**step.arguments, quiet=True)
-    except (NotFinished, InputError):  # an input of the step may be the output of a step that has not run
-        return False
-    return True
 
 
 def expect_start(step: Step) -> None:
@@ -80,7 +70,7 @@ def expect_start(step: Step) -> None:
         return
     recipe = step.recipe()
     start = recipe.model.start
-    if recipe.model.is_pretrained and not Path(start).is_dir() and not is_finished(step):
+    if recipe.model.is_pretrained and not Path(start).is_dir() and not is_finished(step.function, step.arguments):
         remedy = f"--settings FILE with [{recipe.name}] model.start = DIR uses a local folder instead"
         model_commit(start, recipe.model.revision, remedy)
 
@@ -122,7 +112,7 @@ def run_step(step: Step, *, here: bool = False, processes: int = 1) -> None:
 
 def _run_process(step: Step, processes: int) -> int:
     """Run a step in a new process, and return the exit code. If this process is stopped, terminate the step."""
-    words = [sys.executable, *step.python_words(processes)]
+    words = [sys.executable, *step.shell_words(processes)]
     if not log.isEnabledFor(logging.INFO):
         words.append("--quiet")
     process = subprocess.Popen(words, stdout=2)

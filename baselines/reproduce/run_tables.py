@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.reproduce.costs import cost_table
 from baselines.reproduce.drawings import draw_figures
 from baselines.reproduce.paper_tables import select_pool
 from baselines.reproduce.report import measure_rows, report_scores, training_curves
@@ -13,9 +12,12 @@ from baselines.reproduce.report_text import report_text
 from baselines.reproduce.run_steps import run_step, run_steps
 from baselines.reproduce.select_rows import Row, Selection, is_labelled, runnable_rows, select_rows
 from baselines.reproduce.steps import Step, Steps
-from builders.core.errors import log
+from baselines.train.recipe import Recipe
+from baselines.train.recipe_costs import ModelCost, Sizes, call_cost
+from builders.core.errors import InputError, log
 from builders.core.results import Report, Table
-from builders.store.reader import open_release
+from builders.core.tables import text_table
+from builders.store.reader import Release, open_release
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _SAMPLE_IS = "this is the embedded sample, written for this project: scores only show that every step runs"
@@ -49,7 +51,7 @@ def show_plan(do: Steps, selection: Selection, *, is_sample: bool, processes: in
         steps.insert(0, _sample_step(do.release))
     else:
         collection = release.path if release else "the paper's collection"
-        costs = f"{collection}, by formula:\n{cost_table(do.recorded, release)}"
+        costs = f"{collection}, by formula:\n{_cost_table(do.recorded, release)}"
         lines += [f"# {line}" for line in costs.splitlines()]
     lines += [step.shell_line(processes) for step in steps]
     return Report([step.words() for step in steps], "\n".join(lines))
@@ -96,6 +98,30 @@ def run_tables(
     }
     report["page"] = str(write_page(html or do.out / PAGE, report, entries))
     return Report(report, lambda: report_text(report), lambda: [_table(report["rows"])])
+
+
+def _cost_table(steps: Mapping[str, Step], release: Release | None) -> str:
+    """Return the costs of the steps as a table, with the sum of the costs. Unknown costs are dashes."""
+    recipes: dict[str, Recipe] = {}
+    for step in steps.values():
+        if step.verb == "train":
+            recipe = step.recipe()
+            recipes |= {str(step.output): recipe, recipe.name: recipe}
+    costs = {}
+    for name, step in steps.items():
+        try:
+            costs[name] = call_cost(step.verb, step.arguments, Sizes(release), recipes)
+        except (InputError, KeyError):  # the release, or the paper's tables, lack the config that the step reads
+            costs[name] = ModelCost(0)
+    operations = sum(cost.operations or 0 for cost in costs.values())
+    disk = sum(cost.disk or 0 for cost in costs.values())
+    costs["all"] = ModelCost(0, None, operations, disk)
+    lines = []
+    for name, cost in costs.items():
+        rows, tokens = (f"{count:,}" if count else "-" for count in (cost.rows, cost.tokens))
+        operations_text = f"{cost.operations:.1e}" if cost.operations else "-"
+        lines.append([name, rows, tokens, operations_text, f"{cost.disk / 1e9:.3g} GB" if cost.disk else "-"])
+    return text_table(["step", "rows", "tokens", "operations", "disk"], lines)
 
 
 def _sample_step(release: Path) -> Step:

@@ -150,8 +150,8 @@ def _missing_data(row: Row, release: Release, do: Steps, has_negatives: bool) ->
 
 
 def _has_official_negatives(release: Release) -> bool:
-    config, split = SETS["main"].joined["train"], "train"
-    if (config, split) not in release.splits():
+    config = SETS["main"].joined["train"]
+    if (config, "train") not in release.splits():
         return False
-    batches = release.batches(config, split, ["negative_passages.list.element.docid"])
+    batches = release.batches(config, "train", ["negative_passages.list.element.docid"])
     return any(len(batch.column(0).flatten()) for batch in batches)

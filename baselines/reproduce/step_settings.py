@@ -19,7 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from baselines.train.recipe import inherit_values, read_recipe
+from baselines.train.recipe import read_recipe
+from baselines.train.recipe_changes import inherit_values
 from builders.core.errors import InputError, UsageError
 from builders.core.files import read_toml
 from builders.core.options import check_value, did_you_mean

@@ -33,11 +33,6 @@ class Step:
     needs: tuple[str, ...] = ()
 
     @property
-    def program(self) -> str:
-        """The program of the verb: baselines or builders."""
-        return _find_verb(self.verb)[0]
-
-    @property
     def function(self) -> Callable[..., Any]:
         """The function of the verb."""
         return load_function(_find_verb(self.verb)[1])
@@ -45,9 +40,9 @@ class Step:
     def words(self) -> list[str]:
         """Return the words after ``python -m``. Arguments that equal their default are also written."""
         words = verb_spec(self.function).words(self.arguments, with_defaults=True)
-        return [self.program, *self.verb.split(), *words]
+        return [_find_verb(self.verb)[0], *self.verb.split(), *words]
 
-    def python_words(self, processes: int = 1) -> list[str]:
+    def shell_words(self, processes: int = 1) -> list[str]:
         """Return the words after ``python``. For a training in several processes, torchrun runs the command."""
         if self.verb != "train" or processes == 1:
             return ["-m", *self.words()]
@@ -56,7 +51,7 @@ class Step:
 
     def shell_line(self, processes: int = 1) -> str:
         """Return the command as typed in a shell."""
-        return "python " + shlex.join(self.python_words(processes))
+        return "python " + shlex.join(self.shell_words(processes))
 
     def recipe(self) -> Recipe:
         """Return the recipe of a training, with the values of ``--set``."""

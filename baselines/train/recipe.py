@@ -5,7 +5,7 @@ without pretrained weights. ``like = "NAME"`` takes over the values of another r
 by a path, which contains a dot or a slash.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -277,7 +277,7 @@ class Recipe(Sections, frozen=True, kw_only=True):
 
     def values(self) -> dict[str, Any]:
         """Return every setting of :meth:`resolved` by its ``--set`` key, such as ``train.batch``."""
-        values = {}
+        values: dict[str, Any] = {}
         for section, settings in self.resolved().items():
             if isinstance(settings, dict):
                 values |= {f"{section}.{key}": value for key, value in settings.items()}
@@ -314,22 +314,6 @@ def _content(path: Path) -> dict[str, Any]:
         own = found.get(section)
         found[section] = own | values if isinstance(own, dict) and isinstance(values, dict) else values
     return found
-
-
-def inherit_values(name: str, values_by_recipe: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the ``section.key=value`` texts for a recipe. Later values override earlier ones.
-
-    The values for the recipe of ``like`` come first, without the keys that the recipe's own file sets. Then come the
-    values for the recipe itself.
-    """
-    content = read_toml(RECIPES / f"{name}.toml") if name in names() else {}
-    values = []
-    if "like" in content:
-        for value in inherit_values(content["like"], values_by_recipe):
-            section, _, key = value.partition("=")[0].partition(".")
-            if key not in content.get(section, {}):
-                values.append(value)
-    return [*values, *values_by_recipe.get(name, ())]
 
 
 def _override(content: dict[str, Any], override: str) -> None:

@@ -7,7 +7,8 @@ scores, the second forward pass of gradient caching, vector search, and static m
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
@@ -16,6 +17,7 @@ from builders.store.layout import set_of
 from builders.store.published import published
 from builders.store.reader import Release
 
+_TOP_K = 50  # default of --top-k
 _NUMBER_BYTES = 4  # of one weight of a checkpoint
 _EMBEDDING_BYTES = 2  # of one number of an embedding
 
@@ -146,3 +148,34 @@ def inference_cost(model: Architecture | None, rows: int, length: int, *, stores
         return ModelCost(rows, tokens)
     disk = rows * model.hidden * _EMBEDDING_BYTES if stores_vectors else None
     return ModelCost(rows, tokens, 2 * model.in_layers * tokens, disk)
+
+
+def call_cost(verb: str, arguments: Mapping[str, Any], sizes: Sizes, recipes: Mapping[str, Recipe]) -> ModelCost:
+    """Estimate the cost of a call of a verb that searches or trains. Other verbs have no rows.
+
+    Args:
+        verb: the verb as on the command line.
+        arguments: the arguments of its function, by name. Paths are texts.
+        sizes: the sizes of the release.
+        recipes: the recipes that earlier calls train, by their names and by the paths of their checkpoints.
+
+    Raises:
+        InputError: the release lacks a config that the verb reads.
+    """
+    if verb == "train":
+        return training_cost(recipes[arguments["out"]], sizes, recipes)
+    set_name = arguments.get("set", "main")
+    if verb == "encode":
+        rows = sizes.passages(set_name)
+    elif verb in ("bm25", "mine", "search", "rerank"):
+        rows = sizes.queries(arguments.get("queries", set_of(set_name).queries), arguments["split"])
+    else:
+        return ModelCost(0)
+    if verb in ("bm25", "mine"):
+        return ModelCost(rows)
+    if verb == "rerank":
+        rows *= min(arguments.get("top_k", _TOP_K), sizes.passages(set_name))
+    recipe = recipes.get(arguments["model"]) or read_recipe(Path(arguments["model"]).name)
+    length = recipe.data.query_length if verb == "search" else recipe.data.passage_length
+    length = arguments.get("max_length", length)
+    return inference_cost(architecture(recipe, recipes), rows, length, stores_vectors=verb == "encode")

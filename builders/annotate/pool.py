@@ -352,7 +352,7 @@ def _counts(grades: Sequence[int | None]) -> dict[str, int]:
     }
 
 
-def _text_of(figures: dict[str, Any]) -> str:
+def _text_of(figures: Mapping[str, Any]) -> str:
     """Return the figures as aligned text."""
     lines = [f"{figures['queries']:,} queries"]
     for name in ("candidates", "selected"):

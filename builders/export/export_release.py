@@ -105,7 +105,7 @@ def export_release(
         record_finished,
     )
     from builders.export.export_formats import export
-    from builders.store.manifest import MANIFEST
+    from builders.store.layout import MANIFEST
     from builders.store.reader import open_release
     from builders.store.runs import Run
     from builders.store.verb_inputs import runs_input

@@ -1,9 +1,10 @@
 """Drawings of Figure 2 of the paper (Section 3.4) and of the training curves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from baselines.hub.training_curve import TrainingCurve, draw_curve
@@ -63,12 +64,14 @@ def _draw_bars(panel: Any, measured_rows: Sequence[MeasuredRow], metric: str) ->
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def curve_svg(name: str, curve: TrainingCurve) -> str:
-    """Return a training's curve as SVG."""
-    image = draw_image(
-        lambda figure: draw_curve(figure.subplots(), curve, size=8), "svg", width=3.6, height=1.8, name=name
-    )
-    return svg_of(image.decode())
+def curve_svg(name: str, training: Mapping[str, Any]) -> str:
+    """Return a training's curve, a JSON value of the report, as SVG."""
+    curve = msgspec.convert(training, TrainingCurve)
+
+    def draw(figure: Any) -> None:
+        draw_curve(figure.subplots(), curve, size=8)
+
+    return svg_of(draw_image(draw, "svg", width=3.6, height=1.8, name=name).decode())
 
 
 def svg_of(file: str) -> str:

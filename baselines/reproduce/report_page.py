@@ -4,19 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from baselines.hub.training_curve import TrainingCurve
 from baselines.reproduce import leaderboard, report_text
 from baselines.reproduce.drawings import curve_svg, svg_of
-from baselines.reproduce.report import CLOSE, NOT, OFF, OK
 from builders.core.errors import log
 from builders.core.files import read_utf8, write_text
 
 PAGE = "reproduce.html"
 _TEMPLATE = Path(__file__).with_name("report_page.html.jinja")
 _STYLE = Path(__file__).with_name("report_page.css")
-_CLASSES = {OK: "ok", CLOSE: "close", OFF: "off", "-": "not"}  # CSS classes of the marks
 
 
 def write_page(path: Path, report: Mapping[str, Any], own: Sequence[leaderboard.Own]) -> Path:
@@ -37,7 +32,6 @@ def page(
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-    environment.filters["are_marks"] = _are_marks
     reasons = report_text.Reasons()
     sections = list(report_text.sections(report, reasons))
     drawn = [Path(path) for path in report["images"] if path.endswith(".svg")]
@@ -45,18 +39,13 @@ def page(
     for section in sections:
         files = [path for path in drawn if path.name.startswith(f"{section.name}.")]
         images[section.name] = [svg_of(read_utf8(path)) for path in files]
-    trainings = []
-    for training in report["trainings"]:
-        curve = msgspec.convert(training, TrainingCurve)
-        trainings.append((training, curve_svg(training["recipe"], curve)))
+    trainings = [(training, curve_svg(training["recipe"], training)) for training in report["trainings"]]
     return environment.from_string(read_utf8(_TEMPLATE)).render(
         board_legend=leaderboard.LEGEND,
         boards=[leaderboard.grid_of(table) for table in tables],
-        classes=_CLASSES,
         images=images,
         legend=[report_text.LEGEND, report_text.MARKS, *reasons.lines()],
         measured_on=report_text.measured_on(report),
-        not_comparable=NOT,
         own_run=leaderboard.OWN,
         predictions=report_text.predictions(report),
         sections=sections,
@@ -65,8 +54,3 @@ def page(
         style=read_utf8(_STYLE),
         trainings=trainings,
     )
-
-
-def _are_marks(words: str) -> bool:
-    """True for the marks of one row, such as "OK / close / -". A single dash is an empty cell."""
-    return words != "-" and {*words.split(" / ")} <= {*_CLASSES}

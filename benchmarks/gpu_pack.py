@@ -24,10 +24,10 @@ from pathlib import Path
 
 from common import ROOT, parser_of
 
-from baselines.reproduce.plan import Step, Steps
+from baselines.reproduce.run_steps import run_steps
 from baselines.reproduce.select_rows import Selection, select_rows
 from baselines.reproduce.step_settings import read_settings
-from baselines.reproduce.steps import run_steps
+from baselines.reproduce.steps import Step, Steps
 from builders.core.errors import InputError
 
 MODEL = "multilingual-e5-small-zh-en"

@@ -125,8 +125,20 @@ def test_a_run_without_ties_is_copied_as_it_is(release: Path, tmp_path: Path) ->
     done, _ = export(release, "trec", "--runs-only", code=2)
     assert "--runs-only needs --run" in done.stderr
     (tmp_path / "mine.txt").write_text(TIES)
-    done, _ = export(release, "trec", "--run", tmp_path / "mine.trec", tmp_path / "mine.txt", code=1)
+    done, _ = export(release, "trec", "--quiet", "--run", tmp_path / "mine.trec", tmp_path / "mine.txt", code=1)
     assert done.error.endswith("another run is also named 'mine'; rename one of the files")
+
+
+def test_a_finished_export_is_found_again_until_a_run_changes(release: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.run").write_text(TIES)
+    words = ("--run", tmp_path / "mine.run")
+    first, out = export(release, "beir", *words)
+    written = (out / "EXPORT").stat().st_mtime_ns
+    second, _ = export(release, "beir", *words)
+    assert "already done" in second.stderr and second.stdout == first.stdout
+    assert (out / "EXPORT").stat().st_mtime_ns == written
+    (tmp_path / "mine.run").write_text("q Q0 a 1 2.5 t\n")
+    assert "the runs changed (1)" in export(release, "beir", *words)[0].stderr
 
 
 DEV, TEST = ([md5(question) for question in QUESTIONS[split]] for split in ("dev", "test"))

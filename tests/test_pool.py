@@ -145,6 +145,16 @@ def test_a_call_from_python_takes_runs_and_returns_tables(world: Path) -> None:
     assert by_title["ranks"].to_pandas()["pairs"].tolist() == [2, 2]
 
 
+def test_a_finished_pool_is_found_again_until_an_input_changes(world: Path) -> None:
+    first = select(world, "pool", "--depth", 2, "--format", "json")
+    second = select(world, "pool", "--depth", 2, "--format", "json")
+    assert "already done" in second.stderr and second.stdout == first.stdout
+    assert "made again, because top: 5 -> 2" in select(world, "pool", "--depth", 2, "--top", 2).stderr
+    (world / "a").write_text((world / "b").read_text())
+    changed = select(world, "pool", "--depth", 2, "--top", 2)
+    assert "made again, because the re-rankers' runs changed (1)" in changed.stderr
+
+
 Q = [md5(question) for question in QUESTIONS["train"]]  # question n is answered by text n
 NINE = math.log(9)  # its sigmoid is 9/10
 

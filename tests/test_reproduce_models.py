@@ -1,6 +1,7 @@
 """``reproduce`` trains tiny models: from hub names, folders and scratch, under torchrun, and after kills."""
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -20,10 +21,11 @@ from loaded import Loaded, Started
 from reproduce_world import SETTINGS, TEXTS, World, make_paper_release, ran
 from tiny_families import ERNIE, MBERT, publish, publish_all, write_ernie, write_mbert
 
-from baselines.reproduce.plan import Step, Steps
+from baselines.reproduce.run_steps import run_step
 from baselines.reproduce.select_rows import rows_of
-from baselines.reproduce.steps import call
+from baselines.reproduce.steps import Step, Steps
 from baselines.train.recipe import names
+from builders.core.errors import log
 
 
 @pytest.fixture(scope="module")
@@ -125,31 +127,21 @@ def from_folder(world: World, more: str = "") -> str:
     return "\n".join([SETTINGS + more, *models])
 
 
-def test_a_training_in_one_process_sees_one_card_and_torchruns_every_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[list[str], dict[str, str]]] = []
+def test_a_training_in_several_processes_runs_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
 
-    def done_at_once(words: list[str], env: dict[str, str], **_: Any) -> Any:
-        calls.append((words, env))
+    def done_at_once(words: list[str], **_: Any) -> Any:
+        calls.append(words)
         return mock.Mock(**{"wait.return_value": 0})
 
-    monkeypatch.setattr("baselines.reproduce.steps.subprocess.Popen", done_at_once)
+    monkeypatch.setattr("baselines.reproduce.run_steps.subprocess.Popen", done_at_once)
+    monkeypatch.setattr(log, "level", logging.WARNING)  # as with --quiet
     training = Step("x", "train", {"recipe": "x", "out": "x"}, Path("x"))
-    encoding = Step("y", "encode", {"release": "r", "model": "x", "out": "y"}, Path("y"))
-    for visible, given in ((None, "0"), ("2,3", "2"), ("", "")):
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        if visible is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        call(training, quiet=False)
-        call(encoding, quiet=False)  # uses every GPU, with one process each
-        assert [env.get("CUDA_VISIBLE_DEVICES") for _, env in calls[-2:]] == [given, visible]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    call(training, quiet=True, here=True, processes=4)
-    words, environment = calls[-1]
-    assert words == [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
-        *("-m", "baselines", "train", "x", "--out", "x", "--quiet"),
-    ]
-    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    run_step(training)
+    run_step(training, here=True, processes=4)
+    command = ["-m", "baselines", "train", "x", "--out", "x", "--quiet"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    assert calls == [[sys.executable, *command], [sys.executable, *torchrun, *command]]
 
 
 def test_a_row_is_trained_in_two_processes(world: World, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,19 +15,16 @@ from reproduce_world import reported, reproduce
 from scipy import stats
 
 from baselines.measure.significance import holm
-from baselines.reproduce.costs import StepCost, step_cost
 from baselines.reproduce.leaderboard import board, read_leaderboard
-from baselines.reproduce.marks import nearness, other_data, other_models
-from baselines.reproduce.paper_tables import Row
-from baselines.reproduce.plan import Step, Steps
 from baselines.reproduce.published_scores import read_published_scores
-from baselines.reproduce.report import MeasuredRow, Reference, paired_tests
+from baselines.reproduce.report import MeasuredRow, Reference, nearness, other_data, other_models, paired_tests
 from baselines.reproduce.report_page import page
-from baselines.reproduce.report_text import text
-from baselines.reproduce.select_rows import Selection, rows_of, select_rows
+from baselines.reproduce.report_text import report_text
+from baselines.reproduce.select_rows import Row, Selection, rows_of, select_rows
 from baselines.reproduce.step_settings import NO_SETTINGS, Settings, read_settings
+from baselines.reproduce.steps import Step, Steps
 from baselines.train.recipe import read_recipe
-from baselines.train.recipe_costs import KNOWN, Sizes
+from baselines.train.recipe_costs import KNOWN, ModelCost, Sizes, call_cost
 from builders.store.reader import open_release
 
 BM25 = ("--table", 4, "--row", "bm25")
@@ -142,7 +139,7 @@ def measured(series: str, values: dict[str, float]) -> MeasuredRow:
     """Return a bar of Figure 2 whose queries have these reciprocal ranks."""
     ranks = [round(1 / value) if value else None for value in values.values()]
     table = pa.table({"query_id": list(values), "first_positive_rank": pa.array(ranks, pa.int64())})
-    row = Row("bm25", "BM25", lambda: Step("", "", {}, Path()), series=series, figure=2)
+    row = Row(name="bm25", title="BM25", run=lambda: Step("", "", {}, Path()), series=series, figure=2)
     return MeasuredRow(row, row.run(), Reference("main", "dev", "", ""), {}, {}, {}, table)
 
 
@@ -166,7 +163,7 @@ def test_figure_2_prints_the_tests(here: Path) -> None:
     report["rows"] += reported(here, "--row", "bm25-after")["rows"]
     report["tests"] = [{"figure": 2, "title": "BM25", "metric": "MRR@10", "queries": 2000, "difference": 12.5}]
     report["tests"][0] |= {"interval": [11.0, 14.0], "p": 1.23e-9, "corrected": 1.11e-8}
-    printed = text(report)
+    printed = report_text(report)
     assert "Figure 2: after minus before, paired t-test over queries" in printed
     assert ["BM25:", "MRR@10", "+12.50", "+11.00", "to", "+14.00", "2,000", "1.2e-09", "1.1e-08"] in cells_of(printed)
     assert "1.2e-09" in Seen(page(report, [], {})).text
@@ -226,17 +223,18 @@ def test_the_figures_of_the_whole_collection_are_those_of_tables_4_and_5() -> No
     figures = {(f.model, f.split, f.metric): f.value for f in read_leaderboard().figures if f.searched == "whole"}
     published = read_published_scores()
     for row in select_rows(Steps(Path("R"), Path("O")), Selection(tables=(4, 5))):
-        found = published.find_row(row.table, row.name)
-        assert found
-        split = published.data[found.data].split
-        assert {metric: figures[row.title, split, metric] for metric in found.scores} == found.scores
+        split = published.data[row.data].split
+        assert row.scores
+        assert {metric: figures[row.title, split, metric] for metric in row.scores} == row.scores
 
 
-def test_every_published_score_belongs_to_a_row() -> None:
-    rows = rows_of(Steps(Path("R"), Path("O")))
-    names = {(str(row.table), row.name) for row in rows if row.table}
-    published = read_published_scores().table
-    assert {(table, name) for table in published for name in published[table]} == names
+def test_every_published_row_has_a_run() -> None:
+    do, published = Steps(Path("R"), Path("O")), read_published_scores()
+    rows = rows_of(do)
+    for kind, described in (("table", published.table), ("figure", published.figure)):
+        names = {(str(getattr(row, kind)), row.name) for row in rows if getattr(row, kind)}
+        assert {(number, name) for number in described for name in described[number]} == names
+    assert {row.name for row in rows_of(do, of_pool=True)} == {*published.pool}
 
 
 def test_a_table_of_another_verb_names_the_verb(tmp_path: Path) -> None:
@@ -280,10 +278,10 @@ KNOWN_ERNIE = KNOWN["nghuyong/ernie-1.0-base-zh"]
 LAYERS = 12 * (4 * 768**2 + 2 * 768 * 3072 + 9 * 768 + 3072)  # 85.1 million
 
 
-def cost(sizes: Sizes, verb: str, recipe: str = "", **arguments: str) -> StepCost:
+def cost(sizes: Sizes, verb: str, recipe: str = "", **arguments: str) -> ModelCost:
     """Estimate a step. ``recipe`` is the recipe of the training's or model's checkpoint m."""
     recipes = {"m": read_recipe(recipe)} if recipe else {}
-    return step_cost(Step("", verb, arguments, Path("o")), sizes, recipes)
+    return call_cost(verb, arguments, sizes, recipes)
 
 
 def test_the_sample_counted_by_hand(sample_release: Path) -> None:

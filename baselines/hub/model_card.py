@@ -51,9 +51,6 @@ _RECORDED_FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "
 _EXAMPLE_QUERIES = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
 _EXAMPLE_PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
 _EXAMPLE_QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
-_LOSS_COLOUR = "#1f61a0"
-_MEASURE_COLOUR = "#b9541c"
-_CURVE_POINTS = 400  # a curve gets at most twice as many points
 
 
 @dataclass(frozen=True)
@@ -73,28 +70,6 @@ class Measured:
         """A description of the data: set, split, and numbers of queries and passages."""
         set_name = "" if self.set == "main" else f"{self.set}, "
         return f"{set_name}{self.split}, {self.queries:,} queries, {self.passages:,} passages"
-
-
-def draw_curve(
-    panel: Any, losses: Sequence[Sequence[float]], measure: str, dev_scores: Sequence[Sequence[float]], font_size: float
-) -> None:
-    """Draw a training into a panel of matplotlib: loss on the left axis from 0, ``measure`` in percent on the right.
-
-    ``losses`` has (step, loss) pairs, and ``dev_scores`` has (step, fraction) pairs. ``font_size`` is in points.
-    """
-    point_distance = max(1, len(losses) // _CURVE_POINTS)
-    drawn_losses = losses[::point_distance]
-    panel.set_xlabel("step", fontsize=font_size)
-    panel.set_ylabel("loss", fontsize=font_size, color=_LOSS_COLOUR)
-    panel.plot([step for step, _ in drawn_losses], [loss for _, loss in drawn_losses], color=_LOSS_COLOUR)
-    panel.set_ylim(bottom=0)
-    if dev_scores:
-        right_axis = panel.twinx()
-        right_axis.set_ylabel(f"{measure}, %", fontsize=font_size, color=_MEASURE_COLOUR, parse_math=False)
-        steps = [step for step, _ in dev_scores]
-        percentages = [100 * score for _, score in dev_scores]
-        right_axis.plot(steps, percentages, "o-", color=_MEASURE_COLOUR)
-        right_axis.set_ylim(0, 100)
 
 
 def finish_checkpoint(folder: Path, name: str) -> None:

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from baselines.measure.groups import Groups
 from baselines.measure.holes import measure_holes
@@ -103,6 +104,38 @@ def compare_systems(
         "measures": compared,
         "changed": changes,
     }
+
+
+def compare_on_shared_queries(after: pa.Table, before: pa.Table, measures: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Compare two tables of values by query, on the queries that both tables have, by Student's paired t-test.
+
+    Args:
+        after, before: tables of :func:`table_of_run`, whose references may have different queries.
+        measures: the column of each measure, by the measure's name, as in ``measures.PAPER``.
+
+    Returns:
+        For each measure ``metric``, ``queries`` (the number of shared queries), ``difference`` and ``interval`` (after
+        minus before, in percentage points), and the p-value ``p``. Empty for fewer than two shared queries.
+    """
+    in_both = pc.is_in(after["query_id"], value_set=before["query_id"])
+    shared_after = after.filter(in_both).sort_by("query_id")
+    in_both = pc.is_in(before["query_id"], value_set=after["query_id"])
+    shared_before = before.filter(in_both).sort_by("query_id")
+    if len(shared_after) < 2:
+        return []
+    tests = []
+    for name, column in measures.items():
+        figures = SignificanceRule().paired(values_of(shared_after, column), values_of(shared_before, column))
+        tests.append(
+            {
+                "metric": name,
+                "queries": len(shared_after),
+                "difference": round(100 * figures["difference"], 2),
+                "interval": [round(100 * end, 2) for end in figures["interval"]],
+                "p": figures["t"]["p"],
+            }
+        )
+    return tests
 
 
 def _warn_of_few_resamples(pair_count: int, settings: SignificanceRule) -> None:

@@ -19,10 +19,9 @@ import numpy.typing as npt
 from baselines.measure.measures import PAPER, paper_by_query
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import LEVEL, RESAMPLES
-from baselines.reproduce.paper_tables import Row
-from baselines.reproduce.plan import Step, Steps, inputs_of
-from baselines.reproduce.select_rows import Selection, runnable_rows, select_rows
-from baselines.reproduce.steps import run_steps, shell_line
+from baselines.reproduce.run_steps import run_steps
+from baselines.reproduce.select_rows import Row, Selection, runnable_rows, select_rows
+from baselines.reproduce.steps import Step, Steps, inputs_of
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
 from builders.core.results import Report, Table
@@ -96,7 +95,7 @@ def report_extrapolation(
                 runs[row.name, config] = row.run()
     if dry_run:
         steps = do.recorded.values()
-        return Report([step.words() for step in steps], "\n".join(shell_line(step, processes) for step in steps))
+        return Report([step.words() for step in steps], "\n".join(step.shell_line(processes) for step in steps))
     run_steps(do.recorded, do.out, one_process=one_process, processes=processes)
     figures = []
     rows = [row for row in _rows(do, selection) if row.name in row_names]

@@ -1,60 +1,18 @@
 """The tables and the figure of Section 3 of the paper as functions, and the nine models of the pool (Section 2.3).
 
-A table is a function that returns its rows. A row has a function that records the steps behind its run, so that a plan
-has only the steps of the selected rows. ``do(VERB, ...)`` records a step (:class:`baselines.reproduce.plan.Steps`).
+A table is a function that returns the runs of its rows by the rows' names, which ``published_scores.toml`` describes.
+A run is a function that records the steps behind a row, so that only the steps of the selected rows run.
+``do(VERB, ...)`` records a step (:class:`baselines.reproduce.steps.Steps`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from baselines.reproduce.plan import Step, Steps
+from baselines.reproduce.steps import Step, Steps
 from builders.core.errors import InputError
 
-
-@dataclass(frozen=True)
-class Row:
-    """One row of a table, or one bar in each panel of a figure.
-
-    Attributes:
-        name: the row's name for --row.
-        title: the row's title in the paper. "A > B" means that B re-ranks the top passages of A.
-        run: records the steps behind the row, and returns the step that writes the measured run.
-        set: the set of the release.
-        split: the split to measure on. Empty: the user's --split.
-        queries: measure only the questions of this config. Empty: all questions of the set.
-        qrels: measure by the judgments of this config. Empty: the judgments of the set.
-        needs: further configs that the release must have.
-        like: another row of the table, whose scores are published on a split with published labels. Our scores are also
-            compared with these scores.
-        official_negatives: the steps read the hard negatives of the official data.
-        series: tells the bars of a system in a figure apart: before or after.
-        table, figure, pool: the table or figure of the row, or True for a row of the pool.
-    """
-
-    name: str
-    title: str
-    run: Callable[[], Step]
-    set: str = "main"
-    split: str = ""
-    queries: str = ""
-    qrels: str = ""
-    needs: tuple[str, ...] = ()
-    like: str = ""
-    official_negatives: bool = False
-    series: str = ""
-    table: int | None = None
-    figure: int | None = None
-    pool: bool = False
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """The table or figure of the row, or the pool: ("table", 4), ("figure", 2) or ("pool", 1)."""
-        if self.pool:
-            return "pool", 1
-        return ("figure", self.figure) if self.figure is not None else ("table", self.table or 0)
-
+Runs = dict[str, Callable[[], Step]]
 
 # --- The systems (Section 3.1, Figure 1) ---
 
@@ -108,11 +66,6 @@ def in_set(set_name: str, file_name: str) -> str:
     return file_name if set_name == "main" else f"{set_name}.{file_name}"
 
 
-def pretrain(do: Steps) -> Step:
-    """A small BERT, pretrained on the collection, which replaces pretrained weights with --scratch."""
-    return train(do, "mlm")
-
-
 def bm25_negatives(do: Steps) -> Step:
     return mine(do, bm25(do, "train"), "bm25")
 
@@ -159,55 +112,36 @@ def official_reranking(do: Steps) -> Step:
 # --- Section 3.3: retrieval and re-ranking ---
 
 
-def table_4(do: Steps) -> list[Row]:
+def table_4(do: Steps) -> Runs:
     """Retrieval: DE w/ BM25 Neg against BM25."""
-    return [
-        Row("bm25", "BM25", lambda: bm25(do, do.split)),
-        Row("de-bm25-neg", "DE w/ BM25 Neg", lambda: dual_encoder_run(do), like="official-de"),
-        Row("official-de", "official dual-encoder", lambda: official_retrieval(do, do.split), official_negatives=True),
-    ]
+    return {
+        "bm25": lambda: bm25(do, do.split),
+        "de-bm25-neg": lambda: dual_encoder_run(do),
+        "official-de": lambda: official_retrieval(do, do.split),
+    }
 
 
-def table_5(do: Steps) -> list[Row]:
+def table_5(do: Steps) -> Runs:
     """Re-ranking of BM25's and of DE's top passages by CE w/ BM25 Neg and CE w/ DE Neg."""
-    return [
-        Row("ce-bm25-neg-on-bm25", "BM25 > CE w/ BM25 Neg", lambda: cross_encoder_run(do)),
-        Row(
-            "ce-de-neg-on-bm25",
-            "BM25 > CE w/ DE Neg",
-            lambda: rerank(do, bm25(do, do.split), cross_encoder_on_dense(do), "bm25"),
-        ),
-        Row(
-            "ce-de-neg-on-de",
-            "DE w/ BM25 Neg > CE w/ DE Neg",
-            lambda: rerank(do, dual_encoder_run(do), cross_encoder_on_dense(do), "de"),
-            like="official-ce",
-        ),
-        Row(
-            "official-ce",
-            "official dual-encoder > official cross-encoder",
-            lambda: official_reranking(do),
-            official_negatives=True,
-        ),
-    ]
+    return {
+        "ce-bm25-neg-on-bm25": lambda: cross_encoder_run(do),
+        "ce-de-neg-on-bm25": lambda: rerank(do, bm25(do, do.split), cross_encoder_on_dense(do), "bm25"),
+        "ce-de-neg-on-de": lambda: rerank(do, dual_encoder_run(do), cross_encoder_on_dense(do), "de"),
+        "official-ce": lambda: official_reranking(do),
+    }
 
 
 # --- Section 3.4: the strategies for the quality of the development and test sets ---
 
 
-def table_6(do: Steps) -> list[Row]:
+def table_6(do: Steps) -> Runs:
     """CE w/ BM25 Neg, trained with and without the questions that are similar to a dev or test question."""
-    systems = {
-        "with": ("CE w/ Sim. Q", lambda: similar_questions_run(do)),
-        "without": ("CE w/o Sim. Q", lambda: cross_encoder_run(do)),
+    return {
+        "with-similar-duplicated": lambda: similar_questions_run(do),
+        "without-similar-duplicated": lambda: cross_encoder_run(do),
+        "with-similar-others": lambda: similar_questions_run(do),
+        "without-similar-others": lambda: cross_encoder_run(do),
     }
-    rows = []
-    for queries in ("duplicated", "others"):
-        for name, (title, run) in systems.items():
-            rows.append(
-                Row(f"{name}-similar-{queries}", f"{title}, {queries}", run, queries=queries, needs=("train-similar",))
-            )
-    return rows
 
 
 def similar_questions_run(do: Steps) -> Step:
@@ -225,52 +159,28 @@ def similar_questions_run(do: Steps) -> Step:
     return rerank(do, bm25(do, do.split), model, "bm25")
 
 
-def figure_2(do: Steps) -> list[Row]:
+def figure_2(do: Steps) -> Runs:
     """The same runs, measured by the judgments before and after people corrected them."""
-    systems = {
-        "bm25": ("BM25", lambda: bm25(do, do.split)),
-        "de-bm25-neg": ("DE w/ BM25 Neg", lambda: dual_encoder_run(do)),
-        "ce-bm25-neg": ("BM25 > CE w/ BM25 Neg", lambda: cross_encoder_run(do)),
+    return {
+        "bm25-before": lambda: bm25(do, do.split),
+        "bm25-after": lambda: bm25(do, do.split),
+        "de-bm25-neg-before": lambda: dual_encoder_run(do),
+        "de-bm25-neg-after": lambda: dual_encoder_run(do),
+        "ce-bm25-neg-before": lambda: cross_encoder_run(do),
+        "ce-bm25-neg-after": lambda: cross_encoder_run(do),
     }
-    rows = []
-    for name, (title, run) in systems.items():
-        rows.append(Row(f"{name}-before", title, run, series="before", qrels="qrels-before"))
-        rows.append(Row(f"{name}-after", title, run, series="after", needs=("qrels-before",)))
-    return rows
 
 
-# --- Section 3.6: out of domain ---
+# --- Section 3.6: out of domain (Table 7: cMedQA, Table 8: cCOVID-News) ---
 
 
-def table_7(do: Steps) -> list[Row]:
-    """cMedQA."""
-    return out_of_domain(do, "cmedqa")
-
-
-def table_8(do: Steps) -> list[Row]:
-    """cCOVID-News."""
-    return out_of_domain(do, "ccovid")
-
-
-def out_of_domain(do: Steps, set_name: str) -> list[Row]:
+def out_of_domain(do: Steps, set_name: str) -> Runs:
     """DE w/ BM25 Neg without and with fine-tuning on the set's training queries."""
-    return [
-        Row("bm25", "BM25", lambda: bm25(do, "test", set_name), set=set_name, split="test"),
-        Row(
-            "de-zero-shot",
-            "DE w/ BM25 Neg, zero-shot",
-            lambda: search(do, dual_encoder(do), "test", set_name),
-            set=set_name,
-            split="test",
-        ),
-        Row(
-            "de-fine-tuned",
-            "DE w/ BM25 Neg, fine-tuned",
-            lambda: search(do, fine_tuned(do, set_name), "test", set_name),
-            set=set_name,
-            split="test",
-        ),
-    ]
+    return {
+        "bm25": lambda: bm25(do, "test", set_name),
+        "de-zero-shot": lambda: search(do, dual_encoder(do), "test", set_name),
+        "de-fine-tuned": lambda: search(do, fine_tuned(do, set_name), "test", set_name),
+    }
 
 
 def fine_tuned(do: Steps, set_name: str) -> Step:
@@ -281,54 +191,39 @@ def fine_tuned(do: Steps, set_name: str) -> Step:
 # --- Section 3.7: cross-lingual ---
 
 
-def table_9(do: Steps) -> list[Row]:
+def table_9(do: Steps) -> Runs:
     """English queries and Chinese passages: multilingual BERT, trained on English, Chinese, or both queries."""
-    return [
-        Row("supervised", "Supervised Model", lambda: search_english(do, supervised(do)), set="crosslingual"),
-        Row("zero-shot", "Zero-shot Model", lambda: search_english(do, zero_shot(do)), set="crosslingual"),
-        Row("zero-shot-monolingual", "Zero-shot Model, Chinese queries", lambda: search(do, zero_shot(do), do.split)),
-        Row("transferred", "Transferred Model", lambda: search_english(do, transferred(do)), set="crosslingual"),
-    ]
+    return {
+        "supervised": lambda: search(do, multilingual_model(do, "mbert-supervised"), do.split, "crosslingual"),
+        "zero-shot": lambda: search(do, multilingual_model(do, "mbert-zero-shot"), do.split, "crosslingual"),
+        "zero-shot-monolingual": lambda: search(do, multilingual_model(do, "mbert-zero-shot"), do.split),
+        "transferred": lambda: search(do, multilingual_model(do, "mbert-transferred"), do.split, "crosslingual"),
+    }
 
 
-def search_english(do: Steps, model: Step) -> Step:
-    return search(do, model, do.split, "crosslingual")
-
-
-def supervised(do: Steps) -> Step:
-    """Multilingual BERT, trained on English queries."""
-    return train(do, "mbert-supervised", negatives=[english_negatives(do)])
-
-
-def transferred(do: Steps) -> Step:
-    """Multilingual BERT, trained on Chinese queries and then on English queries."""
-    return train(do, "mbert-transferred", negatives=[english_negatives(do)])
-
-
-def zero_shot(do: Steps) -> Step:
-    """Multilingual BERT, trained on Chinese queries."""
-    return train(do, "mbert-zero-shot", negatives=[bm25_negatives(do)])
-
-
-def english_negatives(do: Steps) -> Step:
-    """The negatives of the English queries come from the run of the Chinese queries."""
-    return mine(do, bm25(do, "train"), "crosslingual", set_name="crosslingual")
+def multilingual_model(do: Steps, recipe: str) -> Step:
+    """Multilingual BERT, trained on Chinese queries (zero-shot), on English queries (supervised), or on both."""
+    if recipe == "mbert-zero-shot":
+        return train(do, recipe, negatives=[bm25_negatives(do)])
+    # The negatives of the English queries come from the run of the Chinese queries.
+    negatives = mine(do, bm25(do, "train"), "crosslingual", set_name="crosslingual")
+    return train(do, recipe, negatives=[negatives])
 
 
 # --- Section 2.3, A.1: the nine models of the pool, five retrievers and four re-rankers that learn from the pool ---
 
-POOL_MODELS = {"ernie": "ERNIE", "bert": "BERT", "roberta": "RoBERTa", "macbert": "MacBERT"}
+POOL_MODELS = ("ernie", "bert", "roberta", "macbert")
 POOL_SIZE = 5 * TOP_K  # the five retrievers find at most this number of passages for a query
 
 
-def pool(do: Steps) -> list[Row]:
+def pool(do: Steps) -> Runs:
     """The nine models. The re-rankers order the pool's candidates."""
-    rows = [Row("pool-bm25", "BM25", lambda: bm25(do, do.split))]
-    for name, title in POOL_MODELS.items():
-        rows.append(Row(f"pool-de-{name}", f"DE from {title}", partial(pool_retrieval, do, name, do.split)))
-    for name, title in POOL_MODELS.items():
-        rows.append(Row(f"pool-ce-{name}", f"pool > CE from {title}", partial(pool_reranking, do, name)))
-    return rows
+    runs: Runs = {"pool-bm25": lambda: bm25(do, do.split)}
+    for name in POOL_MODELS:
+        runs[f"pool-de-{name}"] = partial(pool_retrieval, do, name, do.split)
+    for name in POOL_MODELS:
+        runs[f"pool-ce-{name}"] = partial(pool_reranking, do, name)
+    return runs
 
 
 def pool_retrieval(do: Steps, name: str, split: str) -> Step:
@@ -369,13 +264,20 @@ def select_pool(do: Steps) -> Step:
     )
 
 
-TABLES = {4: table_4, 5: table_5, 6: table_6, 7: table_7, 8: table_8, 9: table_9}
+TABLES: dict[int, Callable[[Steps], Runs]] = {
+    4: table_4,
+    5: table_5,
+    6: table_6,
+    7: partial(out_of_domain, set_name="cmedqa"),
+    8: partial(out_of_domain, set_name="ccovid"),
+    9: table_9,
+}
 FIGURES = {2: figure_2}
 # The recipes whose checkpoints other recipes start from (``start = "recipe:NAME"``).
 TRAININGS: dict[str, Callable[[Steps], Step]] = {
-    "mlm": pretrain,
+    "mlm": partial(train, recipe="mlm"),  # a small BERT that replaces pretrained weights with --scratch
     "de-bm25-neg": dual_encoder,
     "ce-bm25-neg": cross_encoder,
     "ce-de-neg": cross_encoder_on_dense,
-    "mbert-zero-shot": zero_shot,
+    "mbert-zero-shot": partial(multilingual_model, recipe="mbert-zero-shot"),
 }

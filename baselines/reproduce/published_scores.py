@@ -1,5 +1,6 @@
-"""``published_scores.toml``: the scores that the paper and the official code published, and their data."""
+"""``published_scores.toml``: the rows of the paper's tables, their published scores, and the data of the scores."""
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -22,24 +23,48 @@ class PublishedData(Struct, frozen=True, forbid_unknown_fields=True):
     passages: int | None = None
 
 
-class PublishedRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """The published scores of a row, in percent by measure, and the name of their data."""
+class PublishedRow(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One row of a table, one bar in each panel of a figure, or one model of the pool.
 
-    data: str
-    scores: dict[str, Annotated[float, Meta(ge=0, le=100)]]
+    Attributes:
+        title: the row's title in the paper. "A > B" means that B re-ranks the top passages of A.
+        data: the name of the data that the scores were measured on.
+        scores: the published scores in percent, by measure. Empty if the paper prints no number.
+        set: the set of the release.
+        split: the split to measure on. Empty: the user's --split.
+        queries: measure only the questions of this config. Empty: all questions of the set.
+        qrels: measure by the judgments of this config. Empty: the judgments of the set.
+        needs: a further config that the release must have.
+        like: another row of the table, whose scores are published on a split with published labels. Our scores are also
+            compared with these scores.
+        official_negatives: the steps read the hard negatives of the official data.
+        series: tells the bars of a system in a figure apart: before or after.
+    """
+
+    title: str
+    data: str = ""
+    scores: dict[str, Annotated[float, Meta(ge=0, le=100)]] = {}
+    set: str = "main"
+    split: str = ""
+    queries: str = ""
+    qrels: str = ""
+    needs: str = ""
+    like: str = ""
+    official_negatives: bool = False
+    series: str = ""
 
 
 class PublishedScores(Struct, frozen=True, forbid_unknown_fields=True):
-    """All published scores: data by name, and rows by table and name."""
+    """The content of the file: data by name, titles by table, and rows by table (or figure) and name."""
 
     data: dict[str, PublishedData]
+    titles: dict[str, str]
     table: dict[str, dict[str, PublishedRow]]
-
-    def find_row(self, table: int | None, name: str) -> PublishedRow | None:
-        """Return the published scores of a row. None for a figure and for the pool, whose scores are not published."""
-        return self.table.get(str(table), {}).get(name)
+    figure: dict[str, dict[str, PublishedRow]]
+    pool: dict[str, PublishedRow]
 
 
+@functools.cache
 def read_published_scores(path: Path = PUBLISHED_SCORES) -> PublishedScores:
     """Read the published scores. Raises :class:`InputError` for an unknown key, or data that the file lacks."""
     published = typed(read_toml(path), PublishedScores, path)

@@ -1,30 +1,32 @@
 """The report of ``reproduce`` as JSON values: our scores, the published scores, intervals and marks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
-from baselines.core.checkpoint import TRAINING
-from baselines.measure.comparison import SignificanceRule
-from baselines.measure.measures import PAPER, measure_run, values_of
+from baselines.hub.training_curve import read_training_curve
+from baselines.measure.comparison import compare_on_shared_queries
+from baselines.measure.measures import PAPER, measure_run
 from baselines.measure.qrels import Qrels, release_qrels
 from baselines.measure.significance import Interval, holm
 from baselines.reproduce.leaderboard import Own, own_of
-from baselines.reproduce.marks import NOT, nearness, other_data, other_models
-from baselines.reproduce.paper_tables import Row
-from baselines.reproduce.plan import Step, steps_behind
-from baselines.reproduce.published_scores import PublishedScores, read_published_scores
+from baselines.reproduce.published_scores import PublishedData, PublishedRow, PublishedScores, read_published_scores
+from baselines.reproduce.run_steps import StepRun
+from baselines.reproduce.select_rows import Row
 from baselines.reproduce.step_settings import Settings
-from baselines.reproduce.steps import StepRun, shell_line
+from baselines.reproduce.steps import Step, steps_behind
+from baselines.train.recipe_changes import differences_from_recipe
 from builders.core.errors import InputError, log
-from builders.core.typed import read_json
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import read_run
+
+OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"
+_NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "device", "cache"}
+_HALF = 0.005  # published scores have two decimals
 
 
 class Reference(NamedTuple):
@@ -57,15 +59,6 @@ class MeasuredRow:
     by_query: pa.Table
 
 
-@dataclass(frozen=True)
-class FinishedPlan:
-    """The steps behind the measured rows, their durations, and the settings that they ran with."""
-
-    steps: Mapping[str, Step]
-    runs: Mapping[str, StepRun]
-    settings: Settings
-
-
 def measure_rows(runs: Mapping[Row, Step], release: Release, split: str) -> tuple[list[MeasuredRow], list[Own]]:
     """Measure the run of each row. Also return leaderboard entries for runs of the whole split of the set main."""
     qrels_of: dict[Reference, Qrels] = {}
@@ -90,8 +83,16 @@ def measure_rows(runs: Mapping[Row, Step], release: Release, split: str) -> tupl
     return measured_rows, list(entries.values())
 
 
-def side_by_side(measured_rows: Sequence[MeasuredRow], plan: FinishedPlan, release: Release) -> dict[str, Any]:
-    """Return the report of the measured rows as a JSON value, beside the published scores."""
+def report_scores(
+    measured_rows: Sequence[MeasuredRow],
+    steps: Mapping[str, Step],
+    step_runs: Mapping[str, StepRun],
+    settings: Settings,
+) -> dict[str, Any]:
+    """Return the measured rows beside the published scores, and the steps behind the rows, as JSON values.
+
+    ``step_runs`` has the durations of the ``steps``, which ran with the ``settings``.
+    """
     counts_of = {measured.reference: measured.counts for measured in measured_rows}
     sets = []
     for reference in sorted(counts_of):
@@ -100,73 +101,47 @@ def side_by_side(measured_rows: Sequence[MeasuredRow], plan: FinishedPlan, relea
     published = read_published_scores()
     rows: list[dict[str, Any]] = []
     for measured in measured_rows:
-        rows += _scores_of_row(measured, plan, published)
-    steps = {}
-    for name, step in plan.steps.items():
-        run = plan.runs[name]
-        steps[name] = {
-            "command": shell_line(step, run.processes),
-            "seconds": run.seconds,
-            "processes": run.processes,
-        }
-    return {
-        "release": str(release.path),
-        "sets": sets,
-        "unit": "percent",
-        "rows": rows,
-        "tests": paired_tests(measured_rows),
-        "steps": steps,
-    }
+        behind = steps_behind(steps, measured.step.name)
+        seconds = round(sum(step_runs[step.name].seconds for step in behind), 1)
+        for scores in _scores_of_row(measured, published, other_models(behind, settings)):
+            rows.append(scores | {"step": measured.step.name, "seconds": seconds})
+    described_steps = {}
+    for name, step in steps.items():
+        run = step_runs[name]
+        command = step.shell_line(run.processes)
+        described_steps[name] = {"command": command, "seconds": run.seconds, "processes": run.processes}
+    tests = paired_tests(measured_rows)
+    return {"sets": sets, "unit": "percent", "rows": rows, "tests": tests, "steps": described_steps}
 
 
 def paired_tests(measured_rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
     """Compare the series "after" of each system in a figure with the series "before", on the same queries.
 
     The paper says that the corrections of the judgments significantly improve all measures (Section 3.4). A test has
-    ``figure``, ``title``, ``metric``, ``queries`` (the number of queries that both judgments have), ``difference`` and
-    ``interval`` (after minus before, in percentage points), and the p-values of Student's paired t-test (``p``) and of
-    the same test with Holm's correction over all tests (``corrected``).
+    ``figure``, ``title``, and the values of :func:`baselines.measure.comparison.compare_on_shared_queries`.
+    ``corrected`` is the p-value with Holm's correction over all tests.
     """
     tests: list[dict[str, Any]] = []
-    series = {(each.row.figure, each.row.title, each.row.series): each for each in measured_rows if each.row.figure}
-    for (figure, title, name), after in series.items():
-        before = series.get((figure, title, "before"))
-        if name != "after" or before is None:
-            continue
-        both = pc.is_in(after.by_query["query_id"], value_set=before.by_query["query_id"])
-        tables = [after.by_query.filter(both).sort_by("query_id")]
-        shared = pc.is_in(before.by_query["query_id"], value_set=tables[0]["query_id"])
-        tables.append(before.by_query.filter(shared).sort_by("query_id"))
-        if len(tables[0]) < 2:
-            continue
-        for metric, key in PAPER.items():
-            compared = SignificanceRule().paired(*(values_of(table, key) for table in tables))
-            tests.append(
-                {
-                    "figure": figure,
-                    "title": title,
-                    "metric": metric,
-                    "queries": len(tables[0]),
-                    "difference": round(100 * compared["difference"], 2),
-                    "interval": [round(100 * end, 2) for end in compared["interval"]],
-                    "p": compared["t"]["p"],
-                }
-            )
+    bars = {(each.row.figure, each.row.title, each.row.series): each for each in measured_rows if each.row.figure}
+    for (figure, title, series), after in bars.items():
+        before = bars.get((figure, title, "before"))
+        if series == "after" and before is not None:
+            for test in compare_on_shared_queries(after.by_query, before.by_query, PAPER):
+                tests.append({"figure": figure, "title": title, **test})
     for test, corrected in zip(tests, holm([test["p"] for test in tests]), strict=True):
         test["corrected"] = corrected
     return tests
 
 
-def _scores_of_row(measured: MeasuredRow, plan: FinishedPlan, published: PublishedScores) -> Iterator[dict[str, Any]]:
-    """Yield a JSON value for each measure of a row."""
+def _scores_of_row(
+    measured: MeasuredRow, published: PublishedScores, model_differences: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return a JSON value for each measure of a row. ``model_differences`` are reasons against a comparison."""
     row = measured.row
-    steps = steps_behind(plan.steps, measured.step.name)
-    model_differences = other_models(steps.values(), plan.settings)
 
-    def beside(name: str, metric: str) -> dict[str, Any]:
-        """Return the published score of the table's row ``name``, and the mark of our score."""
-        published_row = published.find_row(row.table, name)
-        if published_row is None or metric not in published_row.scores:
+    def beside(published_row: PublishedRow, metric: str) -> dict[str, Any]:
+        """Return a published score and the mark of our score."""
+        if metric not in published_row.scores:
             why = ["the paper prints no number"]
             return {"published": None, "published_by": None, "mark": None, "why": why}
         score, data = published_row.scores[metric], published.data[published_row.data]
@@ -174,53 +149,75 @@ def _scores_of_row(measured: MeasuredRow, plan: FinishedPlan, published: Publish
         mark = NOT if why else nearness(measured.intervals[metric], score)
         return {"published": score, "published_by": f"{data.source}, {data.split}", "mark": mark, "why": why}
 
-    published_row = published.find_row(row.table, row.name)
-    like = published.find_row(row.table, row.like)
+    like = published.table[str(row.table)][row.like] if row.like else None
     # The scores of a similar system are only shown if they are from the split that we measure on.
-    has_like = like is not None and published.data[like.data].split == measured.reference.split
-    place = {"pool": True} if row.pool else {"figure": row.figure, "series": row.series} if row.figure else {}
-    for metric in published_row.scores if published_row else PAPER:  # all measures if the paper prints no number
-        yield {
-            "table": row.table,
-            **place,
-            "row": row.name,
-            "title": f"{row.title}, {row.series}" if row.series else row.title,
-            "metric": metric,
-            "ours": round(measured.ours[metric], 2),
-            "interval": [round(end, 2) for end in measured.intervals[metric]],
-            **beside(row.name, metric),
-            "like_for_like": beside(row.like, metric) if has_like else None,
-            "step": measured.step.name,
-            "seconds": round(sum(plan.runs[name].seconds for name in steps), 1),
-        }
+    if like is not None and published.data[like.data].split != measured.reference.split:
+        like = None
+    place: dict[str, Any] = {"table": row.table}
+    if row.figure:
+        place |= {"figure": row.figure, "series": row.series}
+    elif not row.table:
+        place["pool"] = True
+    scores = []
+    for metric in row.scores or PAPER:  # all measures if the paper prints no number
+        scores.append(
+            {
+                **place,
+                "row": row.name,
+                "title": f"{row.title}, {row.series}" if row.series else row.title,
+                "metric": metric,
+                "ours": round(measured.ours[metric], 2),
+                "interval": [round(end, 2) for end in measured.intervals[metric]],
+                **beside(row, metric),
+                "like_for_like": beside(like, metric) if like else None,
+            }
+        )
+    return scores
 
 
-class _Training(Struct):
-    """The part of a ``training.json`` that the page shows."""
+def nearness(interval: Interval, published: float) -> str:
+    """Return OK if the published score lies in our 95 % interval, close if in an interval twice as wide, else off."""
+    low, high = interval
+    more = (high - low) / 2
+    if low - _HALF <= published <= high + _HALF:
+        return OK
+    return CLOSE if low - more - _HALF <= published <= high + more + _HALF else OFF
 
-    losses: list[tuple[int, float]] = []
-    dev: list[dict[str, float]] = []
-    steps: int = 0
-    seconds: float = 0.0
-    device: str = ""
+
+def other_data(ours: Mapping[str, int], split: str, published: PublishedData) -> list[str]:
+    """Return the differences between our data and the data of the published score. ``ours``: our counts by key."""
+    differences = []
+    if split != published.split:
+        differences.append(f"measured on {split}, published on {published.split}")
+    for key in ("passages", "queries", "positives"):
+        theirs = getattr(published, key)
+        # Different splits always have different queries, so only their passages are compared.
+        if theirs and ours[key] != theirs and (key == "passages" or split == published.split):
+            differences.append(f"{ours[key]:,} {key}, not {theirs:,}")
+    return differences
+
+
+def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
+    """Return the differences between the models that a row's steps use and the models of the recipes."""
+    differences: list[str] = []
+    for step in steps:
+        if step.verb == "train":
+            recipe = step.arguments["recipe"]
+            differences += differences_from_recipe(recipe, settings.of_recipe(recipe))
+        for option, value in settings.options.get(step.verb, {}).items():
+            if option not in _NEUTRAL_OPTIONS:
+                differences.append(f"{step.verb} --{option}" + ("" if value is True else f" {value}"))
+    return list(dict.fromkeys(differences))
 
 
 def training_curves(steps: Mapping[str, Step]) -> list[dict[str, Any]]:
-    """Return the curves of a plan's trainings: ``losses`` as [step, loss], ``dev`` as [step, fraction] of ``measure``.
-
-    A training with an unreadable record is skipped, with a warning.
-    """
+    """Return the curves of the trainings among the steps as JSON values. An unreadable record is skipped and logged."""
     curves = []
     for step in steps.values():
-        if step.verb != "train":
-            continue
-        try:
-            training = read_json(step.output / TRAINING, _Training)
-        except (InputError, OSError) as error:
-            log.warning("skipping the curve of %s: %s", step.output, error)
-            continue
-        metric = next((name for row in training.dev for name in row if name != "step"), "")
-        dev = [[row["step"], row[metric]] for row in training.dev if "step" in row and metric in row]
-        about = {"recipe": step.arguments["recipe"], "measure": metric}
-        curves.append(about | to_builtins(training) | {"dev": dev})
+        if step.verb == "train":
+            try:
+                curve = read_training_curve(step.output)
+                curves.append({"recipe": step.arguments["recipe"], **to_builtins(curve)})
+            except (InputError, OSError) as error:
+                log.warning("skipping the curve of %s: %s", step.output, error)
     return curves

@@ -44,7 +44,7 @@ def reproduce_tables(
     """Reproduce the paper's tables, and print the published scores.
 
     The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, and `errors --tally` prints Table
-    10. baselines/reproduce/paper_tables.py has the rows with their steps, and published_scores.toml the published
+    10. baselines/reproduce/paper_tables.py has the steps behind the rows, and published_scores.toml the published
     scores. Rows can share steps. A step is skipped if the same call of its verb has finished the output, and an
     interrupted step resumes. A change of the code does not make a step run again, unless the verb's results change.
 
@@ -134,10 +134,10 @@ def reproduce_tables(
         settings = settings or SMALL
 
     from baselines.reproduce.extrapolation_table import report_extrapolation
-    from baselines.reproduce.plan import Steps
     from baselines.reproduce.run_tables import run_tables, show_plan
     from baselines.reproduce.select_rows import Selection
     from baselines.reproduce.step_settings import NO_SETTINGS, read_settings
+    from baselines.reproduce.steps import Steps
 
     changes = read_settings(settings) if settings else NO_SETTINGS
     if start is not None:

@@ -4,19 +4,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.reproduce.costs import plan_table
 from baselines.reproduce.drawings import draw_figures
-from baselines.reproduce.paper_tables import Row, select_pool
-from baselines.reproduce.plan import Step, Steps
-from baselines.reproduce.report import FinishedPlan, measure_rows, side_by_side, training_curves
+from baselines.reproduce.paper_tables import select_pool
+from baselines.reproduce.report import measure_rows, report_scores, training_curves
 from baselines.reproduce.report_page import PAGE, write_page
-from baselines.reproduce.report_text import text
-from baselines.reproduce.select_rows import Selection, is_labelled, runnable_rows, select_rows
-from baselines.reproduce.steps import call, run_steps, sample_command, shell_line
-from builders.core.errors import log
+from baselines.reproduce.report_text import report_text
+from baselines.reproduce.run_steps import run_step, run_steps
+from baselines.reproduce.select_rows import Row, Selection, is_labelled, runnable_rows, select_rows
+from baselines.reproduce.steps import Step, Steps
+from baselines.train.recipe import Recipe
+from baselines.train.recipe_costs import ModelCost, Sizes, call_cost
+from builders.core.errors import InputError, log
 from builders.core.results import Report, Table
-from builders.store.reader import open_release
+from builders.core.tables import text_table
+from builders.store.reader import Release, open_release
 
+_CHECKOUT = Path(__file__).resolve().parents[2]
 _SAMPLE_IS = "this is the embedded sample, written for this project: scores only show that every step runs"
 _BLIND = "the official labels were never published; %d rows get files of predictions instead of scores"
 _COLUMNS = ("table", "figure", "row", "title", "metric", "ours", "low", "high", "published", "published_by", "mark")
@@ -28,26 +31,29 @@ def show_plan(do: Steps, selection: Selection, *, is_sample: bool, processes: in
     release = open_release(do.release) if do.release.exists() else None
     if release:
         rows = runnable_rows(rows, selection, release, do)
-        labelled = [row for row in rows if is_labelled(row, release, do.split)]
     else:
         rows = [row for row in rows if not (do.variant and row.official_negatives)]
-        labelled = [row for row in rows if row.split or do.split != "test"]
     runs = {row: row.run() for row in rows}
     if selection.pool:
         select_pool(do)
-    if len(labelled) < len(rows):
-        log.warning(_BLIND, len(rows) - len(labelled))
     steps = list(do.recorded.values())
+    blind_rows = 0
     for row, run in runs.items():
-        steps.append(_evaluation(do, row, run) if row in labelled else _predictions(do, row, run))
+        if is_labelled(row, release, do.split):
+            steps.append(_evaluation(do, row, run))
+        else:
+            steps.append(_predictions(do, row, run))
+            blind_rows += 1
+    if blind_rows:
+        log.warning(_BLIND, blind_rows)
     lines = []
     if is_sample and not release:  # before the sample is built, its sizes are unknown
-        steps.insert(0, sample_command(do.release))
+        steps.insert(0, _sample_step(do.release))
     else:
         collection = release.path if release else "the paper's collection"
-        costs = f"{collection}, by formula:\n{plan_table(do.recorded, release)}"
+        costs = f"{collection}, by formula:\n{_cost_table(do.recorded, release)}"
         lines += [f"# {line}" for line in costs.splitlines()]
-    lines += [shell_line(step, processes) for step in steps]
+    lines += [step.shell_line(processes) for step in steps]
     return Report([step.words() for step in steps], "\n".join(lines))
 
 
@@ -61,10 +67,9 @@ def run_tables(
     rows = select_rows(do, selection)
     if is_sample and not do.release.exists():
         log.info("%s is missing: building the embedded sample", do.release)
-        call(sample_command(do.release), here=one_process)
+        run_step(_sample_step(do.release), here=one_process)
     release = open_release(do.release)
-    rows = runnable_rows(rows, selection, release, do)
-    runs = {row: row.run() for row in rows}
+    runs = {row: row.run() for row in runnable_rows(rows, selection, release, do)}
     notes = [_SAMPLE_IS] if is_sample else []
     if selection.pool:
         notes.append(f"the pool's best passages, for `builders annotate export`: {select_pool(do).output}")
@@ -83,14 +88,48 @@ def run_tables(
     step_runs = run_steps(steps, do.out, one_process=one_process, processes=processes)
 
     measured_rows, entries = measure_rows(labelled, release, do.split)
-    report = side_by_side(measured_rows, FinishedPlan(steps, step_runs, do.settings), release) | {
+    report = {
+        "release": str(release.path),
+        **report_scores(measured_rows, steps, step_runs, do.settings),
         "images": [str(path) for path in draw_figures(measured_rows, do.out)],
         "notes": notes,
         "predictions": _prediction_files(predictions, do.split),
         "trainings": training_curves(steps),
     }
     report["page"] = str(write_page(html or do.out / PAGE, report, entries))
-    return Report(report, lambda: text(report), lambda: [_table(report["rows"])])
+    return Report(report, lambda: report_text(report), lambda: [_table(report["rows"])])
+
+
+def _cost_table(steps: Mapping[str, Step], release: Release | None) -> str:
+    """Return the costs of the steps as a table, with the sum of the costs. Unknown costs are dashes."""
+    recipes: dict[str, Recipe] = {}
+    for step in steps.values():
+        if step.verb == "train":
+            recipe = step.recipe()
+            recipes |= {str(step.output): recipe, recipe.name: recipe}
+    costs = {}
+    for name, step in steps.items():
+        try:
+            costs[name] = call_cost(step.verb, step.arguments, Sizes(release), recipes)
+        except (InputError, KeyError):  # the release, or the paper's tables, lack the config that the step reads
+            costs[name] = ModelCost(0)
+    operations = sum(cost.operations or 0 for cost in costs.values())
+    disk = sum(cost.disk or 0 for cost in costs.values())
+    costs["all"] = ModelCost(0, None, operations, disk)
+    lines = []
+    for name, cost in costs.items():
+        rows, tokens = (f"{count:,}" if count else "-" for count in (cost.rows, cost.tokens))
+        operations_text = f"{cost.operations:.1e}" if cost.operations else "-"
+        lines.append([name, rows, tokens, operations_text, f"{cost.disk / 1e9:.3g} GB" if cost.disk else "-"])
+    return text_table(["step", "rows", "tokens", "operations", "disk"], lines)
+
+
+def _sample_step(release: Path) -> Step:
+    """Return the step that builds the embedded sample."""
+    raw = _CHECKOUT / "builders" / "sample"
+    if raw.is_relative_to(Path.cwd()):
+        raw = raw.relative_to(Path.cwd())
+    return Step("sample", "release", {"raw": [str(raw)], "out": str(release)}, release)
 
 
 def _evaluation(do: Steps, row: Row, run: Step) -> Step:
@@ -105,7 +144,7 @@ def _evaluation(do: Steps, row: Row, run: Step) -> Step:
 
 def _predictions(do: Steps, row: Row, run: Step) -> Step:
     """Return the step that exports a row's run as the official JSON for a submission."""
-    name = f"{'pool' if row.pool else f'table{row.table}'}.{row.name}"
+    name = f"{row.place.removeprefix('--').replace(' ', '')}.{row.name}"
     out = do.out / "predictions" / f"{name}.{row.split or do.split}"
     arguments = _release_and_set(do, row) | {"format": "official", "runs_only": True}
     arguments |= {"run": [str(run.output)], "out": str(out)}

@@ -1,16 +1,42 @@
 """Select the rows that `reproduce` runs: by table, figure and name, and by the data of the release."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from baselines.reproduce.paper_tables import FIGURES, TABLES, Row, pool
-from baselines.reproduce.plan import Steps
+import msgspec
+
+from baselines.reproduce.paper_tables import FIGURES, TABLES, Runs, pool
+from baselines.reproduce.published_scores import PublishedRow, read_published_scores
+from baselines.reproduce.steps import Step, Steps
 from builders.core.errors import InputError, log
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
 # Tables of the paper that another verb prints.
 OTHER_VERBS = {2: "builders check", 3: "builders check", 10: "baselines errors --tally"}
+
+
+class Row(PublishedRow, frozen=True, kw_only=True, eq=False):
+    """A published row with its run.
+
+    Attributes:
+        name: the row's name for --row.
+        run: records the steps behind the row, and returns the step that writes the measured run.
+        table, figure: the number of the row's table or figure. A row of the pool has neither.
+    """
+
+    name: str
+    run: Callable[[], Step]
+    table: int | None = None
+    figure: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The words that select the table or figure of the row: --table 4, --figure 2 or --pool."""
+        if self.table:
+            return f"--table {self.table}"
+        return f"--figure {self.figure}" if self.figure else "--pool"
 
 
 @dataclass(frozen=True)
@@ -26,28 +52,27 @@ class Selection:
     pool: bool = False
 
     @property
-    def places(self) -> set[tuple[str, int]]:
+    def places(self) -> list[str]:
         """The named tables and figures, as in :attr:`Row.place`."""
-        tables = {("table", number) for number in self.tables}
-        return tables | {("figure", number) for number in self.figures}
-
-    def __str__(self) -> str:
-        words = [f"--table {number}" for number in self.tables]
-        words += [f"--figure {number}" for number in self.figures]
-        if self.row:
-            words.append(f"--row {self.row}")
-        return " ".join(words)
+        return [f"--table {number}" for number in self.tables] + [f"--figure {number}" for number in self.figures]
 
 
 def rows_of(do: Steps, *, of_pool: bool = False) -> list[Row]:
     """Return all rows of the tables and figures, or of the pool."""
-    if of_pool:
-        return [replace(row, pool=True) for row in pool(do)]
+    published = read_published_scores()
     rows = []
+
+    def add_rows(published_rows: Mapping[str, PublishedRow], runs: Runs, **place: Any) -> None:
+        for name, run in runs.items():
+            rows.append(Row(name=name, run=run, **place, **msgspec.structs.asdict(published_rows[name])))
+
+    if of_pool:
+        add_rows(published.pool, pool(do))
+        return rows
     for number, table in TABLES.items():
-        rows += [replace(row, table=number) for row in table(do)]
+        add_rows(published.table[str(number)], table(do), table=number)
     for number, figure in FIGURES.items():
-        rows += [replace(row, figure=number) for row in figure(do)]
+        add_rows(published.figure[str(number)], figure(do), figure=number)
     return rows
 
 
@@ -65,12 +90,10 @@ def select_rows(do: Steps, selection: Selection) -> list[Row]:
         in_place = not selection.places or row.place in selection.places
         if in_place and selection.row in (None, row.name):
             selected.append(row)
-    if not selected or selection.places - {row.place for row in selected}:
-        known = []
-        for row in rows:
-            kind, number = row.place
-            known.append(f"--pool --row {row.name}" if row.pool else f"--{kind} {number} --row {row.name}")
-        raise InputError(f"no row matches {selection}; known rows: {'; '.join(known)}")
+    if not selected or {*selection.places} - {row.place for row in selected}:
+        asked = selection.places + ([f"--row {selection.row}"] if selection.row else [])
+        known = [f"{row.place} --row {row.name}" for row in rows]
+        raise InputError(f"no row matches {' '.join(asked)}; known rows: {'; '.join(known)}")
     return selected
 
 
@@ -79,17 +102,18 @@ def runnable_rows(rows: Sequence[Row], selection: Selection, release: Release, d
 
     Raises :class:`InputError` if a row, table or figure that the user names cannot run.
     """
+    has_negatives = any(row.official_negatives for row in rows) and _has_official_negatives(release)
     runnable = []
     skipped: dict[str, list[Row]] = {}  # by the reason
-    has_negatives = any(row.official_negatives for row in rows) and _has_official_negatives(release)
     for row in rows:
         if reason := _missing_data(row, release, do, has_negatives):
             skipped.setdefault(reason, []).append(row)
         else:
             runnable.append(row)
-    places_without_rows = selection.places - {row.place for row in runnable}
+    places_without_rows = {*selection.places} - {row.place for row in runnable}
     for reason, lacking in skipped.items():
-        problem = f"{', '.join(dict.fromkeys(row.name for row in lacking))}: {reason}"
+        names = dict.fromkeys(row.name for row in lacking)
+        problem = f"{', '.join(names)}: {reason}"
         is_named = selection.row or any(row.place in places_without_rows for row in lacking)
         if is_named or not runnable:
             raise InputError(problem, path=release.path)
@@ -97,8 +121,10 @@ def runnable_rows(rows: Sequence[Row], selection: Selection, release: Release, d
     return runnable
 
 
-def is_labelled(row: Row, release: Release, split: str) -> bool:
-    """True if the release has the row's judgments. The official test split has none."""
+def is_labelled(row: Row, release: Release | None, split: str) -> bool:
+    """True if the release has the row's judgments. Without a release, only the official test split has none."""
+    if release is None:
+        return bool(row.split) or split != "test"
     return (SETS[row.set].qrels, row.split or split) in release.splits()
 
 
@@ -109,7 +135,7 @@ def _missing_data(row: Row, release: Release, do: Steps, has_negatives: bool) ->
     configs = SETS[row.set]
     if (configs.queries, split) not in splits:
         return f"has no {configs.queries}/{split} to measure on; `python -m builders add` adds sets"
-    missing = {*row.needs} - {config for config, _ in splits}
+    missing = {row.needs} - {config for config, _ in splits} - {""}
     if row.needs or row.queries or row.qrels:  # configs of the quality strategies (Section 2.3)
         for config in (row.queries, row.qrels or configs.qrels):
             if config and (config, split) not in splits:
@@ -124,8 +150,8 @@ def _missing_data(row: Row, release: Release, do: Steps, has_negatives: bool) ->
 
 
 def _has_official_negatives(release: Release) -> bool:
-    config, split = SETS["main"].joined["train"], "train"
-    if (config, split) not in release.splits():
+    config = SETS["main"].joined["train"]
+    if (config, "train") not in release.splits():
         return False
-    batches = release.batches(config, split, ["negative_passages.list.element.docid"])
+    batches = release.batches(config, "train", ["negative_passages.list.element.docid"])
     return any(len(batch.column(0).flatten()) for batch in batches)

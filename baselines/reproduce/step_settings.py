@@ -12,18 +12,19 @@ top-k = 20
 ```
 """
 
+import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from baselines.reproduce.verb_calls import find_function, verbs_of
-from baselines.train.recipe import like_of, read_recipe
+from baselines.train.recipe import read_recipe
+from baselines.train.recipe_changes import inherit_values
 from builders.core.errors import InputError, UsageError
 from builders.core.files import read_toml
 from builders.core.options import check_value, did_you_mean
-from builders.core.verbs import verb_spec
+from builders.core.verbs import load_function, verb_spec
 
 EVERY = "*"
 OPTIONS = "options"
@@ -42,21 +43,11 @@ class Settings:
     start: str | None = None  # replaces every pretrained starting checkpoint
 
     def of_recipe(self, name: str) -> list[str]:
-        """Return the values for a recipe. Later values override earlier ones.
-
-        The order is: values for ``*``, values for the recipe that ``like`` names, values for the recipe itself, and
-        ``start``. Values for the recipe of ``like`` are skipped if the recipe's own file sets the same key.
-        """
-        values = [*self.recipes.get(EVERY, ()), *self._of_named_recipe(name)]
+        """Return the values for a recipe: for ``*``, for the recipe itself (with ``like``), and ``start``, in order."""
+        values = [*self.recipes.get(EVERY, ()), *inherit_values(name, self.recipes)]
         if self.start is not None and read_recipe(name, values).model.is_pretrained:
             values += [f"model.start={self.start}", "model.revision="]
         return values
-
-    def _of_named_recipe(self, name: str) -> list[str]:
-        like, keys_in_file = like_of(name)
-        inherited = self._of_named_recipe(like) if like else []
-        values = [value for value in inherited if value.partition("=")[0] not in keys_in_file]
-        return [*values, *self.recipes.get(name, ())]
 
     def of_verb(self, verb: str, inputs: Collection[str] = ()) -> dict[str, OptionValue]:
         """Return the changed arguments of a verb, by their names in Python.
@@ -64,37 +55,36 @@ class Settings:
         ``inputs`` names the arguments that are outputs of other steps. Raises :class:`InputError` for an option that
         the verb lacks or that defines the step, and for a wrong value.
         """
+        changed_options = self.options.get(verb)
+        if not changed_options:
+            return {}
+        options = {option.name: option for option in verb_spec(load_function(_verbs()[verb])).options}
+        flags = [name.replace("_", "-") for name in options]
         arguments = {}
-        for option, value in self.options.get(verb, {}).items():
-            name = option.replace("-", "_")
+        for flag, value in changed_options.items():
+            name = flag.replace("-", "_")
             if name in _DEFINING or name in inputs:
-                raise self._error(verb, f"--{option} defines the step and cannot be set; remove it")
-            self._check_option(verb, option, value)
+                raise self._error(verb, f"--{flag} defines the step and cannot be set; remove it")
+            if flag not in flags:
+                raise self._error(verb, f"no option --{flag}{did_you_mean(flag, flags)}")
+            try:
+                check_value(options[name], value, label=f"--{flag}")
+            except UsageError as error:
+                raise self._error(verb, str(error)) from None
             arguments[name] = value
         return arguments
-
-    def _check_option(self, verb: str, option: str, value: OptionValue) -> None:
-        options = {each.name.replace("_", "-"): each for each in verb_spec(find_function(verb)).options}
-        if option not in options:
-            raise self._error(verb, f"no option --{option}{did_you_mean(option, options)}")
-        try:
-            check_value(options[option], value, label=f"--{option}")
-        except UsageError as error:
-            raise self._error(verb, str(error)) from None
-
-    def describe_options(self, verb: str, without: Collection[str]) -> list[str]:
-        """Return the changed options of a verb as on a command line, ``rerank --top-k 20``, except ``without``."""
-        lines = []
-        for option, value in self.options.get(verb, {}).items():
-            if option not in without:
-                lines.append(f"{verb} --{option}" if value is True else f"{verb} --{option} {value}")
-        return lines
 
     def _error(self, verb: str, message: str) -> InputError:
         return InputError(f"{OPTIONS}.{verb}: {message}", path=self.path)
 
 
 NO_SETTINGS = Settings()
+
+
+def _verbs() -> Mapping[str, str]:
+    """Return the targets of the verbs of baselines. Their list is above all packages, which cannot import it."""
+    verbs: Mapping[str, str] = importlib.import_module("baselines.__main__").VERBS
+    return verbs
 
 
 def read_settings(path: Path) -> Settings:
@@ -107,10 +97,9 @@ def read_settings(path: Path) -> Settings:
             expected = "expected strings, numbers or true in sections, for example train.epochs = 3 or [options.rerank]"
             raise InputError(f"{name}: {expected}", path=path) from error
     options = content.pop(OPTIONS, {})
-    verbs = verbs_of("baselines")
     for verb in options:
-        if verb not in verbs:
-            raise InputError(f"{OPTIONS}.{verb}: no verb of baselines; expected {', '.join(verbs)}", path=path)
+        if verb not in _verbs():
+            raise InputError(f"{OPTIONS}.{verb}: no verb of baselines; expected {', '.join(_verbs())}", path=path)
     recipes: dict[str, list[str]] = {}
     for recipe, sections in content.items():
         recipes[recipe] = []

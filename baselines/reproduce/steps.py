@@ -1,160 +1,144 @@
-"""Run the steps of a plan. A verb returns at once if the same call has finished its output.
+"""Steps: verbs with their arguments, recorded in the order in which they run."""
 
-``steps.json`` in the folder of ``reproduce --out`` records how long each step took.
-"""
-
-import contextlib
-import logging
-import os
+import importlib
 import shlex
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from msgspec import Struct, to_builtins
+from baselines.reproduce.step_settings import NO_SETTINGS, Settings
+from baselines.train.recipe import FROM_RECIPE, Recipe, read_recipe
+from builders.core.verbs import load_function, verb_spec
 
-from baselines.core.checkpoint import write_json
-from baselines.reproduce.plan import Step
-from baselines.reproduce.verb_calls import call_verb, find_function
-from baselines.retrieve.hub_models import model_commit
-from builders.core.errors import InputError, log
-from builders.core.finished_outputs import NotFinished, only_if_finished
-from builders.core.typed import read_json
-
-_CHECKOUT = Path(__file__).resolve().parents[2]
-_RUNS = "steps.json"
-# The verbs that know a finished output. Other verbs take seconds, and run each time.
-_KEEPING = ("bm25", "mine", "train", "encode", "search", "rerank")
+SCRATCH = "-scratch"  # end of the names of recipes without pretrained weights
 
 
-class StepRun(Struct):
-    """The duration of a step in seconds, and the number of its processes."""
+@dataclass(frozen=True)
+class Step:
+    """A verb with its arguments.
 
-    seconds: float = 0.0
-    processes: int = 1
-
-
-def run_steps(
-    steps: Mapping[str, Step], out: Path, *, one_process: bool = False, processes: int = 1
-) -> dict[str, StepRun]:
-    """Run every step of a plan that is not finished, and return the durations of all steps.
-
-    Args:
-        steps: the steps in the order in which they run, by name.
-        out: the folder of `reproduce --out`.
-        one_process: run every step in this process. Libraries load once, but memory is not released between steps.
-        processes: number of processes of a training. The result does not depend on this number.
-
-    Raises:
-        InputError: a step failed. The outputs of earlier steps are complete.
+    Attributes:
+        name: path of the output in the folder of `reproduce --out`.
+        verb: the verb as on the command line, for example "mine" or "annotate pool".
+        arguments: the arguments of the verb's function, by name. Paths are texts.
+        output: the file or directory that the verb writes.
+        needs: names of the steps whose outputs the verb reads.
     """
-    for step in steps.values():  # before any step runs, so that a missing starting checkpoint fails at once
-        expect_start(step)
-    runs = _read_runs(out)
-    for name, step in steps.items():
-        if is_finished(step):
-            log.info("skipped, already done: %s", step.output)
-            continue
-        process_count = processes if step.verb == "train" else 1
-        started = time.monotonic()
-        call(step, here=one_process, processes=process_count)
-        runs[name] = StepRun(round(time.monotonic() - started, 1), process_count)
-        write_json(out / _RUNS, to_builtins(runs))
-    return {name: runs.get(name, StepRun()) for name in steps}
+
+    name: str
+    verb: str
+    arguments: Mapping[str, Any]
+    output: Path
+    needs: tuple[str, ...] = ()
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function of the verb."""
+        return load_function(_find_verb(self.verb)[1])
+
+    def words(self) -> list[str]:
+        """Return the words after ``python -m``. Arguments that equal their default are also written."""
+        words = verb_spec(self.function).words(self.arguments, with_defaults=True)
+        return [_find_verb(self.verb)[0], *self.verb.split(), *words]
+
+    def shell_words(self, processes: int = 1) -> list[str]:
+        """Return the words after ``python``. For a training in several processes, torchrun runs the command."""
+        if self.verb != "train" or processes == 1:
+            return ["-m", *self.words()]
+        torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        return ["-m", *torchrun, "-m", *self.words()]
+
+    def shell_line(self, processes: int = 1) -> str:
+        """Return the command as typed in a shell."""
+        return "python " + shlex.join(self.shell_words(processes))
+
+    def recipe(self) -> Recipe:
+        """Return the recipe of a training, with the values of ``--set``."""
+        return read_recipe(self.arguments["recipe"], self.arguments.get("set", ()))
 
 
-def is_finished(step: Step) -> bool:
-    """True if an equal call of the step's verb has finished the step's output."""
-    if step.verb not in _KEEPING:
-        return False
-    try:
-        with only_if_finished():
-            find_function(step.verb)(**step.arguments, quiet=True)
-    except (NotFinished, InputError):  # an input of the step may be the output of a step that has not run
-        return False
-    return True
+def _find_verb(verb: str) -> tuple[str, str]:
+    """Return the program and the target ("module:function") of a verb, or of a step of a verb."""
+    name, _, step = verb.partition(" ")
+    for program in ("baselines", "builders"):
+        verbs = importlib.import_module(f"{program}.__main__").VERBS
+        if name in verbs:
+            return program, importlib.import_module(verbs[name]).STEPS[step] if step else verbs[name]
+    raise KeyError(verb)
 
 
-def expect_start(step: Step) -> None:
-    """Raise :class:`InputError` if a training starts from a model that is neither a folder nor on the hub.
+class Steps:
+    """The recorded steps. A call records a step and returns it: ``do("mine", run=run, out="negatives.jsonl")``.
 
-    A finished training needs no hub.
+    Attributes:
+        split: the split that `reproduce` measures on.
+        variant: "-scratch" for recipes without pretrained weights, otherwise "".
+        recorded: the steps by name. A step comes after the steps whose outputs it reads.
     """
-    if step.verb != "train":
-        return
-    recipe = step.recipe()
-    start = recipe.model.start
-    if recipe.model.is_pretrained and not Path(start).is_dir() and not is_finished(step):
-        remedy = f"--settings FILE with [{recipe.name}] model.start = DIR uses a local folder instead"
-        model_commit(start, recipe.model.revision, remedy)
+
+    def __init__(
+        self, release: Path, out: Path, split: str = "dev", *, scratch: bool = False, settings: Settings = NO_SETTINGS
+    ) -> None:
+        self.release = release
+        self.out = out
+        self.split = split
+        self.variant = SCRATCH if scratch else ""
+        self.settings = settings
+        self.recorded: dict[str, Step] = {}
+
+    def __call__(self, verb: str, *, out: str, after: Sequence[Step] = (), **arguments: Any) -> Step:
+        """Record a step with the settings of its verb. If rows share a step, the step is recorded once.
+
+        Args:
+            verb: the verb as on the command line.
+            out: name of the output, which is also the step's name.
+            after: steps that come before this step, although no argument names their outputs.
+            arguments: arguments of the verb's function. A step, or a list of steps, stands for the outputs.
+
+        Raises:
+            InputError: a setting does not fit the verb or the recipe.
+        """
+        if out in self.recorded:
+            return self.recorded[out]
+        values: dict[str, Any] = {"release": str(self.release)}
+        inputs: dict[str, list[Step]] = {}
+        for name, value in arguments.items():
+            values[name] = value
+            if steps := inputs_of(value):
+                inputs[name] = steps
+                paths = [str(step.output) for step in steps]
+                values[name] = paths if isinstance(value, list) else paths[0]
+        if values.get("set") == "main":  # the default of every verb
+            del values["set"]
+        if verb == "train":
+            changed_values = [*values.get("set", ()), *self.settings.of_recipe(values["recipe"])]
+            if changed_values:
+                values["set"] = changed_values
+        values |= self.settings.of_verb(verb, inputs)
+        output = self.out / out
+        values["out"] = str(output)
+        before = [step.name for steps in (after, *inputs.values()) for step in steps]
+        self.recorded[out] = Step(out, verb, values, output, tuple(dict.fromkeys(before)))
+        return self.recorded[out]
+
+    def starting_recipe(self, recipe: str) -> str:
+        """Return the recipe that trains the starting checkpoint of a recipe, without the variant, or ""."""
+        start = read_recipe(recipe, self.settings.of_recipe(recipe)).model.start
+        return start.removeprefix(FROM_RECIPE).removesuffix(SCRATCH) if start.startswith(FROM_RECIPE) else ""
 
 
-def _read_runs(out: Path) -> dict[str, StepRun]:
-    """Return the durations of earlier steps. A damaged or missing file has none."""
-    try:
-        return read_json(out / _RUNS, dict[str, StepRun])
-    except (OSError, InputError):
-        return {}
+def inputs_of(value: Any) -> list[Step]:
+    """Return the steps among the values of an argument."""
+    values = value if isinstance(value, list) else [value]
+    return [each for each in values if isinstance(each, Step)]
 
 
-def sample_command(release: Path) -> Step:
-    """Return the step that builds the embedded sample."""
-    raw = _CHECKOUT / "builders" / "sample"
-    if raw.is_relative_to(Path.cwd()):
-        raw = raw.relative_to(Path.cwd())
-    return Step("sample", "release", {"raw": [str(raw)], "out": str(release)}, release)
-
-
-def call(step: Step, quiet: bool = False, here: bool = False, processes: int = 1) -> None:
-    """Run one step, in this process if ``here``. Raises :class:`InputError` with the command if the step fails.
-
-    The step logs only warnings and errors if ``quiet``, or if this process does.
-
-    A training in one process gets only the first visible GPU. With several GPUs, transformers would wrap the model in
-    torch's DataParallel, which breaks the cached loss. Torchrun starts several ``processes``.
-    """
-    quiet = quiet or not log.isEnabledFor(logging.INFO)
-    command = shell_line(step, processes)
-    log.info("running: %s", command)
-    started = time.monotonic()
-    # stdout is for the report, so the output of a step goes to stderr.
-    if here and processes == 1:
-        with contextlib.redirect_stdout(sys.stderr):
-            code = call_verb(step.verb, step.arguments)
-    else:
-        environment = dict(os.environ)
-        if step.verb == "train" and processes == 1:
-            environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-        words = [*step.words(), *(["--quiet"] if quiet else [])]
-        code = _wait(subprocess.Popen([sys.executable, *_run(words, processes)], stdout=2, env=environment))
-    if here and code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
-        raise KeyboardInterrupt  # the step has cleaned up by now
-    if code:
-        raise InputError(f"this step failed with exit code {code}: {command}")
-    log.info("finished after %.0f s", time.monotonic() - started)
-
-
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a step's process and return its exit code. If this process is stopped, terminate the step."""
-    try:
-        return process.wait()
-    except BaseException:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=1)  # Ctrl-C in a terminal reaches both processes
-        process.terminate()
-        process.wait()
-        raise
-
-
-def _run(command: list[str], processes: int) -> list[str]:
-    """Return the words after ``python``. For several processes, torchrun runs the command."""
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
-    return ["-m", *torchrun * (processes > 1), *command]
-
-
-def shell_line(step: Step, processes: int = 1) -> str:
-    """Return a step's command as typed in a shell. ``processes`` only applies to a training."""
-    return "python " + shlex.join(_run(step.words(), processes if step.verb == "train" else 1))
+def steps_behind(steps: Mapping[str, Step], name: str) -> list[Step]:
+    """Return a step and all steps that it depends on, in the order in which they run."""
+    names = {name}
+    # A step is recorded after the steps that it needs, so one pass from the last step finds all of them.
+    for step in reversed(list(steps.values())):
+        if step.name in names:
+            names.update(step.needs)
+    return [step for step in steps.values() if step.name in names]

@@ -275,6 +275,14 @@ class Recipe(Sections, frozen=True, kw_only=True):
         del content["train"]["report_to"]  # a training logged elsewhere is the same training
         return {"name": content.pop("name"), **content}
 
+    def values(self) -> dict[str, Any]:
+        """Return every setting of :meth:`resolved` by its ``--set`` key, such as ``train.batch``."""
+        values: dict[str, Any] = {}
+        for section, settings in self.resolved().items():
+            if isinstance(settings, dict):
+                values |= {f"{section}.{key}": value for key, value in settings.items()}
+        return values
+
 
 def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     """Read the recipe with this name or path, and apply the ``section.key=value`` overrides.
@@ -306,13 +314,6 @@ def _content(path: Path) -> dict[str, Any]:
         own = found.get(section)
         found[section] = own | values if isinstance(own, dict) and isinstance(values, dict) else values
     return found
-
-
-def like_of(name: str) -> tuple[str, set[str]]:
-    """Return the value of ``like`` in a recipe's file (or ""), and the keys that the file sets (``train.seed``)."""
-    content = read_toml(RECIPES / f"{name}.toml") if name in names() else {}
-    own = {f"{section}.{key}" for section, values in content.items() if section != "like" for key in values}
-    return content.get("like", ""), own
 
 
 def _override(content: dict[str, Any], override: str) -> None:

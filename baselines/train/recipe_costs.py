@@ -1,11 +1,14 @@
-"""The size of a recipe's model, and the rows and tokens of its training, by formula.
+"""The size of a recipe's model, and the costs of its training and of its use, by formula.
 
-Only the parameters of the transformer's layers count for operations, because looking up an embedding multiplies
-nothing. Every text counts with the recipe's maximum length.
+Operations are 6 x parameters x tokens for training and 2 x parameters x tokens for encoding and re-ranking. Only the
+parameters of the transformer's layers count for operations, because looking up an embedding multiplies nothing. Every
+text counts with the recipe's maximum length. Disk space covers checkpoints and embeddings. The estimate omits attention
+scores, the second forward pass of gradient caching, vector search, and static models.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
@@ -13,6 +16,19 @@ from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 from builders.store.layout import set_of
 from builders.store.published import published
 from builders.store.reader import Release
+
+_TOP_K = 50  # default of --top-k
+_NUMBER_BYTES = 4  # of one weight of a checkpoint
+_EMBEDDING_BYTES = 2  # of one number of an embedding
+
+
+class ModelCost(NamedTuple):
+    """The cost of a training or of a use. A value is None if the value is unknown, or if no model runs."""
+
+    rows: int
+    tokens: int | None = None
+    operations: int | None = None
+    disk: int | None = None
 
 
 class Architecture(NamedTuple):
@@ -110,3 +126,56 @@ def training_rows(recipe: Recipe, sizes: Sizes) -> int:
             rows *= max(1, data.negatives_per_positive)
     steps = max(1, round(train.epochs * (rows // train.batch)))
     return min(steps, train.max_steps or steps) * train.batch
+
+
+def training_cost(recipe: Recipe, sizes: Sizes, recipes: Mapping[str, Recipe]) -> ModelCost:
+    """Estimate the cost of a training. ``recipes``: as for :func:`architecture`."""
+    rows = training_rows(recipe, sizes)
+    tokens = rows * tokens_of_row(recipe)
+    model = architecture(recipe, recipes)
+    if model is None:
+        return ModelCost(rows, tokens)
+    # The checkpoint and two states for resuming. A state also has Adam's two moments.
+    copies = 1 + 2 * 3 if recipe.train.saves else 1
+    disk = recipe.model.towers * model.parameters * _NUMBER_BYTES * copies
+    return ModelCost(rows, tokens, 6 * model.in_layers * tokens, disk)
+
+
+def inference_cost(model: Architecture | None, rows: int, length: int, *, stores_vectors: bool = False) -> ModelCost:
+    """Estimate the cost of encoding or scoring ``rows`` texts of ``length`` tokens. None is an unknown model."""
+    tokens = rows * length
+    if model is None:
+        return ModelCost(rows, tokens)
+    disk = rows * model.hidden * _EMBEDDING_BYTES if stores_vectors else None
+    return ModelCost(rows, tokens, 2 * model.in_layers * tokens, disk)
+
+
+def call_cost(verb: str, arguments: Mapping[str, Any], sizes: Sizes, recipes: Mapping[str, Recipe]) -> ModelCost:
+    """Estimate the cost of a call of a verb that searches or trains. Other verbs have no rows.
+
+    Args:
+        verb: the verb as on the command line.
+        arguments: the arguments of its function, by name. Paths are texts.
+        sizes: the sizes of the release.
+        recipes: the recipes that earlier calls train, by their names and by the paths of their checkpoints.
+
+    Raises:
+        InputError: the release lacks a config that the verb reads.
+    """
+    if verb == "train":
+        return training_cost(recipes[arguments["out"]], sizes, recipes)
+    set_name = arguments.get("set", "main")
+    if verb == "encode":
+        rows = sizes.passages(set_name)
+    elif verb in ("bm25", "mine", "search", "rerank"):
+        rows = sizes.queries(arguments.get("queries", set_of(set_name).queries), arguments["split"])
+    else:
+        return ModelCost(0)
+    if verb in ("bm25", "mine"):
+        return ModelCost(rows)
+    if verb == "rerank":
+        rows *= min(arguments.get("top_k", _TOP_K), sizes.passages(set_name))
+    recipe = recipes.get(arguments["model"]) or read_recipe(Path(arguments["model"]).name)
+    length = recipe.data.query_length if verb == "search" else recipe.data.passage_length
+    length = arguments.get("max_length", length)
+    return inference_cost(architecture(recipe, recipes), rows, length, stores_vectors=verb == "encode")

@@ -282,27 +282,24 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     write_json(work / RECIPE, recipe)
     write_json(work / TRAINING, training)
     try:
-        _draw_losses(work / LOSSES, recipe["name"], training)
+        _draw_losses(work, recipe["name"])
     except ImportError:
         log.warning("no %s: matplotlib is not installed", LOSSES)
     finish_checkpoint(work, out.name)
     replace_directory(work, out)
 
 
-def _draw_losses(path: Path, title: str, training: dict[str, Any]) -> None:
+def _draw_losses(work: Path, title: str) -> None:
     """Draw the losses and the first of the dev scores. Raises :class:`ImportError` without matplotlib."""
     from matplotlib.figure import Figure
 
-    from baselines.hub.model_card import draw_curve
+    from baselines.hub.training_curve import draw_curve, read_training_curve
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     panel = figure.subplots()
-    dev = training["dev"]
-    measure = next(name for name in dev[0] if name != "step") if dev else ""
-    points = [(scores["step"], scores[measure]) for scores in dev]
-    draw_curve(panel, training["losses"], measure, points, font_size=10)
+    draw_curve(panel, read_training_curve(work), font_size=10)
     panel.set_title(title, parse_math=False)  # the name may contain a dollar sign
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+    figure.savefig(work / LOSSES, dpi=120, metadata={"Software": None})
 
 
 def _forget_lengths(trainer: Any) -> None:

@@ -159,7 +159,7 @@ def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]]
     log.info(message, path, lines, len(rows), split, longest)
 
 
-def _depth(run: Run) -> int | None:
+def scored_depth(run: Run) -> int | None:
     """Return the number of passages per query that a re-ranker scored, from the run's manifest. None means all."""
     if run.is_in_memory:
         return msgspec.convert(run.manifest, _Reranked).top_k if run.manifest else None
@@ -176,7 +176,7 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
     """
     found = []
     for run in runs:
-        depth = _depth(run)
+        depth = scored_depth(run)
         # dict() uses the last score of a repeated passage. In reversed order, the last score is the highest.
         own = {query: dict(reversed(hits[:depth])) for query, hits in run.hits.items()}
         if missing := [(query, passage) for query, passage in pairs if passage not in own.get(query, {})]:
@@ -240,9 +240,8 @@ def read_pool(path: Path) -> list[Pooled]:
     return list(found.values())
 
 
-def pool_report(candidates: Candidates, selected: Sequence[Pooled] | None = None) -> Report:
-    """Return the figures of a pool. ``selected`` has the pairs of the new pool, or is None if no pool was written."""
-    figures = _figures_of(candidates, selected)
+def pool_report(figures: Mapping[str, Any]) -> Report:
+    """Return the report of :func:`pool_figures`."""
     tables = []
     for name in ("candidates", "selected"):
         if name in figures:
@@ -259,8 +258,11 @@ def _table_of(title: str, rows: Sequence[Mapping[str, Any]], text_columns: int) 
     return Table(list(rows[0]), cells, title, percent_columns=("share",), text_columns=text_columns)
 
 
-def _figures_of(candidates: Candidates, selected: Sequence[Pooled] | None) -> dict[str, Any]:
-    """Return the figures of a pool as JSON values."""
+def pool_figures(candidates: Candidates, selected: Sequence[Pooled] | None = None) -> dict[str, Any]:
+    """Return the figures of a pool as JSON values.
+
+    ``selected`` has the pairs of the new pool, or is None if no pool was written.
+    """
     grades: dict[Pair, int] = {}
     for query_id, relevance in candidates.judged.items():
         for passage_id, grade in relevance.items():
@@ -350,7 +352,7 @@ def _counts(grades: Sequence[int | None]) -> dict[str, int]:
     }
 
 
-def _text_of(figures: dict[str, Any]) -> str:
+def _text_of(figures: Mapping[str, Any]) -> str:
     """Return the figures as aligned text."""
     lines = [f"{figures['queries']:,} queries"]
     for name in ("candidates", "selected"):

@@ -6,10 +6,13 @@ from typing import Annotated, Literal
 
 from builders.annotate.annotate_options import Scale, Written
 from builders.core.errors import UsageError
-from builders.core.options import AtLeastOne, Between, Needs, Shown, Use
+from builders.core.options import Again, AtLeastOne, Between, Needs, Shown, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import MainSplit, ReleasePath, RunPath
+
+# Raise this number if the same call gives another pool than before.
+RESULT_VERSION = 1
 
 
 @verb(formats=TABLE_FORMATS)
@@ -25,6 +28,7 @@ def pool_passages(
     scores: Annotated[Sequence[RunPath], Needs("action=select")] = (),
     scale: Annotated[Scale, Needs("action=select")] = "sigmoid",
     top: Annotated[AtLeastOne, Shown("N"), Needs("action=select")] = 5,
+    again: Again = False,
 ) -> Report:
     """Pool the best passages of several runs (Section 2.3).
 
@@ -70,27 +74,60 @@ def pool_passages(
             --runs build/runs/bm25.dev.run.gz build/runs/de-bm25-neg.dev.run.gz \\
             --scores build/pool/ce-one.dev.run.gz build/pool/ce-two.dev.run.gz
     """
+    arguments = dict(locals())  # the parameters, before an import below adds a name
+
     from builders.annotate.pool import (
         find_candidates,
         mean_scores,
+        pool_figures,
         pool_report,
+        scored_depth,
         select_pairs,
         write_pool,
         write_pool_candidates,
     )
+    from builders.core.finished_outputs import (
+        VerbCall,
+        file_input,
+        find_finished,
+        is_kept,
+        option_values,
+        record_finished,
+    )
     from builders.store.reader import open_release
-    from builders.store.runs import read_run
+    from builders.store.runs import Run, read_run
+    from builders.store.verb_inputs import release_input, runs_input
 
     if action == "select" and not scores:
         raise UsageError("select needs --scores")
-    candidates = find_candidates(open_release(release), split=split, runs=runs, depth=depth, earlier_pool=pool)
+    release = open_release(release)
+    call = None
+    if is_kept(out):
+        splits = [("corpus", "corpus"), ("queries", split), ("qrels", split)]
+        inputs = {"release": release_input(release, splits), "runs": runs_input("the runs", runs)}
+        if scores:
+            inputs["scores"] = runs_input("the re-rankers' runs", scores)
+        if pool:
+            inputs["pool"] = file_input(f"the earlier pool {pool}", pool)
+        options = option_values(arguments, inputs, ())
+        # The pool has the names of the runs, and the manifest of a re-ranker's run says how many passages are scored.
+        options["run_names"] = [run.path.name if isinstance(run, Run) else run.name for run in runs]
+        options["scored_depths"] = [scored_depth(read_run(run)) for run in scores]
+        call = VerbCall(f"annotate pool {action}", RESULT_VERSION, options, inputs)
+    finished = find_finished(out, call, again=again)
+    if finished:
+        return pool_report(finished.result)
+    candidates = find_candidates(release, split=split, runs=runs, depth=depth, earlier_pool=pool)
     if action == "candidates":
         write_pool_candidates(out, candidates, split)
-        return pool_report(candidates)
-    means = mean_scores(candidates.new_ranks, [read_run(run) for run in scores], scale)
-    selected = list(select_pairs(candidates, means, top))
-    write_pool(out, selected)
-    return pool_report(candidates, selected)
+        figures = pool_figures(candidates)
+    else:
+        means = mean_scores(candidates.new_ranks, [read_run(run) for run in scores], scale)
+        selected = list(select_pairs(candidates, means, top))
+        write_pool(out, selected)
+        figures = pool_figures(candidates, selected)
+    record_finished(out, call, result=figures)
+    return pool_report(figures)
 
 
 @verb(formats=TABLE_FORMATS)

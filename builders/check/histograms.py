@@ -1,11 +1,11 @@
 """Histograms of a release as PNG. With the same version of matplotlib, the same counts give the same bytes."""
 
-import io
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from builders.core.images import draw_image
 from builders.store.table3 import LengthCounter
 
 _SHOWN = 0.99  # share of the passages in the histogram; the longest passages would make all bars too thin
@@ -22,18 +22,16 @@ def draw(lengths: dict[str, LengthCounter], positives: dict[str, LengthCounter])
 
 
 def _image(counters: dict[str, LengthCounter], unit: str, bars: Callable[[Any, LengthCounter], str]) -> bytes:
-    from matplotlib.figure import Figure  # pyplot would need global state
+    def draw_panels(figure: Any) -> None:
+        panels = np.atleast_1d(figure.subplots(1, len(counters)))
+        for panel, (name, counter) in zip(panels, counters.items(), strict=True):
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.tick_params(labelsize=8)
+            panel.set_xlabel(bars(panel, counter), fontsize=8)
+            panel.set_title(f"{name}: {counter.count:,} {unit}", fontsize=10)
+            panel.set_ylabel(unit, fontsize=8)
 
-    figure = Figure(figsize=(5 * len(counters), 3.2), dpi=110, layout="constrained")
-    for panel, (name, counter) in zip(np.atleast_1d(figure.subplots(1, len(counters))), counters.items(), strict=True):
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=8)
-        panel.set_xlabel(bars(panel, counter), fontsize=8)
-        panel.set_title(f"{name}: {counter.count:,} {unit}", fontsize=10)
-        panel.set_ylabel(unit, fontsize=8)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", metadata={"Software": None})
-    return content.getvalue()
+    return draw_image(draw_panels, "png", width=5 * len(counters), height=3.2)
 
 
 def _draw_lengths(panel: Any, counter: LengthCounter) -> str:

@@ -17,7 +17,7 @@ Local paths are in no record, so a moved or copied input is the same input.
 import contextlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +105,19 @@ def only_if_finished() -> Iterator[None]:
         yield
     finally:
         _only_finished.reset(token)
+
+
+def is_finished(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
+    """True if an equal call of a verb's function has finished its output, so that a call would return at once.
+
+    A call with wrong input is not finished. An input may be the output of another call that has not run.
+    """
+    try:
+        with only_if_finished():
+            function(**arguments, quiet=True)
+    except (NotFinished, InputError):
+        return False
+    return True
 
 
 def is_kept(out: Path | None) -> bool:
@@ -200,7 +213,7 @@ def record_finished(
         "files": hashes,
         "result": result or {},
     }
-    write_text(record_path(out), json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    write_text(record_path(out), json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def known_checksums(folder: Path, entries: Iterable[FileEntry]) -> dict[Path, str]:

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from builders.core.options import AtLeastOne, Needs, OneOf, Shown
+from builders.core.options import Again, AtLeastOne, Needs, OneOf, Shown
 from builders.core.results import Report, Table
 from builders.core.verbs import verb
 from builders.export.export_options import EXPORT_FORMATS, ExportedSet
 from builders.store.release_options import ReleasePath, RunPath
+
+# Raise this number if the same call writes other files than before.
+RESULT_VERSION = 1
 
 
 @verb()
@@ -23,6 +26,7 @@ def export_release(
     run: Sequence[RunPath] = (),
     runs_only: Annotated[bool, Needs("run")] = False,
     top_k: Annotated[AtLeastOne, Shown("K"), Needs("format=rag")] = 10,
+    again: Again = False,
 ) -> Report:
     """Write a release for other tools: BEIR, FlagEmbedding, PyLate.
 
@@ -90,20 +94,50 @@ def export_release(
         python -m builders export --release build/sample --format rag --run build/runs/bm25.dev.run.gz --out build/rag
         python -m builders export --release DIR --set restrain-14K-extrapolation --format msmarco --out restrain
     """
-    from builders.export.export_formats import export
-    from builders.store.reader import open_release
+    arguments = dict(locals())  # the parameters, before an import below adds a name
 
-    rows_by_file = export(
-        open_release(release),
-        format,
-        out,
-        set,
-        negatives=negatives,
-        negatives_per_positive=negatives_per_positive,
-        runs=run,
-        runs_only=runs_only,
-        top_k=top_k,
+    from builders.core.finished_outputs import (
+        VerbCall,
+        file_input,
+        find_finished,
+        is_kept,
+        option_values,
+        record_finished,
     )
+    from builders.export.export_formats import export
+    from builders.store.layout import MANIFEST
+    from builders.store.reader import open_release
+    from builders.store.runs import Run
+    from builders.store.verb_inputs import runs_input
+
+    release = open_release(release)
+    call = None
+    if is_kept(out):
+        # The manifest has the checksums of all files of the release.
+        inputs = {"release": file_input(f"the release {release.path}", release.path / MANIFEST)}
+        for number, path in enumerate(negatives, 1):
+            inputs[f"negatives {number}"] = file_input(f"the negatives {path}", path)
+        inputs["run"] = runs_input("the runs", run)
+        options = option_values(arguments, inputs, ("negatives",))
+        # The files of runs have the names of the runs.
+        options["run_names"] = [each.path.name if isinstance(each, Run) else each.name for each in run]
+        call = VerbCall("export", RESULT_VERSION, options, inputs)
+    finished = find_finished(out, call, again=again)
+    if finished:
+        rows_by_file = finished.result
+    else:
+        rows_by_file = export(
+            release,
+            format,
+            out,
+            set,
+            negatives=negatives,
+            negatives_per_positive=negatives_per_positive,
+            runs=run,
+            runs_only=runs_only,
+            top_k=top_k,
+        )
+        record_finished(out, call, result=rows_by_file)
     lines = [f"{name}: {rows:,} rows" for name, rows in rows_by_file.items()]
     return Report(
         value={"out": str(out), "format": format, "set": set, "rows": rows_by_file},

@@ -1,6 +1,6 @@
 """Describe releases and runs as inputs of verbs, for :mod:`builders.core.finished_outputs`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from builders.core.finished_outputs import VerbInput, file_input
@@ -28,3 +28,8 @@ def run_input(run: Run | Path) -> VerbInput:
         return VerbInput(f"the run {run.path}", {"": key_of(run.hits)})
     path = run.path if isinstance(run, Run) else run
     return file_input(f"the run {path}", path)
+
+
+def runs_input(label: str, runs: Sequence[Run | Path]) -> VerbInput:
+    """Describe several runs as one input. Its parts are the numbers of the runs, from 1."""
+    return VerbInput(label, {str(number): run_input(run).hashes[""] for number, run in enumerate(runs, 1)})

@@ -23,7 +23,7 @@ _OURS = {
     "builders.similar.contamination:_open": "a file that the same command has just written",
     "baselines.reproduce.leaderboard:read_leaderboard": "the project's own file",
     "baselines.reproduce.published_scores:read_published_scores": "the project's own file",
-    "baselines.train.recipe:like_of": "the project's own files",
+    "baselines.train.recipe_changes:inherit_values": "the project's own files",
     "baselines.retrieve.family_table:declared": "the project's own file",
     "builders.sources.archives:read_archives": "the project's own file",
     "builders.store.published:published": "the project's own file",

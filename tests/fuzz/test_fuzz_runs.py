@@ -15,19 +15,18 @@ from spoil import BYTES, JSON, JSON_LINES, TEXT
 
 from baselines.core.checkpoint import RECIPE, left_out
 from baselines.core.passages import open_passages
+from baselines.hub.training_curve import draw_curve, read_training_curve
 from baselines.measure.fusion_weights import _is_apart, read_weights
 from baselines.measure.qrels import read_qrels
-from baselines.reproduce.drawings import curve
-from baselines.reproduce.plan import Step
-from baselines.reproduce.report import training_curves
+from baselines.reproduce.run_steps import _read_runs
 from baselines.reproduce.step_settings import read_settings
-from baselines.reproduce.steps import _read_runs
 from baselines.retrieve.question_pairs import pair_file, read_question_pairs
 from baselines.train.recipe import RECIPES, read_recipe
 from baselines.train.training_pairs import read_negatives
-from builders.annotate.pool import Pooled, _depth, read_pool, write_pool
+from builders.annotate.pool import Pooled, read_pool, scored_depth, write_pool
 from builders.core.files import read_toml
 from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished
+from builders.core.images import draw_image
 from builders.publish.pages import read_scores
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
@@ -175,11 +174,11 @@ def _records(folder: Path) -> None:
 
 def _read_records(folder: Path) -> Any:
     run = Run(folder / "run")
-    return _depth(run), _is_apart(run, few=False), left_out(folder)
+    return scored_depth(run), _is_apart(run, few=False), left_out(folder)
 
 
 _RECORDS_READ = (
-    "builders.annotate.pool:_depth baselines.measure.fusion_weights:_is_apart baselines.core.checkpoint:left_out"
+    "builders.annotate.pool:scored_depth baselines.measure.fusion_weights:_is_apart baselines.core.checkpoint:left_out"
 )
 _PAIRS_READ = "baselines.retrieve.question_pairs:_table,_json_lines,read_question_pairs"
 _HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
@@ -242,8 +241,9 @@ def _make_training(folder: Path) -> None:
     (folder / "x" / "training.json").write_text(json.dumps(record))
 
 
-def _read_trainings(folder: Path) -> Any:
-    return [curve(each) for each in training_curves({"x": Step("x", "train", {"recipe": "x"}, folder / "x")})]
+def _read_training(folder: Path) -> Any:
+    curve = read_training_curve(folder / "x")
+    return draw_image(lambda figure: draw_curve(figure.subplots(), curve, font_size=8), "svg", width=3, height=2)
 
 
 _RECIPE = "baselines.train.recipe:"
@@ -257,13 +257,15 @@ READERS += [
         "baselines.reproduce.step_settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
         lambda f: read_settings(f / "settings.toml"),
     ),
-    Reader("baselines.reproduce.report:training_curves", _make_training, {"x/training.json": JSON}, _read_trainings),
+    Reader(
+        "baselines.hub.training_curve:read_training_curve", _make_training, {"x/training.json": JSON}, _read_training,
+    ),
     Reader(
         "builders.core.finished_outputs:_read_record", _make_record, {".out.made.json": JSON},
         lambda f: _read_record(f / "out"), lambda found, good, _: found is None or type(found) is type(good),
     ),
     Reader(
-        "baselines.reproduce.steps:_read_runs", writing("steps.json", '{"a": {"seconds": 1.5, "processes": 2}}'),
+        "baselines.reproduce.run_steps:_read_runs", writing("steps.json", '{"a": {"seconds": 1.5, "processes": 2}}'),
         {"steps.json": JSON}, _read_runs,
     ),
     Reader(

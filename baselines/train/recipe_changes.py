@@ -1,0 +1,53 @@
+"""Changed values of recipes: values that other recipes inherit, and changes that make a training another experiment."""
+
+from collections.abc import Mapping, Sequence
+
+from baselines.train.recipe import FROM_RECIPE, SCRATCH, read_recipe
+from baselines.train.recipe_files import RECIPES, names
+from builders.core.files import read_toml
+
+# Recipe keys that may differ in a comparable training: the seed, speed, and the evaluation during the training.
+_NEUTRAL = {
+    *("train.seed", "train.mini_batch", "train.mini_batch_tokens", "train.workers", "train.compile", "train.logs"),
+    *("train.evaluations", "train.saves", "data.dev_split", "data.dev_queries", "data.dev_passages", "model.revision"),
+}
+
+
+def inherit_values(name: str, values_by_recipe: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the ``section.key=value`` texts for a recipe. Later values override earlier ones.
+
+    The values for the recipe of ``like`` come first, without the keys that the recipe's own file sets. Then come the
+    values for the recipe itself.
+    """
+    content = read_toml(RECIPES / f"{name}.toml") if name in names() else {}
+    values = []
+    if "like" in content:
+        for value in inherit_values(content["like"], values_by_recipe):
+            section, _, key = value.partition("=")[0].partition(".")
+            if key not in content.get(section, {}):
+                values.append(value)
+    return [*values, *values_by_recipe.get(name, ())]
+
+
+def differences_from_recipe(name: str, changed_values: Sequence[str]) -> list[str]:
+    """Describe the changed values of a training whose result is not comparable with that of the recipe itself.
+
+    ``changed_values`` are ``section.key=value`` texts.
+    """
+    if name.endswith(SCRATCH):
+        return ["models from scratch, not from pretrained weights"]
+    recipe, ours = read_recipe(name), read_recipe(name, changed_values)
+    differences, hidden = [], set(_NEUTRAL)
+    if ours.model.start != recipe.model.start:
+        theirs = recipe.model.start.removeprefix(FROM_RECIPE)
+        differences.append(f"{name} starts from {ours.model.start}, not from {theirs}")
+        # The other starting checkpoint implies these settings.
+        hidden |= {"model.start", "model.pooling", "model.similarity"}
+    before = recipe.values()
+    changed = []
+    for key, value in ours.values().items():
+        if key not in hidden and value != before.get(key):
+            changed.append(f"{key} = {value}")
+    if changed:
+        differences.append(f"{name} with {', '.join(changed)}")
+    return differences

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from builders.core.errors import shown_value
 from builders.core.words import SEGMENTERS
 
 _LARGEST_DENOMINATOR = 10**6
@@ -45,14 +46,16 @@ class AnswerRule(msgspec.Struct, frozen=True):
     threshold: str = "1/2"
     segmenter: str = SEGMENTERS[0]
 
-    def __post_init__(self) -> None:
+    def problem(self) -> str:
+        """Describe a wrong value as ``OPTION: expected ..., found ...``; empty if every value is right."""
         try:
             parse_threshold(self.threshold)
         except ValueError as error:
-            raise ValueError(f"threshold: expected {error}, found {self.threshold!r}") from None
+            return f"threshold: expected {error}, found {shown_value(self.threshold)}"
         if self.segmenter_name not in SEGMENTERS:
             expected = " or ".join(SEGMENTERS)
-            raise ValueError(f"segmenter: expected {expected} and a version, found {self.segmenter!r}")
+            return f"segmenter: expected {expected} and a version, found {shown_value(self.segmenter)}"
+        return ""
 
     @property
     def segmenter_name(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from builders.core.cache import FileEntry, describe
+from builders.core.errors import InputError
 from builders.core.files import write_text
 from builders.core.typed import Count, Sha256, read_json, read_object, typed
 from builders.store.answer_rule import AnswerRule
@@ -65,7 +66,10 @@ def read_manifest(path: Path) -> Manifest:
     manifest = read_json(path, Manifest)
     for number, build in enumerate(manifest.builds):
         if build.verb in ANSWER_VERBS:
-            typed(build.options, AnswerRule, path, field=f"builds[{number}].options")
+            field = f"builds[{number}].options"
+            rule = typed(build.options, AnswerRule, path, field=field)
+            if problem := rule.problem():
+                raise InputError(f"{field}.{problem}", path=path)
     return manifest
 
 

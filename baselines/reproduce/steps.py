@@ -22,7 +22,7 @@ from baselines.reproduce.verb_calls import call_verb, find_function
 from baselines.retrieve.hub_models import model_commit
 from builders.core.errors import InputError, log
 from builders.core.finished_outputs import NotFinished, only_if_finished
-from builders.core.typed import read_json
+from builders.core.typed import Count, NotNegativeNumber, read_json
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _RUNS = "steps.json"
@@ -33,8 +33,8 @@ _KEEPING = ("bm25", "mine", "train", "encode", "search", "rerank")
 class StepRun(Struct):
     """The duration of a step in seconds, and the number of its processes."""
 
-    seconds: float = 0.0
-    processes: int = 1
+    seconds: NotNegativeNumber = 0.0
+    processes: Count = 1
 
 
 def run_steps(

@@ -174,7 +174,7 @@ def _intervals(labels: Mapping[Pair, int], members: Collection[int] = ()) -> lis
 
 def tally_report(tally: dict[str, Any]) -> Report:
     """Return the result of :func:`tally_errors` as the verb's result."""
-    shares_by_key = tally["categories"] | {f"all {key}": row for key, row in tally["sums"].items()}
+    shares_by_key = tally["categories"] | {f"sum: {key}": row for key, row in tally["sums"].items()}
     rows = [[key.replace("_", " "), *row.values()] for key, row in shares_by_key.items()]
     shares = ["share", "low", "high", "Table 10"]
     table = Table(
@@ -188,7 +188,7 @@ def tally_report(tally: dict[str, Any]) -> Report:
 
 def _tally_text(tally: dict[str, Any]) -> str:
     rows = []
-    for key, row in [*tally["categories"].items(), *((f"all {key}", row) for key, row in tally["sums"].items())]:
+    for key, row in [*tally["categories"].items(), *((f"sum: {key}", row) for key, row in tally["sums"].items())]:
         # A category without pairs would always have the interval 0 to 0, so no interval is printed.
         interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
         shares = [percent(row["share"]), interval, percent(row["paper"])]

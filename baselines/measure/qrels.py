@@ -19,9 +19,9 @@ _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
 
 Judged = dict[str, dict[str, int]]  # scores by query and passage
 NO_TEST_LABELS = (
-    "has no judgments of the split test, because the benchmark's test labels are unpublished. What remains: --split dev; "
-    "--set cmedqa or ccovid, whose test labels are public; own judgments (--qrels FILE without --release); a submission "
-    "(`python -m builders export --format official --runs-only --run RUN --out DIR`)"
+    "has no judgments of the split test, because the benchmark's test labels are unpublished. What remains: --split "
+    "dev; --set cmedqa or ccovid, whose test labels are public; own judgments (--qrels FILE without --release); a "
+    "submission (`python -m builders export --format official --runs-only --run RUN --release DIR --out DIR`)"
 )
 
 

@@ -194,9 +194,9 @@ _ORIGINS = {
     "answers": "add it to a release from raw DuReader 2.0: `python -m builders add answers --raw PATH --release DIR "
     f"--out DIR`{_HERE}",
     "cmedqa": "make it from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders add cmedqa --source "
-    f"PATH --out DIR`{_HERE}",
+    f"PATH [--release DIR] --out DIR`{_HERE}",
     "ccovid": "make it from the files of DataFountain competition 424 by `python -m builders add ccovid --source "
-    f"PATH --out DIR`{_HERE}",
+    f"PATH [--release DIR] --out DIR`{_HERE}",
     "crosslingual": "make it from a table of the questions in English by `python -m builders add crosslingual "
     f"--source FILE --release DIR --out DIR`{_HERE}",
     **dict.fromkeys(
@@ -466,7 +466,10 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
     found = {split: filled[config, split] for split in _declaration(config)[1] if (config, split) in filled}
     if not found:
         have = ", ".join(sorted({name for name, _ in filled})) or "nothing"
-        raise ReleaseError(f"{folder}: this release has no rows of config {config!r}; it has {have}. {_HOW}")
+        # A set that is missing can be added to the release. The configs of the archive come with every release.
+        is_added = config not in _ARCHIVED and config != "test"
+        advice = _ORIGINS[config.split("-")[0]] if is_added else _HOW
+        raise ReleaseError(f"{folder}: this release has no rows of config {config!r}; it has {have}; {advice}")
     return _with_whole(config, {split: [each[number] for number in sorted(each)] for split, each in found.items()})
 
 

@@ -251,6 +251,8 @@ def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: P
     assert lines["positive passages"][2:] == ["4", "222,395", "2", "9,863", "-", "19,601", "2", "7,527", "1", "964"]
     assert "corpus: 6 passages" in result.stdout and "8,096,668" in result.stdout
     assert "English dev: 1 queries of 8.00 words (paper: 2,000 of 6.55)" in result.stdout
+    assert "(the paper's median is above its mean: the two numbers look swapped)" in result.stdout
+    assert "(DuReader-retrieval in the paper's Table 3: 92,395 queries and 8,096,668 passages)" in result.stdout
     names = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert names == ["passage-length.png", "positives-per-query.png", "stats.json"]
     for name in names[:2]:

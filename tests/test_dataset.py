@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,26 @@ def test_every_config_gives_the_rows_that_were_written(everything: Path, load: L
         assert list(load(config, split, data_dir=str(everything), streaming=streaming)) == rows
 
 
+def test_a_set_that_a_release_lacks_names_the_command_that_adds_the_set(tmp_path: Path, load: Load) -> None:
+    release = str(make_release(tmp_path / "release"))
+    for config, command in {
+        "cmedqa-qrels": "add cmedqa --source PATH [--release DIR] --out DIR",
+        "ccovid-corpus": "add ccovid",
+        "crosslingual-queries": "add crosslingual",
+        "answers": "add answers",
+        "others": "builders similar",
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(f"no rows of config {config!r}")) as error:
+            load(config, data_dir=release)
+        assert f"python -m builders {command.removeprefix('builders ')}" in str(error.value)
+
+
 def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Load) -> None:
     assert "restrain-3-interpolation" not in dureader_retrieval.CONFIGS
     assert load("restrain-3-interpolation", "train", data_dir=str(everything)).num_rows == 3
     with pytest.raises(ValueError, match=r"no rows of config 'restrain-4-interpolation'; it has .*restrain-3-inter"):
+        load("restrain-4-interpolation", data_dir=str(everything))
+    with pytest.raises(ValueError, match=r"add restrain`"):
         load("restrain-4-interpolation", data_dir=str(everything))
     paper = {f"restrain-{size_name(n)}-interpolation" for n in (14_000, 45_000, 200_000)}
     assert paper <= {*dureader_retrieval.CONFIGS}

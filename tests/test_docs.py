@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import ROOT, parse
-from official_archives import ORIGINAL, PREPROCESSED, original_files, preprocessed_files, question, write_tar
-from official_archives import lines as official_lines
+from official_archives import ORIGINAL, PREPROCESSED, original_files, preprocessed_files, write_tar
 from pages import NOT_RUN, PAGES, README, TOOLS, VERBS, blocks, is_ours, lines, python, shell, shows
 
 from builders.store.reader import open_release
@@ -50,11 +49,6 @@ def write_sources(folder: Path, sample: Path) -> None:
     rows = [row["_id"] for split in questions.values() for row in split]
     vectors = np.random.default_rng(0).normal(size=(len(rows), 8)).tolist()
     pq.write_table(pa.table({"_id": rows, "embedding": vectors}), folder / "build/queries.parquet")
-    judged = release.table("dev", "dev").to_pylist()
-    records = [question(row["query"], [p["text"] for p in row["positive_passages"]]) for row in judged]
-    (folder / "dev.json").write_text(official_lines(records), encoding="utf-8")
-    predicted = {row["query_id"]: [p["docid"] for p in row["positive_passages"]] for row in judged}
-    (folder / "predictions.json").write_text(json.dumps(predicted), encoding="utf-8")
 
 
 @pytest.fixture

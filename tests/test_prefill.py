@@ -19,6 +19,7 @@ from builders.annotate.merge_judgments import settled_labels
 from builders.annotate.pool import read_pool
 from builders.annotate.prefill import label_in
 from builders.annotate.rounds import ERRORS, open_round
+from builders.store.published import published
 from builders.store.runs import write_run
 
 ANSWERS = dict(zip(QUESTIONS["dev"], TEXTS[4:], strict=True))
@@ -252,6 +253,24 @@ def test_answers_are_tallied_beside_table_10(drawn: Path) -> None:
     lines = run("baselines", "errors", "--tally", drawn).stdout.splitlines()
     assert lines[0] == "40 of 40 pairs judged, 0 of them undecided; 0 of 1 packages accepted; percent"
     assert lines[3].split() == ["entity", "mismatch", "16", "40.00", "40.00", "to", "40.00", "39.00"]
+
+
+def test_the_sums_of_section_3_5_follow_the_categories(drawn: Path) -> None:
+    judge(drawn, ANNA, drawn / "packages" / "dev-001.csv", by_place(drawn))
+    lines = run("baselines", "errors", "--tally", drawn).stdout.splitlines()
+    assert lines[-2].split("  ")[0] == "sum: salient phrase mismatch" and lines[-2].split()[-1] == "53.40"
+    assert lines[-1].split() == ["sum:", "other", "challenges", "8", "20.00", "20.00", "to", "20.00", "22.60"]
+    found = tally(drawn)
+    salient = [
+        found["categories"][key]["pairs"] for key in ("entity_mismatch", "numeral_mismatch", "modifier_mismatch")
+    ]
+    assert found["sums"]["salient_phrase_mismatch"]["pairs"] == sum(salient) == 24
+
+
+def test_the_papers_sums_are_the_sums_of_its_categories() -> None:
+    shares = published()["table10"]
+    for paper_sum in published()["table10_sums"].values():
+        assert paper_sum["share"] == pytest.approx(sum(shares[key] for key in paper_sum["categories"]))
 
 
 def test_people_answer_with_a_category_and_an_adjudicator_decides(drawn: Path) -> None:

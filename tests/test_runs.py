@@ -126,7 +126,7 @@ def test_a_release_is_a_reference(tmp_path: Path) -> None:
         md5("手机进水怎么办"): {rows["corpus", "corpus"][5]["_id"]: 1},
     }
     assert qrels.without == 2
-    with pytest.raises(InputError, match="no config 'qrels' with a split 'test'"):
+    with pytest.raises(InputError, match="test labels are unpublished"):
         release_qrels(release, "test")
 
 

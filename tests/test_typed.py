@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from releases import BUILD, make_release
 
 from builders.core.errors import InputError
-from builders.core.typed import LONGEST, Count, Sha256, name_within, problem_of, read_json
+from builders.core.typed import LONGEST, Count, PlainName, Sha256, name_within, problem_of, read_json
 from builders.store.draft import draft_release
 from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
@@ -30,6 +30,7 @@ class Content(msgspec.Struct):
     text: str = ""
     part: Part | None = None
     parts: dict[str, Part] = {}
+    named: dict[PlainName, dict[str, Part]] = {}
     more: dict[str, Any] = {}
 
 
@@ -41,16 +42,24 @@ def nested(depth: int) -> bytes:
     ("content", "message"),
     [
         (b"", "expected JSON (Input data was truncated)"),
-        (b"[]", "expected `object`, got `array`"),
+        (b"[]", "expected `object`, found a list"),
         (b"{}", "lacks count"),
-        (b'{"count": "1"}', "count: expected `int`, got `str`"),
-        (b'{"count": 9223372036854775808}', "count: expected `int` <= 9223372036854775807"),
+        (b'{"count": "1"}', "count: expected `int`, found '1'"),
+        (b'{"count": 9223372036854775808}', "count: expected `int` <= 9223372036854775807, found 9223372036854775808"),
         (b'{"count": ' + b"9" * 6_000 + b"}", "count: expected a number of at most 64 bits"),
         (b'{"count": 1, "part": {"kind": "c\\n"}}', "part.kind: expected one of a, b, found 'c\\n'"),
-        (b'{"count": 1, "parts": {"x": {"sha256": "A"}}}', "parts[...].sha256: expected a SHA-256 in hex"),
+        (b'{"count": 1, "parts": {"x": {"sha256": "A"}}}', "parts.x.sha256: expected a SHA-256 in hex, found 'A'"),
+        (
+            b'{"count": 1, "named": {"a": {}, "b": {"y z": {"sha256": 7}}}}',
+            "named.b['y z'].sha256: expected `str | null`, found 7",
+        ),
+        (
+            b'{"count": 1, "named": {"a": {}, "a|b": {}}, "x - at `$.named`": 1}',
+            "named: expected a name of at most 100 ASCII letters, digits and signs of +-._, found 'a|b'",
+        ),
         (b'{"count": 1, "unknown": ' + nested(50_000) + b"}", "lists and objects are nested too deeply"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_what_a_file_has_otherwise_is_one_line_naming_the_field(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "x.json").write_bytes(content)

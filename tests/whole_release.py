@@ -80,5 +80,37 @@ def edit_stats(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     _rewrite_manifest(path, open_release(path).manifest.builds)
 
 
+def edit_builds(path: Path, builds: list[dict[str, Any]]) -> None:
+    """Replace the builds of the manifest, as a stranger could."""
+    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    write_text(path / "manifest.json", json.dumps({**manifest, "builds": builds}))
+
+
+def edit_everything(path: Path) -> None:
+    """Add a figure of every kind to stats.json, and builds with the options that later builds read."""
+    overlap = {"overlapping": 1, "overlapping_share": 0.5}
+    counts = {"train_queries": 2, "test_queries": 2, "nearest_cosine": 0.5, **overlap}
+    bucket = {"config": "resttest-bucket1", "test": "interpolation", **counts}
+    removed = {"removed": 1, "duplicated": 1, "share": 0.5}
+    relabelled = {"queries": 2, "per_query_before": 1.0, "per_query_after": 1.0, "without_positives": 0}
+    relabelled |= {"share_with_false_negatives": 0.0, "share_with_false_positives": 0.5}
+    stats: dict[str, Any] = {
+        "crosslingual": {"machine": 1},
+        "relabelled": {"dev": relabelled | {"false_negatives": 0, "false_positives": 1}},
+        "similar": {**removed, "queries": 2, "by": {"exact": 1}, "splits": {"dev": {"queries": 2, "duplicated": 1}}},
+        "label_overlap": {"qrels/dev": {"test_queries": 2, **overlap}},
+        "extrapolation": {
+            "restrain-2-interpolation": {"config": "restrain-2-interpolation", "test": "dev", **counts},
+            "resttest-bucket1": [bucket, {**bucket, "test": "extrapolation"}],
+        },
+        "nano": {"split": "dev", "queries": 2, "passages": 6, "judged": 2, "hard": 1},
+        "samples": {"sample-2": {"config": "sample-2", "passages": 2, "positives": 1, "hard": None, "split": ["dev"]}},
+    }
+    stats["similar"]["paper"] = removed
+    edit_stats(path, lambda written: written.update(stats))
+    rule = {"unit": "word", "threshold": "1/2", "segmenter": "rjieba 0.2.1"}
+    edit_builds(path, [{"verb": "release", "options": rule | {"match": "best", "min_chars": 256}, "sources": []}])
+
+
 def _rewrite_manifest(path: Path, builds: list[Build]) -> None:
     write_manifest(path, [entry for entry in open_release(path).manifest.files if entry.rows is not None], builds)

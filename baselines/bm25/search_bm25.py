@@ -44,9 +44,10 @@ def search_bm25(
 ) -> "Run":
     """Search with BM25: write a TREC run of a split's queries.
 
-    The default tokens are jieba's words. k1 = 1.2 and b = 0.75 are the defaults of Elasticsearch, which the paper used
-    (Section 3.1, Table 4). With --analyzer both, words and bigrams are tokens. With --tune SPLIT, k1 and b are selected
-    by MRR@10 on SPLIT, and RUN.tuned.json lists every tried value. RUN.manifest.json records the settings of the run.
+    The default tokens are jieba's words. k1 = 1.2 and b = 0.75 are the defaults of Elasticsearch. Only version 2 of the
+    paper on arXiv names Elasticsearch (Section 3.1), and no version prints k1 and b. With --analyzer both, words and
+    bigrams are tokens. With --tune SPLIT, k1 and b are selected by MRR@10 on SPLIT, and RUN.tuned.json lists every
+    tried value. RUN.manifest.json records the settings of the run.
 
     The numba engine runs in this process. The elasticsearch engine needs a server. An index is reused for the same
     corpus, analyzer and engine. The numba engine caches indexes in the folder dureader_retrieval/bm25 in

@@ -1,7 +1,7 @@
 """Draw the errors of a run for annotators, and count the annotators' answers."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,8 @@ def tally_errors(round_path: Path, model: str | None = None) -> dict[str, Any]:
     answers of this model count.
 
     ``categories`` has four entries per category: the number of pairs, their share of the decided pairs (0 to 1), the
-    share's 95 % interval over queries, and the paper's share. Raises :class:`InputError` if the directory is not a
+    share's 95 % interval over queries, and the paper's share. ``sums`` has the same entries for the sums of categories
+    that Section 3.5 prints. Raises :class:`InputError` if the directory is not a
     round of errors, or the round has no answers.
     """
     error_round = open_round(round_path, ERRORS.name)
@@ -128,6 +129,18 @@ def tally_errors(round_path: Path, model: str | None = None) -> dict[str, Any]:
             "high": high,
             "paper": published()["table10"][choice.key],
         }
+    sums = {}
+    for name, paper_sum in published()["table10_sums"].items():
+        members = [choice.label for choice in ERRORS.choices if choice.key in paper_sum["categories"]]
+        number = sum(counts[label] for label in members)
+        ((low, high),) = _intervals(labels, members)
+        sums[name] = {
+            "pairs": number,
+            "share": number / len(labels),
+            "low": low,
+            "high": high,
+            "paper": paper_sum["share"],
+        }
     tally = {
         "release": error_round.release,
         "split": error_round.split,
@@ -138,24 +151,31 @@ def tally_errors(round_path: Path, model: str | None = None) -> dict[str, Any]:
         "packages": len(every),
         "accepted": sum(standing.package.state == "accepted" for standing in every),
         "categories": rows,
+        "sums": sums,
     }
     return tally | {"model": model} if model else tally
 
 
-def _intervals(labels: Mapping[Pair, int]) -> list[tuple[float, float]]:
-    """Return the interval of each category's share. Queries are resampled: passages of a query have similar errors."""
+def _intervals(labels: Mapping[Pair, int], members: Collection[int] = ()) -> list[tuple[float, float]]:
+    """Return the interval of each category's share, or only of the sum of the categories ``members`` (labels).
+
+    Queries are resampled, because passages of a query have similar errors.
+    """
     query_rows = {query: row for row, query in enumerate(dict.fromkeys(query for query, _ in labels))}
     columns = {choice.label: column for column, choice in enumerate(ERRORS.choices)}
     table = np.zeros((len(query_rows), len(columns)))
     for (query, _), label in labels.items():
         # The mean over queries is the share.
         table[query_rows[query], columns[label]] += len(query_rows) / len(labels)
+    if members:
+        table = table[:, [columns[label] for label in members]].sum(axis=1, keepdims=True)
     return of_means(table)
 
 
 def tally_report(tally: dict[str, Any]) -> Report:
     """Return the result of :func:`tally_errors` as the verb's result."""
-    rows = [[key.replace("_", " "), *category.values()] for key, category in tally["categories"].items()]
+    shares_by_key = tally["categories"] | {f"sum: {key}": row for key, row in tally["sums"].items()}
+    rows = [[key.replace("_", " "), *row.values()] for key, row in shares_by_key.items()]
     shares = ["share", "low", "high", "Table 10"]
     table = Table(
         ["category", "pairs", *shares],
@@ -168,7 +188,7 @@ def tally_report(tally: dict[str, Any]) -> Report:
 
 def _tally_text(tally: dict[str, Any]) -> str:
     rows = []
-    for key, row in tally["categories"].items():
+    for key, row in [*tally["categories"].items(), *((f"sum: {key}", row) for key, row in tally["sums"].items())]:
         # A category without pairs would always have the interval 0 to 0, so no interval is printed.
         interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
         shares = [percent(row["share"]), interval, percent(row["paper"])]

@@ -46,6 +46,8 @@ def evaluate_runs(
     --queries measures only the questions that are similar to a removed training question, or only the other questions
     (Section 2.3, Table 6). --qrels-config qrels-before uses the judgments before people corrected them (Figure 2). For
     a config of `add resttest` (resttest-bucketN), --split interpolation or extrapolation selects the test questions.
+    The labels of --split test are unpublished for the sets main and crosslingual. `export --format official` writes a
+    submission.
 
     --holes reports the effect of passages that nobody judged: Judged@10, bpref, the measures without these passages,
     and the highest values that the measures could reach if these passages were judged. --duplicates counts

@@ -53,10 +53,11 @@ def fuse_runs(
     adds 0 for a passage that it lacks.
 
     Tune the weights if one run is much better than another. With equal weights (the default of rrf), the fusion can be
-    worse than the better run. For example, MRR@10 on 700 questions is 91.68 for multilingual-e5-small and 86.62 for the
-    fusion of e5 and BM25. --tune SPLIT tries every combination of weights in steps of --step. --tune-runs are runs on
-    SPLIT, by the same systems in the same order. The best weights by MRR@10 are used and written to --weights, for
-    later calls. Weights tuned on the fused queries overestimate the result, and need --tune-on-these.
+    worse than the better run. For example, on 700 questions of Baidu over 2,623 passages, MRR@10 is 91.68 for
+    multilingual-e5-small, 76.87 for BM25, and 86.62 for the fusion of the two. --tune SPLIT tries every combination of
+    weights in steps of --step. --tune-runs are runs on SPLIT, by the same systems in the same order. The best weights
+    by MRR@10 are used and written to --weights, for later calls. Weights tuned on the fused queries overestimate the
+    result, and need --tune-on-these.
 
     --tune train uses a fixed sixteenth of the training questions, or all questions if the sixteenth has fewer than 50.
     Train models with --set data.leave_out=tuning, so that models do not learn these questions. The runs' manifests

@@ -12,7 +12,7 @@ from baselines.measure.fusion import scores_of, tune_weights
 from baselines.measure.qrels import Qrels
 from builders.core.errors import InputError, log
 from builders.core.files import read_whole, write_text
-from builders.core.typed import json_of, name_within, read_json
+from builders.core.typed import json_of, name_within, read_json, typed
 from builders.store.layout import is_for_tuning
 from builders.store.runs import Run
 
@@ -123,7 +123,7 @@ def _is_apart(run: Run, few: bool) -> bool:
     path = run.path
     for stage in range(_STAGES):
         if stage == 0 and run.is_in_memory:
-            record = msgspec.convert(run.manifest or {}, _Record)
+            record = typed(run.manifest or {}, _Record, run.path, field="manifest")
         else:
             manifest_path = path.with_name(f"{path.name}.manifest.json")
             record = read_json(manifest_path, _Record) if manifest_path.is_file() else _Record()

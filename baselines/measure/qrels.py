@@ -18,6 +18,11 @@ _HIGHEST = 1_000_000  # ir-measures allocates memory for every grade up to the h
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
 
 Judged = dict[str, dict[str, int]]  # scores by query and passage
+NO_TEST_LABELS = (
+    "has no judgments of the split test, because the benchmark's test labels are unpublished. What remains: --split "
+    "dev; --set cmedqa or ccovid, whose test labels are public; own judgments (--qrels FILE without --release); a "
+    "submission (`python -m builders export --format official --runs-only --run RUN --release DIR --out DIR`)"
+)
 
 
 @dataclass
@@ -141,6 +146,8 @@ def _judgments(release: Release, configs: Set, split: str, qrels: str) -> Judged
             judged.setdefault(row["zh_id"] if configs.translated else row["_id"], []).append(row["_id"])
     elif configs is not SETS["main"]:
         release.shards(configs.queries, split)  # raises, because the release lacks the set
+    if split == "test" and qrels == SETS["main"].qrels and (qrels, split) not in release.splits():
+        raise InputError(NO_TEST_LABELS, path=release.path)
     names = ("query-id", "corpus-id", "score")
     columns = ([batch[name].to_pylist() for name in names] for batch in release.batches(qrels, split))
     for row, (query, corpus, score) in enumerate(pair for batch in columns for pair in zip(*batch, strict=True)):

@@ -128,7 +128,9 @@ def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[
     buckets = []
     for config in sorted(have & set(stats), key=lambda name: [int(n) for n in re.findall(r"\d+", name)] or [0]):
         match, row = _RESTRAIN.fullmatch(config), stats[config]
-        if match and f"{match[1]}-extrapolation" in have and split in row["test"].split("+"):
+        # A row of ReSTrain is an object, a row of ReSTTest is a list.
+        is_tested = isinstance(row, dict) and split in row["test"].split("+")
+        if match and is_tested and f"{match[1]}-extrapolation" in have:
             found[match[1]] = [((config, ("", split)), (f"{match[1]}-extrapolation", ("", split)))]
         elif config.startswith(f"{RESTTEST}-"):
             buckets.append(((config, (config, KINDS[0])), (config, (config, KINDS[1]))))

@@ -20,7 +20,7 @@ from baselines.retrieve.hub_models import model_commit
 from builders.core.errors import InputError, log
 from builders.core.exit_codes import exit_code
 from builders.core.finished_outputs import is_finished
-from builders.core.typed import read_json
+from builders.core.typed import Count, NotNegativeNumber, read_json
 
 _RUNS = "steps.json"
 
@@ -28,8 +28,8 @@ _RUNS = "steps.json"
 class StepRun(Struct):
     """The duration of a step in seconds, and the number of its processes."""
 
-    seconds: float = 0.0
-    processes: int = 1
+    seconds: NotNegativeNumber = 0.0
+    processes: Count = 1
 
 
 def run_steps(

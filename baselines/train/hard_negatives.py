@@ -37,9 +37,9 @@ class Limits:
     """Limits of a candidate's score. None means no limit.
 
     Attributes:
-        margin: least distance below the best positive's score (RocketQA, 2021, Section 3.3).
+        margin: least distance below the best positive's score.
         relative_margin: least distance, as a share of the best positive's score (NV-Retriever, 2024: TopK-PercPos).
-        max_score: highest score, regardless of the positives.
+        max_score: highest score, regardless of the positives. RocketQA (2021) keeps a negative below 0.1.
     """
 
     margin: float | None = None

@@ -55,8 +55,8 @@ def mine_negatives(
 
     A candidate that scores like a positive may be an unjudged positive. These limits exclude such candidates:
 
-      --max-score X        candidates that score above X
-      --margin X           candidates that score above (best positive's score - X), like RocketQA's denoising
+      --max-score X        candidates that score above X. With --cross-encoder M and 0.1, this is RocketQA's denoising.
+      --margin X           candidates that score above (best positive's score - X)
       --relative-margin X  candidates that score above (1 - X) x (best positive's score), like NV-Retriever
 
     Scores are probabilities of --cross-encoder, similarities of --bi-encoder, or by default the scores of the run.

@@ -26,7 +26,8 @@ def add_restrain(
     """Add training sets that are similar or dissimilar to a test set.
 
     The method is ReSTrain of Zhan et al. (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). It compares
-    queries by the cosine of their vectors, which any model can compute.
+    queries by the cosine of their vectors, which any model can compute. Sets have exactly SIZE queries. The published
+    sets named 14k have 13,175 and 13,763 queries.
 
     restrain-SIZE-interpolation has SIZE training queries: the nearest training query of every test query, then the
     second nearest, and so on. From the last rank, the queries with the largest cosines are used.

@@ -15,7 +15,7 @@ from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.core.results import Report, Table
 from builders.core.tables import round_stat, text_table
-from builders.core.typed import json_lines, read_json
+from builders.core.typed import json_lines, read_json, typed
 from builders.store.judgments import Judged, read_judged
 from builders.store.reader import Release
 from builders.store.runs import Run, best_first, probability, read_run, write_run
@@ -162,7 +162,7 @@ def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]]
 def scored_depth(run: Run) -> int | None:
     """Return the number of passages per query that a re-ranker scored, from the run's manifest. None means all."""
     if run.is_in_memory:
-        return msgspec.convert(run.manifest, _Reranked).top_k if run.manifest else None
+        return typed(run.manifest, _Reranked, run.path, field="manifest").top_k if run.manifest else None
     manifest_path = run.path.with_name(f"{run.path.name}.manifest.json")
     return read_json(manifest_path, _Reranked).top_k if manifest_path.is_file() else None
 

@@ -142,7 +142,7 @@ def relabel_negatives(
     threshold: Annotated[float, Between(), Shown("X"), Needs("action=move")] = 0.5,
     agree: Annotated[Literal["mean", "all"], Needs("action=move")] = "mean",
 ) -> Report | Written:
-    """Turn false negatives in train into positives (Section 4).
+    """Turn false negatives in train into positives.
 
     Hard negatives are unjudged passages, and some of them answer the question. In the paper, such false negatives are
     14.8 % of the analysed errors (Table 10). As in RLHN, an ensemble of models finds false negatives, which then become

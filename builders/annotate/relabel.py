@@ -1,4 +1,4 @@
-"""Move false negatives of the training data, which re-rankers find, to the positives of a new release (Section 4)."""
+"""Move false negatives of the training data, which re-rankers find, to the positives of a new release."""
 
 import json
 import math

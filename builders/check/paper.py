@@ -5,6 +5,7 @@ from typing import Any
 
 from builders.core.tables import aligned, round_stat
 from builders.store.judgments import Judged
+from builders.store.layout import SPLITS
 from builders.store.published import published
 from builders.store.stored_answers import answers_text
 from builders.store.table3 import TABLE3_ROWS
@@ -31,6 +32,9 @@ def side_by_side(stats: dict[str, Any]) -> str:
         if other := paper["collections"].get(config):
             there = ", ".join(f"{name} {_cell(other[f'{name}_chars'])}" for name in ("mean", "median"))
             lines.append(f"  (the paper: {_cell(other['passages'])} passages; {there})")
+            if other["median_chars"] > other["mean_chars"]:
+                # A few long passages raise the mean above the median, in every collection that was counted.
+                lines.append("  (the paper's median is above its mean: the two numbers look swapped)")
     if judged := stats.get("relabelled"):
         lines += ["", relabelled_text(judged, paper["relabelled"])]
     if counted := stats.get("table2"):
@@ -45,13 +49,17 @@ def side_by_side(stats: dict[str, Any]) -> str:
 
 
 def _table2(paper: Sequence[dict[str, Any]], counted: dict[str, dict[str, int]]) -> list[str]:
-    """Return Table 2. The release's own counts stand below the paper's row of the set."""
+    """Return Table 2 with the release's own counts below the paper's row of the set, and what Table 3 has instead."""
     rows = [("Table 2", "lang.", "queries", "passages", "source of queries", "source of passages", "annotation")]
     for row in paper:
         rows.append((row["dataset"], *row["values"]))
         if own := counted.get(row.get("set", "")):
             rows.append(("  here", row["values"][0], f"{own['queries']:,}", f"{own['passages']:,}", "", "", ""))
-    return aligned(rows, left=2, gap="  ")
+    table3 = published()["table3"]
+    queries = sum(table3[split]["queries"] for split in SPLITS)
+    passages = published()["collections"]["corpus"]["passages"]
+    remark = f"(DuReader-retrieval in the paper's Table 3: {queries:,} queries and {passages:,} passages)"
+    return [*aligned(rows, left=2, gap="  "), remark]
 
 
 def _cell(value: float | int | None) -> str:

@@ -1,24 +1,34 @@
 """Read JSON and TOML as typed values. A msgspec type declares a file's content, and the content is validated.
 
+An error names the field, the value that was found, and the expected value.
+
 This module reads all untrusted JSON. Content that some JSON readers reject is an error: NaN, half a surrogate pair,
 invalid UTF-8, and counts that do not fit into 64 bits."""
 
+import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-from builders.core.errors import UNSAFE, InputError
+from builders.core.errors import UNSAFE, InputError, shown_value
 from builders.core.files import BOM, kind_of, raw_lines
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+NotNegativeNumber = Annotated[float, Meta(ge=0)]
+Proportion = Annotated[float, Meta(ge=0, le=1)]
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+# A key that is safe in a table of a card, for example the name of a config, a split or a set.
+PlainName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9+_.-]{0,99}\Z")]
 T = TypeVar("T")
 
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
+ANY_KEY = "[...]"  # msgspec's words for any key of a dictionary
+_PLACE = re.compile(r" - at (?:`key` in )?`\$([^`]*)`\Z")  # the field at the end of msgspec's messages
 LONGEST = 1_000  # characters of a file name; the project's own names have fewer than 100
 _DRIVE = re.compile(r"[A-Za-z]:")
 
@@ -62,7 +72,7 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
             content.decode()  # msgspec does not validate the UTF-8 of ignored fields
         return msgspec.json.decode(content.removeprefix(BOM), type=kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{_explained(str(error), kind)}{end}", path=path, line=line) from None
+        raise InputError(f"{_fault_of_json(content, kind, str(error))}{end}", path=path, line=line) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         place, what = _no_json(content, str(error))
         raise InputError(f"{what}{end}", path=path, line=line or place) from None
@@ -77,16 +87,101 @@ def json_lines(path: Path, kind: type[T], remedy: str = "") -> Iterator[tuple[in
             yield number, json_of(line, kind, path, number, remedy)
 
 
-def typed(content: Any, kind: type[T], path: Path | str, *, from_text: bool = False) -> T:
+def typed(
+    content: Any, kind: type[T], path: Path | str, *, from_text: bool = False, field: str = "", remedy: str = ""
+) -> T:
     """Convert the result of a JSON or TOML reader to ``kind``, a msgspec type with constraints.
 
-    With ``from_text``, numbers and booleans may be strings. Raises :class:`InputError` with ``path``, the key and the
-    expected value.
+    With ``from_text``, numbers and booleans may be strings. ``field`` is the field of the file that has ``content``
+    (default: the whole file). Raises :class:`InputError` with ``path``, the field, and the found and expected values.
     """
     try:
         return msgspec.convert(content, kind, strict=not from_text)
     except msgspec.ValidationError as error:
-        raise InputError(_explained(str(error), kind), path=path) from error
+        fault = _fault(content, kind, str(error), strict=not from_text, field=field)
+        raise InputError(f"{fault}{'; ' if remedy else ''}{remedy}", path=path) from error
+
+
+def _fault_of_json(content: bytes, kind: Any, message: str) -> str:
+    """Describe the value of a JSON text for which msgspec printed ``message``."""
+    try:
+        values = msgspec.json.decode(content.removeprefix(BOM))
+    except (msgspec.MsgspecError, RecursionError):  # a number that is out of range, for example
+        return _explained(message, kind, _keys_of(message))
+    return _fault(values, kind, message)
+
+
+def _fault(content: Any, kind: Any, message: str, *, strict: bool = True, field: str = "") -> str:
+    """Describe the wrong value of ``content``: the field with all keys, the expected value and the found value."""
+    keys = _keys_of(message)
+    if _message_of(content, kind, strict) != message:  # the reader of JSON checks in another order
+        return _explained(message, kind, keys, field=field)
+    try:
+        names, value = _follow(keys, content, kind, message, strict)
+    except (LookupError, TypeError):  # a field's name looks like msgspec's words
+        return _explained(message, kind, [], field=field)
+    return _explained(message, kind, names, _shown_json(value), field=field)
+
+
+def _follow(keys: list[str], content: Any, kind: Any, message: str, strict: bool) -> tuple[list[str], Any]:
+    """Return the names of ``keys``, with the keys of dictionaries, and the value for which msgspec printed ``message``.
+
+    The name of a key of a dictionary begins with a dot or a bracket.
+    """
+    parents: list[tuple[Any, Any]] = []
+    names, value = [], content
+    for key in keys:
+        if key == ANY_KEY:
+            name: Any = _wrong_key(value, parents, kind, message, strict)
+            names.append(f".{name}" if re.fullmatch(r"[\w+-]{1,100}", name) else f"[{shown_value(name)}]")
+        else:
+            name = int(key[1:-1]) if key.startswith("[") else key
+            names.append(key)
+        parents.append((value, name))
+        value = value[name]
+    if " - at `key` in " in message:
+        value = _wrong_key(value, parents, kind, message, strict)
+    return names, value
+
+
+def _message_of(content: Any, kind: Any, strict: bool) -> str:
+    try:
+        msgspec.convert(content, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
+
+
+def _wrong_key(value: Any, parents: list[tuple[Any, Any]], kind: Any, message: str, strict: bool) -> Any:
+    """Return the first key of ``value`` for which msgspec prints ``message``, which names no key.
+
+    ``parents`` are the containers around ``value`` with their keys, from the outside in. The entries are validated in
+    order. So a bisection finds the smallest number of entries that have the fault.
+    """
+    if not isinstance(value, dict):
+        raise TypeError("not a dictionary")
+    low, high = 1, len(value)
+    while low < high:
+        middle = (low + high) // 2
+        content: Any = dict(islice(value.items(), middle))
+        for container, key in reversed(parents):
+            copied = container.copy()
+            copied[key] = content
+            content = copied
+        if _message_of(content, kind, strict) == message:
+            high = middle
+        else:
+            low = middle + 1
+    return next(islice(value, low - 1, None))
+
+
+def _shown_json(value: Any) -> str:
+    """Return a short text of a wrong value. Lists and objects are only named."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return shown_value(value)
 
 
 def _no_json(content: bytes, message: str) -> tuple[int | None, str]:
@@ -105,30 +200,46 @@ def _line(content: bytes, position: int) -> int:
     return content.count(b"\n", 0, position) + 1
 
 
-def _explained(message: str, kind: Any) -> str:
-    """Rewrite msgspec's message: the key comes first, and the allowed names or values are listed."""
-    what, _, where = message.partition(" - at `$")
-    keys = re.findall(r"[^.\[\]`]+|\[(?:\d+|\.\.\.)\]", where)
-    if found := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
-        what = f"unknown key {found[1]!r}; expected {_known(kind, keys)}"
-    elif found := re.fullmatch(r"Object missing required field `(.*)`", what):
-        what = f"lacks {found[1]}"
-    elif found := re.fullmatch(r"Invalid enum value (.*)", what, re.DOTALL):
-        what = f"expected one of {_known(kind, keys)}, found {found[1]}"
+def _keys_of(message: str) -> list[str]:
+    """Return the field of msgspec's ``message`` as names, positions ``[3]`` and :data:`ANY_KEY`."""
+    place = _PLACE.search(message)
+    return re.findall(r"[^.\[\]]+|\[(?:\d+|\.\.\.)\]", place[1]) if place else []
+
+
+def _explained(message: str, kind: Any, keys: list[str], found_value: str = "", *, field: str = "") -> str:
+    """Rewrite msgspec's message: the field comes first, and the allowed names or values are listed.
+
+    ``keys`` are those of :func:`_keys_of`, with the true keys of dictionaries if they are known. ``found_value`` is
+    empty if the value is unknown.
+    """
+    plain = _PLACE.sub("", message)
+    what, _, found_type = plain.partition(", got ")
+    found = f", found {found_value}" if found_value else ""
+    if match := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
+        what = f"unknown key {match[1]!r}; expected {_known(kind, keys)}"
+    elif match := re.fullmatch(r"Object missing required field `(.*)`", what):
+        what = f"lacks {match[1]}"
+    elif match := re.fullmatch(r"Invalid enum value (.*)", what, re.DOTALL):
+        what = f"expected one of {_known(kind, keys)}, found {match[1]}"
     elif " matching regex " in what and "[0-9a-f]{64}" in what:
-        what = "expected a SHA-256 in hex"
+        what = f"expected a SHA-256 in hex{found}"
+    elif " matching regex " in what and "[A-Za-z0-9+_.-]" in what:
+        what = f"expected a name of at most 100 ASCII letters, digits and signs of +-._{found}"
     elif what.endswith(" out of range"):
         what = "expected a number of at most 64 bits"
+    elif what.startswith("Expected "):
+        what = what[:1].lower() + what[1:] + (found or (found_type and f", got {found_type}"))
     else:
-        what = what[:1].lower() + what[1:]
-    return ".".join(keys).replace(".[", "[") + ": " * bool(keys) + what
+        what = plain[:1].lower() + plain[1:]
+    where = ".".join([*([field] if field else []), *(key.removeprefix(".") for key in keys)]).replace(".[", "[")
+    return f"{where}: {what}" if where else what
 
 
 def _known(kind: Any, keys: list[str]) -> str:
     found: Any = inspect.type_info(kind)
     for key in keys:
-        if isinstance(found, inspect.StructType):
-            found = next(field.type for field in found.fields if field.encode_name == key)
+        if isinstance(found, inspect.StructType) and not key.startswith(("[", ".")):
+            found = next((field.type for field in found.fields if field.encode_name == key), None)
         elif isinstance(found, inspect.DictType):
             found = found.value_type
         elif isinstance(found, inspect.ListType):

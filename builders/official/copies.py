@@ -344,7 +344,7 @@ def _fetched(repo: str, start: str) -> dict[str, Path]:
 
 def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
     """Return the copy's number (or None) and the published number of each figure."""
-    paper = paper_figures()  # Table 3 and Section 2.2.2
+    paper = paper_figures()  # Table 3, which has the number of passages, too
     found = {"passages": [each["collections"]["corpus"]["passages"] for each in (stats, paper)]}
     for split in SPLITS:
         for key, what in (("queries", "queries"), ("positive_passages", "judgments")):

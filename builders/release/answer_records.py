@@ -7,21 +7,21 @@ threshold of span-F1 with the answer (Section 2.2.2, Algorithm 1). The span may 
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
-from builders.core.words import SEGMENTERS
 from builders.release.rows import Row
+from builders.store.answer_rule import AnswerRule, parse_threshold
 from builders.store.draft import Draft
 from builders.store.judgments import Judged, texts_of_judged
 from builders.store.layout import ANSWERS, FACT_OR_OPINION, QUESTION_TYPES
-from builders.store.manifest import Manifest
+from builders.store.manifest import ANSWER_VERBS, Manifest
 from builders.store.reader import Release
 from builders.text.answer_spans import AT_ONCE, contain_answer
-from builders.text.span_options import THRESHOLD, Options
+from builders.text.span_options import Options
 
 # The fields that one raw row has.
 RAW = pa.struct([field for field in ANSWERS if field.name not in ("query_id", "answer_passages")])
@@ -120,6 +120,9 @@ def renew_answers(
 
 def rule_of(manifest: Manifest) -> Options:
     """Return the options of span-F1 with which a release's ``answers`` were made."""
-    found = next((build.options for build in reversed(manifest.builds) if build.verb in ("answers", "release")), {})
-    segmenter = str(found.get("segmenter", SEGMENTERS[0])).split()[0]  # the manifest also names its version
-    return Options(found.get("unit", "word"), Fraction(found.get("threshold", THRESHOLD)), segmenter=segmenter)
+    recorded: dict[str, Any] = {}
+    for build in manifest.builds:
+        if build.verb in ANSWER_VERBS:
+            recorded = build.options
+    rule = msgspec.convert(recorded, AnswerRule)  # read_manifest has validated the options
+    return Options(rule.unit, parse_threshold(rule.threshold), segmenter=rule.segmenter_name)

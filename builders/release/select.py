@@ -82,8 +82,8 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
 def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
     """Create the table ``new``. For each value of ``keys``, it has the row of ``table`` with the lowest ``place``.
 
-    Ids are MD5s of texts, so passages of equal text become one passage (Section 2.2.2). ``others`` names further
-    columns to copy from the row.
+    Ids are MD5s of texts, so passages of equal text become one passage. The paper only says that its passages are
+    unique (abstract). ``others`` names further columns to copy from the row.
     """
     wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
     con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
@@ -93,7 +93,7 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
     """Create the table ``queries``, with each question of a split once.
 
     A split is labelled if any of its rows has an answer. Questions of a labelled split are skipped if they have no
-    positive passage, because the official train set has no such question (Section 2.2.2).
+    positive passage, because the official train set has no such question. The paper does not state this rule.
     """
     keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
     con.execute("""

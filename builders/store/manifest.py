@@ -9,12 +9,16 @@ from typing import Any, Literal
 import msgspec
 
 from builders.core.cache import FileEntry, describe
+from builders.core.errors import InputError
 from builders.core.files import write_text
-from builders.core.typed import Count, Sha256, read_json, read_object
+from builders.core.typed import Count, Sha256, read_json, read_object, typed
+from builders.store.answer_rule import AnswerRule
 from builders.store.layout import MANIFEST
+from builders.store.stored_stats import Stats
 
 STATS, CARD = "stats.json", "README.md"
 CARD_ZH, EVAL = "README.zh.md", "eval.yaml"
+ANSWER_VERBS = ("answers", "release")  # the verbs of the builds that made the config `answers`
 _PUBLISHED = {CARD_ZH, EVAL}
 
 
@@ -54,8 +58,19 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a release's manifest. Raise :class:`InputError` if ``path`` is damaged or not a manifest of this format."""
-    return read_json(path, Manifest)
+    """Read a release's manifest.
+
+    Raise :class:`InputError` if ``path`` is damaged or not a manifest of this format, and for a wrong option of a build
+    whose options are used later.
+    """
+    manifest = read_json(path, Manifest)
+    for number, build in enumerate(manifest.builds):
+        if build.verb in ANSWER_VERBS:
+            field = f"builds[{number}].options"
+            rule = typed(build.options, AnswerRule, path, field=field)
+            if problem := rule.problem():
+                raise InputError(f"{field}.{problem}", path=path)
+    return manifest
 
 
 def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
@@ -66,21 +81,13 @@ def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable
     write_text(release / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
 
 
-class _Stats(msgspec.Struct):
-    """The validated keys of ``stats.json``. Builders may add other counts."""
-
-    table3: dict[str, dict[str, float | None]] = {}
-    collections: dict[str, dict[str, Any]] = {}
-    samples: dict[str, dict[str, Any]] = {}
-
-
 def read_stats(release: Path) -> dict[str, Any]:
     """Return the whole content of a release's ``stats.json``. Empty if the file does not exist.
 
-    Raises :class:`InputError` if a value does not fit :class:`_Stats`.
+    Raises :class:`InputError` if a value does not fit :class:`.stored_stats.Stats`.
     """
     try:
-        return read_object(release / STATS, _Stats)
+        return read_object(release / STATS, Stats)
     except FileNotFoundError:
         return {}
 

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from builders.core.options import Help, OneOf, Parsed, Shown
 from builders.core.words import SEGMENTERS, segmenter_version
+from builders.store.answer_rule import parse_threshold
 
 MIN_CHARS = 256  # characters of a full passage (Section 2.2.2)
 THRESHOLD = Fraction(1, 2)  # threshold of span-F1 (Section 2.2.2, Algorithm 1)
-_LARGEST_DENOMINATOR = 10**6
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,9 @@ def raw_path(text: str | Path) -> Path:
     return Path(__file__).parents[1] / "sample" if path == Path("builders/sample") and not path.exists() else path
 
 
-def _threshold(value: str | float | Fraction) -> Fraction:
-    """Return a threshold of span-F1 as an exact fraction. 0.1 is 1/10, although no float is exactly 1/10."""
-    try:
-        threshold = Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        raise ValueError("a number such as 0.5 or 1/2") from None
-    # Denominators up to 10**6 keep every product of the integer comparison within 64 bits.
-    if not 0 < threshold <= 1 or threshold.denominator > _LARGEST_DENOMINATOR:
-        raise ValueError("a number above 0 and at most 1, with a denominator of at most 1,000,000")
-    return threshold
-
-
 RawPath = Annotated[Path, Parsed(raw_path, accepts=(str, Path)), Shown("PATH")]
 Unit = Annotated[Literal["word", "char"], Help("tokens that span-F1 compares")]
 Segmenter = Annotated[str, OneOf(SEGMENTERS), Help("segmenter for texts without word lists; rjieba is a faster jieba")]
 SpanThreshold = Annotated[
-    Fraction, Parsed(_threshold, accepts=(numbers.Real,)), Shown("X"), Help("threshold of span-F1")
+    Fraction, Parsed(parse_threshold, accepts=(numbers.Real,)), Shown("X"), Help("threshold of span-F1")
 ]

@@ -1,5 +1,6 @@
 """Excerpts of passages around the terms of a question, and the ranks of positives."""
 
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
@@ -7,7 +8,7 @@ from itertools import accumulate
 from baselines.measure.qrels import read_judgments
 from builders.core import highlight
 from builders.core.errors import visible
-from builders.core.words import words
+from builders.core.word_tokens import word_parts
 from builders.store.layout import Set
 from builders.store.reader import Release
 
@@ -34,13 +35,18 @@ def excerpt_of(text: str, query: str) -> tuple[str, str]:
     """
     line = visible(" ".join(text[:_WHOLE].split())) + "…" * (len(text) > _WHOLE)
     terms = highlight.common_terms(query, line)
-    short = "".join(word for word, _ in excerpt(marked(line, set(terms)), CHARS))
+    words = {unicodedata.normalize("NFKC", term) for term in terms}
+    short = "".join(word for word, _ in excerpt(marked(line, words), CHARS))
     return highlight.marked(short, terms), highlight.marked(line, terms) if short != line else ""
 
 
 def marked(text: str, terms: set[str]) -> list[Word]:
-    """Split a text into words, with single spaces between them. The flag is True if the word is in ``terms``."""
-    return [(word, word.lower() in terms) for word in words(visible(" ".join(text.split())))]
+    """Split a text into words, with single spaces between them. The flag is True if the word is in ``terms``.
+
+    ``terms`` are words of BM25 (``word_tokens``). A word may be written in another way, such as in full-width letters.
+    """
+    parts = word_parts(visible(" ".join(text.split())))
+    return [(part.text, not terms.isdisjoint(part.words)) for part in parts]
 
 
 def excerpt(text: Sequence[Word], chars: int) -> list[Word]:

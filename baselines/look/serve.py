@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from baselines.bm25.bm25_index import Texts
-from baselines.bm25.tokens import tokens
 from baselines.core.passages import open_passages
 from baselines.look.excerpts import positives_of
 from baselines.look.shown_answers import Searcher
@@ -105,7 +104,7 @@ def open_searcher(
 
     index = open_index(Texts(release, configs.corpus), None, usable_cores())
     return Searcher(
-        {"BM25": lambda query, top_k: index.search(tokens(query), top_k), **dense},
+        {"BM25": lambda query, top_k: index.search(index.analyzer(query), top_k), **dense},
         passages,
         questions,
         positives,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from builders.core.word_tokens import CHINESE, needs_care, pair_letters, text_runs, word_tokens
+from builders.core.word_tokens import CHINESE, pair_letters, plain_text, text_runs, word_tokens
 from builders.core.words import segmenter_version
 
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
@@ -63,8 +63,9 @@ def bigrams(text: str) -> list[str]:
 
 def _split(text: str, split_rest: Callable[[str], list[str]], *, single_letters: bool) -> list[str]:
     """Return the tokens of a text. ``split_rest`` splits Chinese, ASCII and numbers."""
-    if not needs_care(text):
-        return split_rest(text)
+    plain = plain_text(text)
+    if plain is not None:
+        return split_rest(plain)
     found: list[str] = []
     for run in text_runs(text):
         if run.kind == "letters":

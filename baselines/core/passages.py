@@ -2,8 +2,8 @@
 
 The texts of a release's corpus config are unpacked once into a folder of flat files. Texts and ids are read from their
 files. Numbers are in mapped files: all processes of a machine share the pages that are read, and the system frees pages
-when memory is short. The paper's collection of 8.1 M passages takes about 9 GB of disk (1.1 kB per passage) and two minutes of one core. The
-texts are not compressed, because reading one text would decompress a whole block.
+when memory is short. The paper's collection of 8.1 M passages takes about 9 GB of disk (1.1 kB per passage) and two
+minutes of one core. The texts are not compressed, because reading one text would decompress a whole block.
 """
 
 from __future__ import annotations

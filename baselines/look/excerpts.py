@@ -13,6 +13,7 @@ from builders.store.layout import Set
 from builders.store.reader import Release
 
 CHARS = 120  # characters of an excerpt on the page
+EXCERPT_SOURCE = 100_000  # characters of a passage from which an excerpt in the terminal is selected
 _WHOLE = 5_000  # characters of an opened passage on the page
 
 Word = tuple[str, bool]  # (word of a text, True if the word is also in the question)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from baselines.look.excerpts import excerpt, marked, positives_of, tally
+from baselines.look.excerpts import EXCERPT_SOURCE, excerpt, marked, positives_of, tally
 from baselines.measure.qrels import read_queries
 from builders.core.errors import InputError, visible
 from builders.core.results import Report, Table
@@ -91,7 +91,8 @@ class QuestionView:
             for rank, (passage_id, score) in enumerate(self._hits(run), 1):
                 mark = f"  {style('positive', _POSITIVE)}" if self.is_positive(passage_id) else ""
                 lines.append(f"{rank:3}  {score:.4f}  {visible(passage_id)}{mark}")
-                words = excerpt(marked(self.texts[passage_id], terms), chars)
+                beginning = self.texts[passage_id][:EXCERPT_SOURCE]
+                words = excerpt(marked(beginning, terms), chars)
                 lines.append("     " + "".join(style(word, _TERM) if is_term else word for word, is_term in words))
         return "\n".join(lines)
 

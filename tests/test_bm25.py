@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
-from baselines.bm25.bm25_index import Texts, segment_batches
+from baselines.bm25.bm25_index import Texts, search_columns, segment_batches
 from baselines.bm25.engine_numba import FILES, NumbaIndex
 from baselines.bm25.engine_numba import write_index as write_postings
 from baselines.bm25.tokens import STOP_WORDS, Analyzer
@@ -161,6 +162,21 @@ def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path)
     first = engine_numba.open_index(Texts(open_release(tmp_path / "release"), max_chars=8), tmp_path / "indexes", 1)
     assert [found for found, _ in first.search(["winter"], 5)] == ["a"]
     assert [found for found, _ in first.search(["cold"], 5)] == ["b"]
+
+
+def test_more_hits_than_passages_need_no_memory(tmp_path: Path) -> None:
+    index = build(tmp_path, {"a": ["x"], "b": ["x"]})
+    asked: list[int] = []
+    search = index.search_columns
+
+    def counting(ids: Any, queries: Any, top_k: int) -> Any:
+        asked.append(top_k)
+        return search(ids, queries, top_k)
+
+    with mock.patch.object(index, "search_columns", counting):
+        (block,) = search_columns(index, [("q", "x")], 20_000_000, 1)
+        assert len(block.hits()["q"]) == len(index.search(["x"], 20_000_000)) == 2
+    assert asked == [2, 2]
 
 
 def _flip(path: Path) -> None:

@@ -85,8 +85,8 @@ def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: 
 def of_release(folder: Path, path: Path, split: str, queries: int, workers: int) -> None:
     """Write the segmented passages and queries of a release."""
     from baselines.bm25.bm25_index import Texts
-    from baselines.bm25.tokens import tokens
     from baselines.measure.qrels import read_queries
+    from builders.core.word_tokens import word_tokens
     from builders.store.reader import open_release
 
     release = open_release(path)
@@ -94,7 +94,7 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
     (folder / "tokens").mkdir(exist_ok=True)
     for number, part in enumerate(iter(lambda: list(islice(texts, ROWS)), [])):
         pq.write_table(pa.table({"text": part}), folder / "tokens" / f"{number:05d}.parquet", compression="lz4")
-    asked = [" ".join(tokens(text)) for _, text in read_queries(release, split)[:queries]]
+    asked = [" ".join(word_tokens(text)) for _, text in read_queries(release, split)[:queries]]
     (folder / "queries.json").write_text(json.dumps([text for text in asked if text]), encoding="utf-8")
 
 

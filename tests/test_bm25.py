@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
-from baselines.bm25.bm25_index import Texts, segment_batches
+from baselines.bm25.bm25_index import Texts, search_columns, segment_batches
 from baselines.bm25.engine_numba import FILES, NumbaIndex
 from baselines.bm25.engine_numba import write_index as write_postings
 from baselines.bm25.tokens import STOP_WORDS, Analyzer
@@ -163,6 +164,21 @@ def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path)
     assert [found for found, _ in first.search(["cold"], 5)] == ["b"]
 
 
+def test_more_hits_than_passages_need_no_memory(tmp_path: Path) -> None:
+    index = build(tmp_path, {"a": ["x"], "b": ["x"]})
+    asked: list[int] = []
+    search = index.search_columns
+
+    def counting(ids: Any, queries: Any, top_k: int) -> Any:
+        asked.append(top_k)
+        return search(ids, queries, top_k)
+
+    with mock.patch.object(index, "search_columns", counting):
+        (block,) = search_columns(index, [("q", "x")], 20_000_000, 1)
+        assert len(block.hits()["q"]) == len(index.search(["x"], 20_000_000)) == 2
+    assert asked == [2, 2]
+
+
 def _flip(path: Path) -> None:
     """Change a byte of a file in a new file, so that existing memory maps stay intact."""
     data = bytearray(path.read_bytes())
@@ -250,8 +266,8 @@ def test_every_analyzer_has_an_index_of_its_own_and_asks_as_it_was_built(tmp_pat
     release = open_release(make_release(tmp_path / "release"))
     analyzers = [Analyzer(name, drop) for name in WANTED for drop in (False, True)]
     assert len({json.dumps(Texts(release, analyzer=each).key("e")) for each in analyzers}) == len(analyzers)
-    # The version of words must not change, so that cached indexes of earlier versions remain valid.
-    assert Texts(release).key("e")["segmenter"] == f"{segmenter_version()} tokens 1"
+    # The version must not change by accident, so that cached indexes of earlier versions remain valid.
+    assert Texts(release).key("e")["segmenter"] == f"{segmenter_version()} tokens 2"
     index = engine_numba.open_index(Texts(release, analyzer=Analyzer("characters")), tmp_path / "indexes", 1)
     assert index.analyzer == Analyzer("characters")
     assert index.search(["票"], 1) and not index.search(["高铁"], 1)

@@ -18,6 +18,7 @@ from tiny_kinds import write_sparse
 from tiny_models import write_cross, write_dual
 
 from baselines import Encoder, InputError, QueryPassageEncoder, Reranker, evaluate, fuse, search
+from baselines.retrieve import exact_search
 from baselines.retrieve.any_model import run_model
 from builders.core.errors import log
 from builders.store.reader import open_release
@@ -55,6 +56,19 @@ def test_an_encoder_may_return_the_same_buffer_at_each_call(dtype: Any, sample_r
         return buffer[: len(texts)]
 
     assert search(into_the_buffer, sample_release, top_k=50) == search(counts, sample_release, top_k=50)
+
+
+def test_engines_reserve_memory_for_the_passages_alone(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+
+    class CountingEngine(exact_search.FaissEngine):
+        def __init__(self, queries: Any, count: int, device: str = "cpu") -> None:
+            counts.append(count)
+            super().__init__(queries, count, device)
+
+    monkeypatch.setattr(exact_search, "FaissEngine", CountingEngine)
+    found = search(encode, release, top_k=20_000_000)
+    assert counts == [len(TEXTS)] and found == search(encode, release, top_k=len(TEXTS))
 
 
 def test_a_reranker_may_return_the_same_buffer_at_each_call(release: Path) -> None:

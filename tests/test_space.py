@@ -13,13 +13,13 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.bm25.bm25_index import Texts
 from baselines.bm25.engine_numba import open_index
-from baselines.bm25.tokens import tokens
 from baselines.core.passages import open_passages
 from baselines.look.excerpts import positives_of
 from baselines.look.show import show_passages
 from baselines.look.shown_answers import Searcher
 from baselines.measure.qrels import read_queries
 from builders.core.command import main
+from builders.core.word_tokens import word_tokens
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import write_run
@@ -43,7 +43,7 @@ def searcher(sample_release: Path) -> Searcher:
     release = open_release(sample_release)
     index = open_index(Texts(release), None, 1)
     return Searcher(
-        {"BM25": lambda query, top_k: index.search(tokens(query), top_k)},
+        {"BM25": lambda query, top_k: index.search(word_tokens(query), top_k)},
         open_passages(release),
         read_queries(release, "dev"),
         positives_of(release, SETS["main"], "dev"),

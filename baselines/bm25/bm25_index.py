@@ -99,7 +99,7 @@ class Index(abc.ABC):
 
     def search(self, words: list[str], top_k: int) -> list[Hit]:
         """Return the corpus ids and scores of the best passages of one query."""
-        return self.search_columns([""], [words], top_k).hits()[""]
+        return self.search_columns([""], [words], min(top_k, self.passages)).hits()[""]
 
 
 def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
@@ -108,6 +108,7 @@ def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int,
     A query has at most ``top_k`` hits, by falling score, then by corpus id. A query has no hit if the corpus has none
     of the query's tokens. A warning counts the queries without any token.
     """
+    top_k = min(top_k, index.passages)  # engines reserve memory for every hit, or limit the hits of a search
     empty = 0
     batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
 

@@ -5,6 +5,9 @@
 - ``bigrams``: pairs of neighbouring Chinese characters, lone Chinese characters, and runs of other letters and digits.
 - ``both``: the words, then the bigrams. A word of two characters counts twice.
 
+Texts are normalised to NFKC. Kana, Thai and other scripts without spaces are treated like Chinese, but have no words:
+``words`` and ``bigrams`` have pairs of neighbouring letters, ``characters`` has single letters.
+
 Tokens are in lower case, and have at least one letter, digit or Chinese character.
 """
 
@@ -13,15 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from builders.core.words import segmenter_version, words
+from builders.core.word_tokens import CHINESE, pair_letters, plain_text, text_runs, word_tokens
+from builders.core.words import segmenter_version
 
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
-_RULE = 1  # increase when tokens() changes, so that cached indexes are rebuilt
-_CHARACTERS_RULE = 1  # increase when characters() or bigrams() changes
+_RULE = 2  # increase when word_tokens() changes, so that cached indexes are rebuilt
+_CHARACTERS_RULE = 2  # increase when characters() or bigrams() changes
 _STOP_WORDS_RULE = 1  # increase when the stop words change
-_CHINESE = "\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_RUN = re.compile(f"[{_CHINESE}]+|[^\\W_{_CHINESE}]+")
-_IS_CHINESE = re.compile(f"[{_CHINESE}]")
+_RUN = re.compile(f"[{CHINESE}]+|[^\\W_{CHINESE}]+")
+_IS_CHINESE = re.compile(f"[{CHINESE}]")
 
 # This project's list of Chinese stop words, simplified and traditional. Most numerals and nouns are omitted, because a
 # question may be about a number or a thing. Negations (不, 没) are omitted, because a negation reverses the meaning.
@@ -48,18 +51,40 @@ traditional forms: 著 過 嗎 於 與 則 我們 你們 他們 她們 它們 �
 STOP_WORDS = frozenset(word for word in _STOP_WORDS.split() if not word.isascii())
 
 
-def tokens(text: str) -> list[str]:
-    """Return the words of a text, in order. No word contains a space."""
-    return [token for token in map(str.lower, words(text)) if any(map(str.isalnum, token))]
-
-
 def characters(text: str) -> list[str]:
-    """Return the Chinese characters of a text, and the runs of other letters and digits, in order."""
-    return [each for run in _RUN.findall(text.lower()) for each in (run if _IS_CHINESE.match(run) else [run])]
+    """Return the characters of scripts without spaces, and the runs of other letters and digits, in order."""
+    return _split(text, _single_characters, single_letters=True)
 
 
 def bigrams(text: str) -> list[str]:
     """Return the bigrams of a text, in order: see the list at the top of this file."""
+    return _split(text, _bigrams_of_rest, single_letters=False)
+
+
+def _split(text: str, split_rest: Callable[[str], list[str]], *, single_letters: bool) -> list[str]:
+    """Return the tokens of a text. ``split_rest`` splits Chinese, ASCII and numbers."""
+    plain = plain_text(text)
+    if plain is not None:
+        return split_rest(plain)
+    found: list[str] = []
+    for run in text_runs(text):
+        if run.kind == "letters":
+            found.append(run.text.lower())
+        elif run.kind == "unspaced":
+            found += run.letters if single_letters else pair_letters(run.letters)
+        else:
+            found += split_rest(run.text)
+    return found
+
+
+def _single_characters(text: str) -> list[str]:
+    found: list[str] = []
+    for run in _RUN.findall(text.lower()):
+        found += run if _IS_CHINESE.match(run) else [run]
+    return found
+
+
+def _bigrams_of_rest(text: str) -> list[str]:
     found: list[str] = []
     for run in _RUN.findall(text.lower()):
         found += map("".join, pairwise(run)) if len(run) > 1 and _IS_CHINESE.match(run) else [run]
@@ -67,10 +92,10 @@ def bigrams(text: str) -> list[str]:
 
 
 ANALYZERS: dict[str, Callable[[str], list[str]]] = {
-    "words": tokens,
+    "words": word_tokens,
     "characters": characters,
     "bigrams": bigrams,
-    "both": lambda text: tokens(text) + bigrams(text),
+    "both": lambda text: word_tokens(text) + bigrams(text),
 }
 
 

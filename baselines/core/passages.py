@@ -1,9 +1,9 @@
 """Read passages by row or id from collections larger than memory, through a cache of memory-mapped files.
 
-The texts of a release's corpus config are unpacked once into a folder of flat files. Only the pages of a file that are
-read take memory. All processes of a machine share these pages, and the system frees pages when memory is short. The
-paper's collection of 8.1 M passages takes about 9 GB of disk (1.1 kB per passage) and two minutes of one core. The
-texts are not compressed, because reading one text would decompress a whole block.
+The texts of a release's corpus config are unpacked once into a folder of flat files. Texts and ids are read from their
+files. Numbers are in mapped files: all processes of a machine share the pages that are read, and the system frees pages
+when memory is short. The paper's collection of 8.1 M passages takes about 9 GB of disk (1.1 kB per passage) and two
+minutes of one core. The texts are not compressed, because reading one text would decompress a whole block.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import mmap
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,25 +95,31 @@ TEXTS = Cache("texts")
 
 
 class Strings:
-    """Strings in a memory-mapped file, and the offsets of the strings' ends in a second file. Thread-safe."""
+    """Strings in a file, and the offsets of the strings' ends in a memory-mapped second file. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        with open(path, "rb") as file:
-            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+        self._file = open(path, "rb")  # noqa: SIM115
         self._ends = np.asarray(np.memmap(_ends(path), np.int64, "r"))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
     def at(self, rows: npt.NDArray[np.integer[Any]]) -> list[str]:
-        """Return the strings of ``rows``. All rows must exist."""
+        """Return the strings of ``rows``. All rows must exist.
+
+        The strings are read, because pages of a mapped file would count as memory of the process: after a million
+        reads, nearly the whole file.
+        """
+        descriptor = self._file.fileno()
         limits = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
-        return [self._bytes[begin:end].decode() for begin, end in limits]
+        return [os.pread(descriptor, end - begin, begin).decode() for begin, end in limits]
 
     def array(self) -> pa.LargeStringArray:
         """Return all strings as an Arrow array on the mapped files, without a copy."""
         ends = np.ascontiguousarray(self._ends)
-        return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(ends), pa.py_buffer(self._bytes))
+        is_empty = self._ends[-1] == 0  # an empty file cannot be mapped
+        data = b"" if is_empty else mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(ends), pa.py_buffer(data))
 
 
 def _ends(path: Path) -> Path:

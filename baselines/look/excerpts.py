@@ -7,6 +7,7 @@ An excerpt is a window of whole words. The window with the most text in terms is
     excerpt:         … ， [手机] [进水] 了 先 …
 """
 
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
@@ -14,11 +15,12 @@ from itertools import accumulate
 from baselines.measure.qrels import read_judgments
 from builders.core import highlight
 from builders.core.errors import visible
-from builders.core.words import words
+from builders.core.word_tokens import word_parts
 from builders.store.layout import Set
 from builders.store.reader import Release
 
 PAGE_EXCERPT_CHARS = 120
+EXCERPT_SOURCE_CHARS = 100_000  # part of a passage from which an excerpt in the terminal is selected
 _PAGE_PASSAGE_CHARS = 5_000  # longest passage that the page shows whole
 
 Word = tuple[str, bool]  # (word of a text, True if the word is also in the question)
@@ -48,16 +50,20 @@ def excerpt_html(passage_text: str, query_text: str) -> tuple[str, str]:
     if len(passage_text) > _PAGE_PASSAGE_CHARS:
         line += "…"
     terms = highlight.common_terms(query_text, line)
-    excerpt_words = best_excerpt(flag_terms(line, set(terms)), PAGE_EXCERPT_CHARS)
+    normalized_terms = {unicodedata.normalize("NFKC", term) for term in terms}
+    excerpt_words = best_excerpt(flag_terms(line, normalized_terms), PAGE_EXCERPT_CHARS)
     excerpt = "".join(word for word, _ in excerpt_words)
     whole = "" if excerpt == line else highlight.marked(line, terms)
     return highlight.marked(excerpt, terms), whole
 
 
 def flag_terms(text: str, terms: set[str]) -> list[Word]:
-    """Split a text into words, with single spaces between them. The flag is True if the word is in ``terms``."""
+    """Split a text into words, with single spaces between them. The flag is True if the word is in ``terms``.
+
+    ``terms`` are words of BM25 (``word_tokens``). A word may be written in another way, such as in full-width letters.
+    """
     line = visible(" ".join(text.split()))
-    return [(word, word.lower() in terms) for word in words(line)]
+    return [(part.text, not terms.isdisjoint(part.words)) for part in word_parts(line)]
 
 
 def best_excerpt(text: Sequence[Word], max_chars: int) -> list[Word]:

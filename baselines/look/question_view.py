@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from baselines.bm25.tokens import tokens
-from baselines.look.excerpts import best_excerpt, describe_ranking, flag_terms, positives_of
+from baselines.look.excerpts import EXCERPT_SOURCE_CHARS, best_excerpt, describe_ranking, flag_terms, positives_of
 from baselines.measure.qrels import read_queries
 from builders.core.errors import InputError, visible
 from builders.core.results import Report, Table
+from builders.core.word_tokens import word_tokens
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Run
@@ -97,12 +97,13 @@ class QuestionView:
             return f"{code}{text}{_PLAIN}" if colour else text
 
         def excerpt_line(passage_id: str) -> str:
-            excerpt = best_excerpt(flag_terms(self.texts[passage_id], terms), chars)
+            beginning = self.texts[passage_id][:EXCERPT_SOURCE_CHARS]
+            excerpt = best_excerpt(flag_terms(beginning, terms), chars)
             styled_words = [style(word, _TERM) if is_term else word for word, is_term in excerpt]
             return "     " + "".join(styled_words)
 
         query_id, query_text = self.question
-        terms = set(tokens(query_text))
+        terms = set(word_tokens(query_text))
         lines = [style(visible(query_text), _HEAD), f"question {visible(query_id)} of {self.split}{self.note}"]
         unjudged = ", no judgments" if self.positives is None else ""
         for run in self.runs:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from baselines.bm25.bm25_index import Texts
-from baselines.bm25.tokens import tokens
 from baselines.core.passages import open_passages
 from baselines.look.excerpts import positives_of
 from baselines.look.shown_answers import Searcher
@@ -109,7 +108,7 @@ def open_searcher(
     index = open_index(Texts(release, configs.corpus), None, usable_cores())
 
     def search_bm25(query_text: str, top_k: int) -> list[Hit]:
-        return index.search(tokens(query_text), top_k)
+        return index.search(index.analyzer(query_text), top_k)
 
     return Searcher(
         {"BM25": search_bm25} | dense_systems,

@@ -195,7 +195,10 @@ def nearest(
     (queries, dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default:
     ``faiss`` on a CPU with FAISS, else ``torch``).
     """
-    count, chosen = 2 * top_k, vectors.chosen
+    chosen = vectors.chosen
+    # The engines reserve memory for every candidate.
+    top_k = min(top_k, vectors.rows)
+    count = min(2 * top_k, vectors.rows)
     faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None
     engines: list[Engine]
     if (engine or ("faiss" if faiss else "torch")) == "faiss":

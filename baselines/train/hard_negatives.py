@@ -142,7 +142,7 @@ class CandidateScorer:
 
 def for_english(ranking: Run, release: Release, split: str) -> Run:
     """Give each English query without hits the hits of its Chinese original, which has the same judgments."""
-    hits = dict(ranking.hits)
+    hits = dict(ranking.lazy_hits)
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english_id, chinese_id in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
             if english_id not in hits and chinese_id in hits:
@@ -152,7 +152,7 @@ def for_english(ranking: Run, release: Release, split: str) -> Run:
 
 def expect_judged_queries(ranking: Run, qrels: Qrels) -> None:
     """Log the number of judged queries that the run lacks. Raises :class:`InputError` if the run lacks all of them."""
-    missing = sum(query_id not in ranking.hits for query_id in qrels.positives)
+    missing = sum(query_id not in ranking.lazy_hits for query_id in qrels.positives)
     if missing == len(qrels.positives):
         raise InputError(f"no matching query: has none of the {missing} queries of {qrels.name}", path=ranking.path)
     if missing:
@@ -161,10 +161,9 @@ def expect_judged_queries(ranking: Run, qrels: Qrels) -> None:
 
 def expect_top_passages(ranking: Run, passages: Passages, top_k: int) -> None:
     """Raise :class:`InputError` if the collection lacks one of the first ``top_k`` passages of a query."""
-    passage_ids: dict[str, None] = {}  # each id once, in the run's order
-    for hits in ranking.hits.values():
-        passage_ids.update((passage_id, None) for passage_id, _ in hits[:top_k])
-    passages.expect(passage_ids, ranking.path)
+    # Ids are not collected, because millions of ids take more memory than the time to look up repeated ids is worth.
+    top_hits = (hits[:top_k] for hits in ranking.lazy_hits.values())
+    passages.expect((passage_id for hits in top_hits for passage_id, _ in hits), ranking.path)
 
 
 def read_query_texts(release: Release, split: str, query_config: str, qrels: Qrels) -> dict[str, str]:
@@ -206,7 +205,7 @@ def draw_candidates(
         rows = passages.rows(list(grades)).tolist()
         positive_ids = [passage_id for passage_id, row in zip(grades, rows, strict=True) if row >= 0]
         positive_texts = {normalised_text(passage_id) for passage_id in positive_ids}
-        top_ids = dict.fromkeys(passage_id for passage_id, _ in ranking.hits.get(query_id, ())[:top_k])
+        top_ids = dict.fromkeys(passage_id for passage_id, _ in ranking.lazy_hits.get(query_id, ())[:top_k])
         # A hash as sort key makes the order random, and independent of the passages' order in the run.
         shuffled_ids = sorted(
             top_ids, key=lambda passage_id: hashlib.sha256(f"{seed}\0{query_id}\0{passage_id}".encode()).digest()
@@ -231,7 +230,7 @@ def _scores_of_run(ranking: Run, groups: Sequence[Group]) -> list[list[float]]:
     """Return the scores of a run. A passage that the run lacks gets the score of the query's last hit."""
     scores: list[list[float]] = []
     for query_id, passage_ids in groups:
-        hits = ranking.hits.get(query_id, [])
+        hits = ranking.lazy_hits.get(query_id, [])
         score_of = dict(reversed(hits))  # if a passage occurs twice, the higher score wins
         scores.append([score_of.get(passage_id, hits[-1][1]) for passage_id in passage_ids] if hits else [])
     return scores

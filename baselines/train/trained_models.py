@@ -371,14 +371,15 @@ class Counts:
     """
 
     def __init__(self, passages: Passages, most: int) -> None:
-        from baselines.bm25.tokens import tokens
+        from builders.core.words import words as segment
 
         self.passages = min(most, len(passages))
         self.words: collections.Counter[str] = collections.Counter()
         self.found: collections.Counter[str] = collections.Counter()
         normalise = _normalizer().normalize_str
         for text in _texts(passages, most):
-            words = [word for word in tokens(normalise(text)) if word.isalnum()]
+            # jieba's words, and not the tokens of BM25, because the tokenizer below splits é from Latin letters, too.
+            words = [word.lower() for word in segment(normalise(text)) if word.isalnum()]
             self.words.update(words)
             self.found.update({*words, *(character for word in words for character in word)})
 

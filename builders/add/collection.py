@@ -22,7 +22,7 @@ from builders.sources.source_files import Source
 from builders.sources.source_tables import find_tables, header_of
 from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import qrels_table
-from builders.store.layout import CORPUS, QUERIES, text_id
+from builders.store.layout import CORPUS, QUERIES, long_text_fault, text_id
 from builders.store.reader import Release, open_release
 from builders.store.table3 import LengthCounter, table3_column, table3_tables, table3_text
 from builders.store.written_release import WrittenRelease, open_written
@@ -45,6 +45,8 @@ class SourceTexts:
 
     def add(self, source_id: str, text: str, source: Source, line: int) -> None:
         """Add a text. Raises :class:`InputError` for an id with two texts."""
+        if fault := long_text_fault(text):
+            raise InputError(fault, path=source.shown, line=line)
         if not text.strip():
             self.blank += 1
         elif self.by_source.setdefault(source_id, text) != text:

@@ -31,7 +31,7 @@ from builders.official.official_formats import texts_of
 from builders.official.questions import Question, Split, ids_in, write_questions
 from builders.sources.source_files import split_of
 from builders.store.draft import describe_files
-from builders.store.layout import SPLITS, text_id
+from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault, text_id
 from builders.store.published import published as paper_figures
 
 _DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # does not match metadata such as dataset_infos.json
@@ -164,11 +164,14 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
 
 
 def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> list[Pair]:
-    """Return (MD5, number) of each text of (id, text) pairs. Skip and count blank texts. Count wrong ids."""
+    """Return (MD5, number) of each text of (id, text) pairs. Skip and count blank or long texts, count wrong ids."""
     texts = []
     for name, text in named:
         if not text.strip():
             work.findings.add(f"{what} without a text (skipped)", 1, str(name))
+            continue
+        if long_text_fault(text):
+            work.findings.add(f"{what} of more than {LONGEST_TEXT:,} characters (skipped)", 1, str(name))
             continue
         if name and str(name) != text_id(text):
             work.findings.add(f"{what} whose id in the copy is not the MD5 of the text", 1, str(name))
@@ -194,6 +197,8 @@ def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
         for place, row in progress(rows_of(path, Ranked), unit="query", label=path.name):
             if not row.query.strip():
                 raise InputError("the query is empty; expected a text", path=place)
+            if fault := long_text_fault(row.query):
+                raise InputError(fault, path=place)
             (query,) = _number(work, "queries", [(row.query_id, row.query)])
             positives, negatives = (
                 _number(work, "passages", ((each.docid, each.text) for each in part))

@@ -15,6 +15,8 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
+from builders.store.layout import long_text_fault
+
 # Role of an official file, and the pattern of the file's name.
 ROLES = (
     ("map", re.compile(r"passage2id\.map\.json")),
@@ -66,9 +68,15 @@ class Texts:
 
 
 def texts_of(values: list[bytes], what: str, ids: list[str] | None = None) -> Texts:
-    """Return UTF-8 texts as a column. ``what`` names a text in the :class:`BadLine` for an empty text."""
+    """Return UTF-8 texts as a column. ``what`` names a text in the :class:`BadLine` for an empty text.
+
+    A text with more than ``LONGEST_TEXT`` characters is a :class:`BadLine`, too.
+    """
     if b"" in values:
         raise BadLine(f"expected the text of a {what}, found nothing", values.index(b""))
+    for number, value in enumerate(values):
+        if fault := long_text_fault(value):
+            raise BadLine(fault, number)
     digests = b"".join([hashlib.md5(value, usedforsecurity=False).digest() for value in values])
     return Texts(pa.array(values, pa.binary()).cast(pa.string()), digests, bytes.fromhex("".join(ids or [])))
 

@@ -15,7 +15,7 @@ import msgspec
 from builders.core.errors import InputError
 from builders.sources.lines import Block, line_number, lines
 from builders.sources.source_files import Source, find_files, split_of
-from builders.store.layout import SPLITS
+from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault
 
 Words = list[list[str]] | None
 W = TypeVar("W")
@@ -101,6 +101,10 @@ def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
         raise ValueError("not a row of raw DuReader: the JSON is nested too deep") from None
     if not row.question.strip():
         raise ValueError("the question has no text")
+    if len(line) > LONGEST_TEXT:  # in bytes, so that nearly all rows need no further test
+        for text in (row.question, *(text for document in row.documents for text in document.paragraphs)):
+            if fault := long_text_fault(text):
+                raise ValueError(fault)
     for number, document in enumerate(row.documents if segmented else ()):
         given = document.segmented_paragraphs
         if given is not None and len(given) != len(document.paragraphs):

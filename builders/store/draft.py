@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.core.cache import FileEntry, describe
-from builders.core.errors import log
+from builders.core.errors import InputError, log
 from builders.core.files import link, reading, sha256_of, write_text
 from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store import layout
@@ -92,6 +93,7 @@ class SplitWriter:
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, which must have the columns of the schema."""
         table, room = table.select(self._schema.names).cast(self._schema), layout.rows_per_shard(self._schema)
+        self._expect_short_texts(table)
         while table.num_rows:
             file = self._shard()
             part = table.slice(0, room - file.rows)
@@ -99,6 +101,19 @@ class SplitWriter:
             table = table.slice(part.num_rows)
             if file.rows == room:
                 self._end_shard()
+
+    def _expect_short_texts(self, table: pa.Table) -> None:
+        """Raise :class:`InputError` for a text that readers of the release would refuse."""
+        if "text" not in table.schema.names or not table.num_rows:
+            return
+        texts = table["text"]
+        if pc.max(pc.binary_length(texts)).as_py() <= layout.LONGEST_TEXT:
+            return
+        for row, text in enumerate(texts.to_pylist()):
+            fault = layout.long_text_fault(text)
+            if fault:
+                row_id = table["_id"][row].as_py()
+                raise InputError(f"{self._folder.name}/{self._split}, id {row_id!r}: {fault}")
 
     def _shard(self) -> ParquetFile:
         if self._file is None:

@@ -19,9 +19,24 @@ MANIFEST = "manifest.json"
 NAME = "dureader_retrieval"  # the ``name`` of every manifest
 
 
+# Characters of a passage or question. The longest passage of DuReader's public rows has 4,526. Longer texts are nearly
+# always damaged files. They would occupy the programs for minutes and gigabytes, so they are refused.
+LONGEST_TEXT = 1_000_000
+
+
 def text_id(text: str | bytes | memoryview) -> str:
     """Return the official identifier of a passage or a query: the lower-case hex MD5 of its UTF-8 text."""
     return hashlib.md5(text.encode() if isinstance(text, str) else text, usedforsecurity=False).hexdigest()
+
+
+def long_text_fault(text: str | bytes) -> str:
+    """Describe a text with more than ``LONGEST_TEXT`` characters; empty for other texts. Bytes are UTF-8."""
+    if len(text) <= LONGEST_TEXT:
+        return ""
+    characters = len(text if isinstance(text, str) else text.decode(errors="replace"))
+    if characters <= LONGEST_TEXT:
+        return ""
+    return f"a text has {characters:,} characters, expected at most {LONGEST_TEXT:,}; cut it into passages"
 
 
 def is_for_tuning(query: str) -> bool:

@@ -78,6 +78,29 @@ class Columns:
         return {query: values[begin:end] for query, (begin, end) in zip(self.queries, limits, strict=True)}
 
 
+class LazyHits(Mapping[str, Sequence[Hit]]):
+    """The (corpus id, score) pairs of each query, best first, which are made from columns at each access."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        ends = np.cumsum(columns.counts).tolist()
+        self._spans = dict(zip(columns.queries, pairwise([0, *ends]), strict=True))
+
+    def __getitem__(self, query_id: str) -> list[Hit]:
+        begin, end = self._spans[query_id]
+        passage_ids = self._columns.corpus_ids[begin:end].to_pylist()
+        return list(zip(passage_ids, self._columns.scores[begin:end].tolist(), strict=True))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spans)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def __contains__(self, query_id: object) -> bool:
+        return query_id in self._spans
+
+
 class Run:
     """The passages retrieved for each query. ``hits`` and ``rankings`` are computed on first use.
 
@@ -126,6 +149,13 @@ class Run:
     def rankings(self) -> dict[str, list[str]]:
         """Corpus ids, best first, by query id."""
         return self._columns.rankings()
+
+    @functools.cached_property
+    def lazy_hits(self) -> Mapping[str, Sequence[Hit]]:
+        """The same as ``hits``, but the hits of a query are made at each access. A large run needs half the memory."""
+        if self._given is not None and not isinstance(self._given, Columns):
+            return self._given
+        return LazyHits(self._columns)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return query id -> corpus id -> score, best first. A repeated passage has its first score."""

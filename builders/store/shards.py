@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from builders.core import cache as verified
 from builders.core.cache import FileEntry
-from builders.store.layout import config_and_split, schema_of
+from builders.store.layout import LONGEST_TEXT, config_and_split, long_text_fault, schema_of
 
 _ROWS = 1_024  # rows read at a time, because a joined row can have 100 kB
 _IDS = {"_id", "query-id", "corpus-id", "query_id", "zh_id", "docid"}
@@ -73,7 +73,13 @@ def wrong_values(batch: pa.RecordBatch) -> str:
         for part, values in _parts(name, column):
             if values.null_count:
                 return f"column {part}: expected no null"
-            if part.rpartition(".")[2] in _IDS and pc.any(pc.match_substring(values, "\0")).as_py():
+            field_name = part.rpartition(".")[2]
+            # Lengths in bytes are at hand. Characters are counted only if a text could be too long.
+            if field_name == "text" and (pc.max(pc.binary_length(values)).as_py() or 0) > LONGEST_TEXT:
+                faults = map(long_text_fault, values.to_pylist())
+                if fault := next(filter(None, faults), ""):
+                    return f"column {part}: {fault}"
+            if field_name in _IDS and pc.any(pc.match_substring(values, "\0")).as_py():
                 return f"column {part}: expected ids without null characters"
     return ""
 

@@ -1,0 +1,203 @@
+"""Split a text of any script into words, for search and for highlights.
+
+Texts are first normalised to Unicode's NFKC, so that full-width and half-width letters, Kangxi radicals, ligatures and
+decomposed accents become ordinary characters. Then there are three kinds of runs:
+
+- ``letters``: letters of a script with spaces between words, such as é, Cyrillic, Arabic, Devanagari or Hangul, with
+  their combining marks and adjoining ASCII letters and digits. The run is one word.
+- ``unspaced``: kana, and the scripts of South-East Asia that have no spaces. No dictionary is available, so
+  neighbouring letters are paired, each with its combining marks.
+- ``rest``: Chinese, ASCII, numbers and signs. jieba segments the text.
+"""
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from builders.core.words import words
+
+CHINESE = "\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_IS_CHINESE = re.compile(f"[{CHINESE}]")
+# Most texts have only these characters: ASCII, Chinese, and signs. Some signs are changed by NFKC, for example a
+# full-width comma, but no word depends on them. Such texts are not normalised, which saves a third of the time. Signs
+# such as the full-width full stop are absent, because jieba keeps their NFKC forms in words.
+_SIGNS = "\u00a0°±·×—‘’“”•\u2002\u2003\u200b※←-⇿≤≥■-◿★\u3000、。〈-】〔-〗・～，：；？！（）＜＞｜"
+_ELLIPSIS = "…"  # the only frequent sign whose NFKC form, three full stops, jieba may keep in words
+_NEEDS_CARE = re.compile(f"[^\0-\x7f{_SIGNS}〇\u3400-\u4dbf\u4e00-\u9fff]")
+# First and last code points of kana, and of the scripts that Unicode's line breaking calls complex (UAX 14, class SA).
+_UNSPACED = (
+    (0x3041, 0x30FF),  # kana
+    (0x31F0, 0x31FF),
+    (0x1AFF0, 0x1B16F),
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0xA9E0, 0xA9FF),
+    (0xAA60, 0xAA7F),
+    (0x1780, 0x17DF),  # Khmer
+    (0x1950, 0x19DF),  # Tai Le, New Tai Lue
+    (0x1A20, 0x1AAF),  # Tai Tham
+    (0xAA80, 0xAADF),  # Tai Viet
+    (0x11700, 0x1174F),  # Ahom
+)
+_JOINERS = "\u200c\u200d"  # Persian and Indian words have them between letters
+_VARIANTS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # marks that select the shape of a sign or an emoji
+# The runs, in the kinds of the characters that _Kinds returns. As in jieba, the decimals of a number belong to the
+# number: 3.5μm is cut into 3.5 and μm.
+_RUN = re.compile(
+    r"(?<![0al])(?:(?<=[0a]\.)0++)?(?P<letters>(?:[0a]++m|[0a]*+l)(?:[0alm]|(?<=[lm])j(?=[lm]))*)|(?P<unspaced>u[um]*)"
+)
+_MARKED_LETTER = re.compile("um*")
+
+
+class TextRun(NamedTuple):
+    """A part of a normalised text. ``letters`` has each letter of an ``unspaced`` run, with its marks."""
+
+    kind: Literal["letters", "unspaced", "rest"]
+    text: str
+    letters: list[str]
+
+
+class WordPart(NamedTuple):
+    """A part of a text, and the words that the part belongs to: none for signs and spaces."""
+
+    text: str
+    words: list[str]
+
+
+class _Kinds(dict[int, str]):
+    """Cache of the kind of each character, by code point: one character that ``_RUN`` matches."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = _kind_of(chr(code))
+        return self[code]
+
+
+def _kind_of(character: str) -> str:
+    category = unicodedata.category(character)
+    is_digit = category == "Nd"
+    if character == ".":
+        return "."
+    if character.isascii():
+        return "0" if is_digit else "a" if character.isalpha() else " "
+    if character in _JOINERS:
+        return "j"
+    if category in ("Mn", "Mc") and not _VARIANTS.match(character):
+        return "m"
+    if _IS_CHINESE.match(character) or not (is_digit or category.startswith("L")):
+        return " "
+    is_unspaced = any(first <= ord(character) <= last for first, last in _UNSPACED)
+    return "u" if is_unspaced and not is_digit else "l"
+
+
+_KINDS = _Kinds()
+
+
+def plain_text(text: str) -> str | None:
+    """Return a text of the kind ``rest`` with its words as in NFKC; None if the text must be split into runs."""
+    text = text.replace(_ELLIPSIS, "...")
+    return None if _NEEDS_CARE.search(text) else text
+
+
+def text_runs(text: str) -> Iterator[TextRun]:
+    """Yield the runs of a text in order. The joined runs equal the text in NFKC."""
+    text = unicodedata.normalize("NFKC", text)
+    kinds = text.translate(_KINDS)
+    rest_start = 0
+    for match in _RUN.finditer(kinds):
+        kind: Literal["letters", "unspaced"] = "letters" if match["letters"] else "unspaced"
+        start, end = match.span(kind)
+        if rest_start < start:
+            yield TextRun("rest", text[rest_start:start], [])
+        letters = []
+        if kind == "unspaced":
+            spans = (letter.span() for letter in _MARKED_LETTER.finditer(kinds, start, end))
+            letters = [text[first:last] for first, last in spans]
+        yield TextRun(kind, text[start:end], letters)
+        rest_start = end
+    if rest_start < len(text):
+        yield TextRun("rest", text[rest_start:], [])
+
+
+def pair_letters(letters: list[str]) -> list[str]:
+    """Return the pairs of neighbouring letters. A lone letter stays."""
+    return list(map("".join, itertools.pairwise(letters))) if len(letters) > 1 else letters
+
+
+def word_tokens(text: str) -> list[str]:
+    """Return the words of a text in lower case, in order. Each word has a letter or digit, and no space."""
+    plain = plain_text(text)
+    if plain is not None:
+        return _segment(plain)
+    found: list[str] = []
+    for run in text_runs(text):
+        if run.kind == "letters":
+            found.append(run.text.lower())
+        elif run.kind == "unspaced":
+            found += pair_letters(run.letters)
+        else:
+            found += _segment(run.text)
+    return found
+
+
+def _segment(text: str) -> list[str]:
+    # Nearly all words have only letters and digits. Testing the whole word first is faster.
+    return [word for word in map(str.lower, words(text)) if word.isalnum() or any(map(str.isalnum, word))]
+
+
+def word_parts(text: str) -> list[WordPart]:
+    """Return the parts of a text with the words of :func:`word_tokens`. The joined parts equal the text.
+
+    A word of ``text`` may be written in another way, for example in full-width letters.
+    """
+    parts: list[WordPart] = []
+    ends = normalised_ends(text)
+    start = position = 0
+    waiting: list[str] = []  # words whose part ends within a character, such as 株 in ㈱
+    for piece, piece_words in _normalised_parts(text):
+        position += len(piece)
+        waiting += piece_words
+        end = ends[position]
+        if end is not None:
+            parts.append(WordPart(text[start:end], waiting))
+            start, waiting = end, []
+    return parts
+
+
+def _normalised_parts(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the parts of a text in NFKC, and the words that each part belongs to."""
+    for run in text_runs(text):
+        if run.kind == "letters":
+            yield run.text, [run.text.lower()]
+        elif run.kind == "unspaced":
+            pairs = pair_letters(run.letters)
+            for number, letter in enumerate(run.letters):
+                # A letter belongs to the pair that it ends, and to the pair that it begins.
+                yield letter, pairs[max(0, number - 1) : number + 1]
+        else:
+            for word in words(run.text):
+                yield word, [word.lower()] if any(map(str.isalnum, word)) else []
+
+
+def normalised_ends(text: str) -> list[int | None]:
+    """Return, for each number of characters of the text in NFKC, the number of characters of the text.
+
+    None means that the place is within a character of the text, or within characters that NFKC composes.
+    """
+    normalised = unicodedata.normalize("NFKC", text)
+    if normalised == text:
+        return list(range(len(text) + 1))
+    pieces = [unicodedata.normalize("NFKC", character) for character in text]
+    units = list(text)
+    if "".join(pieces) != normalised:
+        # Some neighbours are composed. ASCII, Chinese and signs end a unit, unless an odd character follows.
+        units = re.findall(f".?{_NEEDS_CARE.pattern}+|.", text, re.DOTALL)
+        pieces = [unicodedata.normalize("NFKC", unit) for unit in units]
+    ends: list[int | None] = [0]
+    end = 0
+    for unit, piece in zip(units, pieces, strict=True):
+        end += len(unit)
+        ends += [None] * (len(piece) - 1)
+        ends.append(end)
+    return ends

@@ -25,7 +25,8 @@ from transformers import AutoTokenizer
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.hub_models import model_commit
 from baselines.retrieve.index_files import open_vectors
-from baselines.retrieve.models import fingerprint, open_cross, open_encoder, opening
+from baselines.retrieve.library_errors import opening
+from baselines.retrieve.models import fingerprint, open_cross, open_encoder
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import cross_encoder, dual_encoder, masked_language_model
 from builders.core.errors import InputError

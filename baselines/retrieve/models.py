@@ -16,27 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import constants
-from msgspec import Struct
 from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from sentence_transformers.util import batch_to_device
-from sentence_transformers.util.file_io import load_file_path
 from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
-from baselines.core.checkpoint import SETTINGS, check_hashes, left_out
+from baselines.core.checkpoint import left_out
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import DTYPES, moved
 from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.library_errors import opening
 from baselines.retrieve.model_files import shown_name
+from baselines.retrieve.model_kinds import declared_class, expect_complete_copy
 from builders.core.errors import InputError
-from builders.core.hub import OTHER_HUB
-from builders.core.typed import read_json, typed
+from builders.core.typed import typed
 
 # Names of prompts by task. As in encode_query and encode_document, the first prompt that the model has is used.
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
@@ -44,67 +42,7 @@ SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 # Values of a model's config that change no output: versions, the type of the saved weights, and names.
 _NEUTRAL_CONFIG = {"transformers_version", "dtype", "torch_dtype", "architectures"}
 _STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
-# Kind of model by the `model_type` that sentence-transformers and PyLate save.
-_BY_TYPE = {
-    "SentenceTransformer": "dense",
-    "SparseEncoder": "sparse",
-    "MultiVectorEncoder": "multi-vector",
-    "ColBERT": "multi-vector",
-    "CrossEncoder": "cross",
-}
-
-
 _LOADING = threading.RLock()
-
-
-class _Config(Struct):  # fields of config.json, and of SETTINGS, the settings file of sentence-transformers
-    model_type: str | None = None
-    architectures: list[str] | None = None
-
-
-class _Module(Struct):  # a field of each entry of modules.json
-    type: str
-
-
-def kind_of_model(settings: ModelSettings) -> str:
-    """Return the kind that a model's files declare: static, sparse, multi-vector, cross, or by default dense."""
-    kind = _BY_TYPE.get(_config(settings, SETTINGS).model_type or "", "dense")
-    modules = model_file(settings, "modules.json")
-    first = read_json(modules, list[_Module])[:1] if kind == "dense" and modules else []
-    return "static" if any(module.type.endswith(".StaticEmbedding") for module in first) else kind
-
-
-def kind_of_reranker(settings: ModelSettings) -> str:
-    """Return llm for a language model, else cross."""
-    return "llm" if _has_head(settings, "ForCausalLM") else "cross"
-
-
-def kind_of_scorer(settings: ModelSettings) -> str:
-    """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a language model.
-
-    If a model has only files of transformers, the name of its class identifies cross-encoders and language models.
-    """
-    kind, plain = kind_of_model(settings), model_file(settings, "modules.json") is None
-    pairs = kind == "cross" or (plain and _has_head(settings, "ForCausalLM", "ForSequenceClassification"))
-    return kind_of_reranker(settings) if pairs else kind
-
-
-def _has_head(settings: ModelSettings, *ends: str) -> bool:
-    """True if the name of the model's class in transformers ends with one of ``ends``."""
-    return any(name.endswith(ends) for name in _config(settings, "config.json").architectures or [])
-
-
-def model_file(settings: ModelSettings, name: str) -> Path | None:
-    """Return the path of a model's file, which is downloaded from the hub if necessary. None if the file is missing."""
-    commit = commit_of(settings.name, settings.revision) or None
-    with opening(f"{settings.name}: {name} cannot be read"):
-        found = load_file_path(settings.name, name, revision=commit)
-    return Path(found) if found else None
-
-
-def _config(settings: ModelSettings, name: str) -> _Config:
-    path = model_file(settings, name)
-    return read_json(path, _Config) if path else _Config()
 
 
 @contextlib.contextmanager
@@ -122,29 +60,6 @@ def exclusive_loading() -> Iterator[None]:
         finally:
             if had_progress_bar:
                 enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-@contextlib.contextmanager
-def opening(failed: str, name: str = "") -> Iterator[None]:
-    """Convert any error that a library raises inside the block to an :class:`InputError`.
-
-    Args:
-        failed: the beginning of the error message, for example ``DIR: cannot be opened as a CrossEncoder``.
-        name: the model's name, to check the hashes that a checkpoint of this project records (default: no check).
-    """
-    if name:
-        check_hashes(Path(name))
-    try:
-        yield
-    except (InputError, MemoryError):
-        raise
-    except BaseException as error:  # the libraries raise many types of errors for damaged files
-        # A panic in a Rust library, for example tokenizers, is not a subclass of Exception.
-        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
-            raise
-        message, kind = " ".join(str(error).split())[:300], type(error).__name__
-        other = OTHER_HUB if constants.ENDPOINT in str(error) else ""
-        raise InputError(f"{failed} ({': '.join(filter(None, [kind, message]))}){other}") from error
 
 
 def expect_weights(
@@ -366,10 +281,11 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
 def open_as(kind: Any, settings: ModelSettings) -> Any:
     """Open a model as a sentence-transformers class, on the CPU in fp32. Raises :class:`InputError`."""
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
-    saved = Path(name, SETTINGS)
     # The library would convert a checkpoint of another class, for example by adding a random classifier.
-    if saved.is_file() and (other := read_json(saved, _Config).model_type or kind.__name__) != kind.__name__:
-        raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
+    saved_class = declared_class(settings) or kind.__name__
+    if saved_class != kind.__name__:
+        raise InputError(f"is a {saved_class}; expected a {kind.__name__}", path=name)
+    expect_complete_copy(settings)
     may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
     failed = f"{name}: cannot be opened as a {kind.__name__}"
     with opening(failed, name), exclusive_loading(), torch.random.fork_rng(devices=[]):

@@ -20,7 +20,8 @@ from sentence_transformers.util.similarity import maxsim
 from baselines.core.passages import Passages, Rows
 from baselines.retrieve.encoder import Halves, Side
 from baselines.retrieve.index_files import Index
-from baselines.retrieve.models import check_reading, expect_no, kind_of_model, open_as, shorten
+from baselines.retrieve.model_kinds import kind_of_model
+from baselines.retrieve.models import check_reading, expect_no, open_as, shorten
 from baselines.retrieve.search_engines import widened
 from baselines.retrieve.vector_index import Arrays, Best, Retriever, Scores
 from builders.core.errors import InputError

@@ -30,7 +30,8 @@ from baselines.core.settings import NO_OPTIONS, ModelOptions, ModelSettings, Ove
 from baselines.retrieve.devices import Work, moved, over_devices
 from baselines.retrieve.encoder import CrossScorer, TextEncoder
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
+from baselines.retrieve.model_kinds import kind_of_reranker
+from baselines.retrieve.models import check_reading, described, expect_no, open_cross, open_encoder
 from baselines.retrieve.vector_index import resumed
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log

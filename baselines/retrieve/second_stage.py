@@ -10,8 +10,9 @@ from baselines.core.passages import open_passages
 from baselines.core.run_manifest import describe_search, record, tag_of, write_manifest
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
-from baselines.retrieve import families, models, rerankers, vector_index
+from baselines.retrieve import families, model_kinds, rerankers, vector_index
 from baselines.retrieve.devices import Work
+from baselines.retrieve.family_table import NO_FAMILY
 from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.reordering import reorder_passages
 from builders.core.cache import writable_cache
@@ -93,8 +94,9 @@ def rescore_run(
     groups = [(texts[query], ids[:top_k]) for query, ids in ranked.items()]
 
     first_stage = _describe_run(first_run)
-    kind = options.kind or models.kind_of_scorer(
-        ModelSettings(model, revision=options.revision, trust_remote_code=options.trust_remote_code)
+    family = "" if options.family in (None, NO_FAMILY) else options.family
+    kind = options.kind or model_kinds.kind_of_scorer(
+        ModelSettings(model, revision=options.revision, trust_remote_code=options.trust_remote_code), family
     )
     if kind in vector_index.RETRIEVERS:
         search = families.prepare_search(

@@ -29,7 +29,8 @@ from baselines.retrieve.devices import Work, moved, over_devices
 from baselines.retrieve.encoder import Side
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.index_files import MANIFEST, NAME, File, Halves, Index, chunk_name, longest_vector
-from baselines.retrieve.models import described, kind_of_model, settings_in_use
+from baselines.retrieve.model_kinds import kind_of_model
+from baselines.retrieve.models import described, settings_in_use
 from builders.core.cache import describe
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, new_file, write_text

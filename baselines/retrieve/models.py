@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
-from sentence_transformers.util import batch_to_device
 from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
@@ -33,15 +32,13 @@ from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.library_errors import opening
 from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.model_kinds import declared_class, expect_complete_copy
+from baselines.retrieve.model_prompts import prompt_of, set_prompts
+from baselines.retrieve.reading_checks import SENTENCE, check_reading, check_room_for_texts
 from builders.core.errors import InputError
 from builders.core.typed import typed
 
-# Names of prompts by task. As in encode_query and encode_document, the first prompt that the model has is used.
-_PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
-SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 # Values of a model's config that change no output: versions, the type of the saved weights, and names.
 _NEUTRAL_CONFIG = {"transformers_version", "dtype", "torch_dtype", "architectures"}
-_STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
 _LOADING = threading.RLock()
 
 
@@ -166,32 +163,6 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
         )
 
 
-def check_reading(model: Any, settings: ModelSettings) -> None:
-    """Raise :class:`InputError` if a sentence-transformers model on the CPU does not return finite numbers for texts.
-
-    The libraries apply many settings of a model's files only when a text is read. Quantised models and models with
-    remote code are not checked, because they may need a GPU.
-    """
-    quantised = any(getattr(getattr(each, "auto_model", None), "is_quantized", False) for each in model.modules())
-    if settings.trust_remote_code or quantised:
-        return
-    name, pairs = settings.name, isinstance(model, CrossEncoder)
-    key = "scores" if pairs else "token_embeddings" if isinstance(model, MultiVectorEncoder) else "sentence_embedding"
-    texts = [(text, text) if pairs else text for text in (SENTENCE, _STRANGE)]
-    with opening(f"{name}: cannot read a text"), torch.no_grad():
-        model.eval()
-        if not pairs:
-            model.get_embedding_dimension()
-        for task in ("",) if pairs else ("query", "document"):
-            given = {"task": task} if task else {}
-            features = model.preprocess(texts, prompt=prompt_of(model, task), **given)
-            made = model(batch_to_device(features, model.device), **given).get(key)
-            if not torch.is_tensor(made):
-                raise InputError(f"returns no {key.replace('_', ' ')} of a text", path=name)
-            if not torch.isfinite(made).all():
-                raise InputError("returns numbers that are not finite: its weights are damaged", path=name)
-
-
 def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
     """Raise :class:`InputError` if a length is too short for a text, or exceeds the number of the model's positions.
 
@@ -252,6 +223,7 @@ def finished(model: Any, settings: ModelSettings) -> Any:
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"has the similarity {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
     shorten(model, settings)
+    check_room_for_texts(model, settings.name)
     check_reading(model, settings)
     return model
 
@@ -274,6 +246,7 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
     if settings.query_prompt is not None:
         model.prompts, model.default_prompt_name = {**model.prompts, "asked": settings.query_prompt}, "asked"
     if not any(isinstance(module, LogitScore) for module in model):  # LanguageModel checks language models
+        check_room_for_texts(model, name)
         check_reading(model, settings)
     return moved(model, device, dtype)
 
@@ -309,27 +282,6 @@ def expect_no(settings: ModelSettings, what: str, *names: str) -> None:
     for name in names:
         if getattr(settings, name) != getattr(ModelSettings(""), name):
             raise InputError(f"{what} has no setting {name}; remove the option", path=settings.name)
-
-
-def prompt_of(model: Any, task: str = "") -> str | None:
-    """Return the prompt of a ``task`` (query, document or ""). Training and search use the same prompts."""
-    name = next((name for name in _PROMPTS.get(task, ()) if name in model.prompts), model.default_prompt_name)
-    return None if name is None else model.prompts.get(name)
-
-
-def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Set a model's prompts for queries and passages. Raises :class:`InputError` for an unknown prompt name."""
-    query, passage = settings.query_prompt, settings.passage_prompt
-    if query is None and settings.prompt_name:
-        if settings.prompt_name not in model.prompts:
-            have = ", ".join(map(repr, sorted(model.prompts))) or "none"
-            raise InputError(f"has no prompt {settings.prompt_name!r}; its prompts: {have}", path=settings.name)
-        query = model.prompts[settings.prompt_name]
-    if query is None and passage is None:
-        return
-    query = prompt_of(model, "query") if query is None else query
-    passage = prompt_of(model, "document") if passage is None else passage
-    model.prompts = {**model.prompts, "query": query or "", "document": passage or ""}
 
 
 def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:

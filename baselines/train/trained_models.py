@@ -35,10 +35,9 @@ from baselines.core.passages import Passages
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.library_errors import opening
 from baselines.retrieve.model_kinds import expect_complete_copy, is_plain
+from baselines.retrieve.model_prompts import set_prompts
 from baselines.retrieve.models import (
-    SENTENCE,
     check_length,
-    check_reading,
     check_tokenizer,
     check_tokenizers,
     classes,
@@ -47,6 +46,7 @@ from baselines.retrieve.models import (
     new_head,
 )
 from baselines.retrieve.official_input import official_tokenizer
+from baselines.retrieve.reading_checks import SENTENCE, check_reading, check_room_for_texts
 from baselines.train.recipe import WORDS, Recipe, Words
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
@@ -112,6 +112,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
         _check_names(start, list(model.modules()))
         check_tokenizers(model, start)
         model.to(device)
+    set_prompts(model, source)
     check_reading(model, ModelSettings(start))
     if similarity == "cos":
         if recipe.train.scale <= 1:
@@ -148,6 +149,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     ):
         tower = towers.get(route) or next(iter(towers.values()))
         check_length(f"data.{key} = {length}", length, tower, tower.tokenizer)
+    check_room_for_texts(model, start)
     return model
 
 
@@ -228,6 +230,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     if recipe.model.inputs == "official":
         model[0].processor = official_tokenizer(model.tokenizer, "pair", length)
     check_length(f"data.passage_length = {length}", length, model, model.tokenizer, texts=2)
+    check_room_for_texts(model, start)
     return model
 
 

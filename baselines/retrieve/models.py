@@ -25,7 +25,7 @@ from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
-from baselines.core.checkpoint import left_out
+from baselines.core.checkpoint import SETTINGS, left_out
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import DTYPES, moved
 from baselines.retrieve.hub_models import commit_of
@@ -198,6 +198,7 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
             module.pooling_mode = settings.pooling
     if settings.last_token is not None:
         _end_texts(model, settings)
+    _expect_dimensions(model, name)
     if settings.truncate_dim is not None:
         if settings.truncate_dim > (dim := model.get_embedding_dimension()):
             raise InputError(f"has {dim} dimensions; expected --truncate-dim of at most {dim}", path=name)
@@ -284,6 +285,29 @@ def expect_no(settings: ModelSettings, what: str, *names: str) -> None:
             raise InputError(f"{what} has no setting {name}; remove the option", path=settings.name)
 
 
+def _expect_dimensions(model: SentenceTransformer, name: str) -> None:
+    """Raise :class:`InputError` if the model's files cut embeddings to a wrong number of dimensions."""
+    kept = model.truncate_dim
+    if kept is None:
+        return
+    model.truncate_dim = None
+    full = model.get_embedding_dimension()
+    model.truncate_dim = kept
+    if type(kept) is not int or kept < 1 or (full is not None and kept > full):
+        expected = "a number from 1" if full is None else f"a number from 1 to {full}"
+        raise InputError(f"{SETTINGS}: truncate_dim is {kept!r}; expected {expected}, or no such entry", path=name)
+
+
+def _expect_lengths(module: Transformer, name: str) -> None:
+    """Raise :class:`InputError` if a length in the model's files is not a positive number."""
+    for key in ("max_seq_length", "query_length", "document_length"):
+        length = getattr(module, key)
+        if length is not None and (isinstance(length, bool) or length < 1):
+            raise InputError(
+                f"the model's files have {key} {length!r}; expected at least 1, or no such entry", path=name
+            )
+
+
 def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
     """Let the tokenizer end every text with ``settings.last_token``, which last-token pooling needs."""
     tokenizer: Any = model.tokenizer
@@ -307,6 +331,7 @@ def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
         for module in model.modules() if limits else ():
             limit = min(limits)
             if isinstance(module, Transformer):
+                _expect_lengths(module, settings.name)
                 module.max_seq_length = min(module.max_seq_length or limit, limit)
                 for name in ("query_length", "document_length"):
                     if (own := getattr(module, name)) is not None:

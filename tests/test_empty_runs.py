@@ -1,4 +1,4 @@
-"""A run without passages cannot be re-ranked, and a model's wrong numbers are errors: one line, and nothing is written."""
+"""Empty runs are not re-ranked, and wrong numbers in a model's files are one error. Nothing is written."""
 
 import json
 from pathlib import Path

@@ -118,7 +118,7 @@ DAMAGE: dict[str, tuple[str, list[str], Callable[[Path], object], str]] = {
     "no pad token": ("bert", OF_A_BERT, _set("tokenizer_config.json", pad_token=None), "padding token"),
     "prompts in a list": ("dual", ["encode"], _set(_SAVED, prompts=["q: "]), "cannot be opened"),
     "a list for a prompt": ("dual", ["encode"], _set(_SAVED, prompts={"query": ["q: "]}), "cannot read a text"),
-    "a negative length": ("dual", ["encode"], _set(_READ, query_length=-1), "cannot read a text"),
+    "a negative length": ("dual", ["encode"], _set(_READ, query_length=-1), "expected at least 1"),
 }
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _FIRST_REPORTS = 5.0  # seconds in which the first process reports an error
 # Raise this number if the same call gives another checkpoint than before.
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 
 
 @contextlib.contextmanager

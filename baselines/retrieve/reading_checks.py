@@ -84,17 +84,20 @@ def _expect_equal(alone: torch.Tensor, in_batch: list[torch.Tensor], model: Any,
 def check_room_for_texts(model: Any, name: str) -> None:
     """Raise :class:`InputError` if a prompt is so long that all queries, or all passages, become the same tokens."""
     is_cross = isinstance(model, CrossEncoder)
+    # A small vocabulary may have no word of both sentences, so an empty text must become the same tokens, too. In a pair,
+    # an empty text would leave more room for the other text.
+    texts = (SENTENCE, _OTHER_SENTENCE) if is_cross else (SENTENCE, _OTHER_SENTENCE, "")
     for side, task in (("query", "query"), ("passage", "document")):
         task = "" if is_cross else task
         given = {"task": task} if task else {}
         prompt = prompt_of(model, task)
         tokens = []
         with opening(f"{name}: cannot read a text"):
-            for text in (SENTENCE, _OTHER_SENTENCE):
+            for text in texts:
                 pair = (text, SENTENCE) if side == "query" else (SENTENCE, text)
                 features = model.preprocess([pair if is_cross else text], prompt=prompt, **given)
                 tokens.append(torch.as_tensor(features["input_ids"]).flatten().tolist())
-        if tokens[0] != tokens[1]:
+        if any(other_tokens != tokens[0] for other_tokens in tokens):
             continue
         problem = f"an input has at most {len(tokens[0])} tokens, which leave no token of a {side}"
         if prompt:

@@ -517,8 +517,10 @@ def test_a_new_version_of_the_result_is_made(
 ) -> None:
     out = tmp_path / case.name
     case.call(world, out)
-    monkeypatch.setattr(f"{case.module}.RESULT_VERSION", 2)
-    with only_if_finished(), pytest.raises(NotFinished, match=f"version of {case.verb.split()[1]}: 1 -> 2"):
+    version = importlib.import_module(case.module).RESULT_VERSION
+    monkeypatch.setattr(f"{case.module}.RESULT_VERSION", version + 1)
+    change = f"version of {case.verb.split()[1]}: {version} -> {version + 1}"
+    with only_if_finished(), pytest.raises(NotFinished, match=change):
         case.call(world, out)
 
 

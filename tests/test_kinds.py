@@ -21,7 +21,7 @@ from baselines.retrieve import exact_search, sparse, torch_engine
 from baselines.retrieve.devices import Work
 from baselines.retrieve.exact_search import largest_norm
 from baselines.retrieve.index_files import NAME, Index, chunk_name, open_vectors
-from baselines.retrieve.models import kind_of_model
+from baselines.retrieve.model_kinds import kind_of_model
 from baselines.retrieve.search_engines import Engine, FaissEngine
 from baselines.retrieve.torch_engine import TorchEngine, top
 from baselines.retrieve.vector_index import open_retriever

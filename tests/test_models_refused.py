@@ -25,7 +25,8 @@ from transformers import AutoTokenizer
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.hub_models import model_commit
 from baselines.retrieve.index_files import open_vectors
-from baselines.retrieve.models import fingerprint, open_cross, open_encoder, opening
+from baselines.retrieve.library_errors import opening
+from baselines.retrieve.models import fingerprint, open_cross, open_encoder
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import cross_encoder, dual_encoder, masked_language_model
 from builders.core.errors import InputError
@@ -117,7 +118,7 @@ DAMAGE: dict[str, tuple[str, list[str], Callable[[Path], object], str]] = {
     "no pad token": ("bert", OF_A_BERT, _set("tokenizer_config.json", pad_token=None), "padding token"),
     "prompts in a list": ("dual", ["encode"], _set(_SAVED, prompts=["q: "]), "cannot be opened"),
     "a list for a prompt": ("dual", ["encode"], _set(_SAVED, prompts={"query": ["q: "]}), "cannot read a text"),
-    "a negative length": ("dual", ["encode"], _set(_READ, query_length=-1), "cannot read a text"),
+    "a negative length": ("dual", ["encode"], _set(_READ, query_length=-1), "expected at least 1"),
 }
 
 

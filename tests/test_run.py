@@ -19,11 +19,14 @@ from transformers import AutoModel, AutoTokenizer
 from baselines.retrieve import encoder
 from baselines.retrieve.families import WITH
 from baselines.retrieve.family_table import declared, family_of
+from baselines.retrieve.model_files import shown_name
 from builders.core.files import sha256_of
 from builders.store.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 BGE = "BAAI/bge-small-zh-v1.5"
+REMOTE_GTE = "Alibaba-NLP/gte-multilingual-base"
+SNAPSHOT = f"snapshots/{'0' * 40}"  # the last parts of a folder of the hub's cache
 TASK = "Given a Chinese search query, retrieve web passages that answer the question"
 ASKED = "Given a web search query, retrieve relevant passages that answer the query"
 # By model: the input of a query and of a passage, and the pooling.
@@ -183,6 +186,37 @@ def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, rele
     done = run_it(unknown, release, tmp_path / "run", "--split", "test")
     assert "the split test has no judgments" in done.stderr and "MRR" not in done.stdout
     assert list(read_run(tmp_path / "run").hits) == [md5(QUESTIONS["test"][0])]
+
+
+def test_a_folder_of_the_hubs_cache_is_known_by_its_name_on_the_hub(release: Path, tmp_path: Path) -> None:
+    plain = write_encoder(tmp_path, BGE)
+    folder = tmp_path / "hub" / f"models--{BGE.replace('/', '--')}" / SNAPSHOT
+    folder.mkdir(parents=True)
+    for path in plain.iterdir():
+        (folder / path.name).symlink_to(path)  # the library links to the folder blobs
+    run_it(folder, release, tmp_path / "run")
+    assert manifest(tmp_path / "run")["model"]["name"] == BGE
+    settings = {"query_prompt": "为这个句子生成表示以用于检索相关文章：", "pooling": "cls", "max_length": 512}
+    assert {key: used(tmp_path / "run")[key] for key in settings} == settings
+    (tmp_path / "link").symlink_to(folder)
+    assert family_of(str(tmp_path / "link")) == "bge-zh"
+    assert shown_name(str(tmp_path / "link")) == BGE
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "family"),
+    [
+        (f"models--intfloat--multilingual-e5-small/{SNAPSHOT}", "intfloat/multilingual-e5-small", "e5-multilingual"),
+        (f"models--Alibaba-NLP--gte-multilingual-base/{SNAPSHOT}", REMOTE_GTE, "gte-multilingual"),
+        (f"models--org--bge-small-zh-v1.5/{SNAPSHOT}", "org/bge-small-zh-v1.5", ""),
+        (f"models--bert-base-chinese/{SNAPSHOT}", "bert-base-chinese", ""),
+        ("models--BAAI--bge-m3/snapshots/main", "main", ""),
+        ("modelscope/hub/models/BAAI/bge-small-zh-v1___5", "bge-small-zh-v1.5", "bge-zh"),
+    ],
+)
+def test_folders_of_downloads_have_names(tmp_path: Path, folder: str, name: str, family: str) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    assert (shown_name(str(tmp_path / folder)), family_of(f"{tmp_path / folder}/")) == (name, family)
 
 
 def test_a_name_is_known_in_any_case_and_a_folder_by_its_own_name(tmp_path: Path) -> None:

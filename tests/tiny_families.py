@@ -147,7 +147,11 @@ def _write(model: PreTrainedModel, folder: Path, safetensors: bool) -> None:
 def publish(hub: Hub, name: str, folder: Path) -> Commit:
     """Commit the files of ``folder`` to a repository, which is created if missing."""
     repo = hub.repos.get(("model", name)) or hub.create(name, "model")
-    files = {path.name: Blob(path.read_bytes(), path.suffix in (".bin", ".safetensors")) for path in folder.iterdir()}
+    files = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(folder).as_posix()
+            files[name] = Blob(path.read_bytes(), path.suffix in (".bin", ".safetensors"))
     return repo.add("a model", files)
 
 

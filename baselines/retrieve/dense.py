@@ -18,7 +18,10 @@ from baselines.retrieve.devices import dtype_of, moved
 from baselines.retrieve.encoder import Halves, TextEncoder
 from baselines.retrieve.exact_search import exact_scores, nearest
 from baselines.retrieve.index_files import Index
-from baselines.retrieve.models import fingerprint, open_encoder, set_prompts
+from baselines.retrieve.model_kinds import expect_encoder
+from baselines.retrieve.model_prompts import set_prompts
+from baselines.retrieve.models import fingerprint, open_encoder
+from baselines.retrieve.reading_checks import check_reading, check_room_for_texts
 from baselines.retrieve.vector_index import ROWS_ON_GPU, Arrays, Retriever, Scores
 from builders.core.errors import InputError, log
 
@@ -31,7 +34,9 @@ def encoding_model(name: str, vectors: Index, device: str, dtype: str, revision:
     wanted, precision = vectors.manifest["model"], dtype_of(dtype, device)
     # The queries get the settings of the passages.
     given = {"max_length": wanted.get("max_length"), **(wanted.get("settings") or {})}
-    model = open_encoder(ModelSettings(name, revision=revision, **given))
+    settings = ModelSettings(name, revision=revision, **given)
+    expect_encoder(settings)
+    model = open_encoder(settings)
     expect_model(vectors, name, fingerprint(model), precision)
     return moved(model, device, precision)
 
@@ -96,6 +101,8 @@ class OpenDense(Dense):
         model = copy.copy(self.model)  # the user's object keeps its prompts
         set_prompts(model, self.settings)
         model.similarity_fn_name = self.settings.similarity or model.similarity_fn_name
+        check_room_for_texts(model, self.settings.name)
+        check_reading(model, self.settings)
         return model.eval()
 
     def encoder(self, device: str, task: str) -> TextEncoder:

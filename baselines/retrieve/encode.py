@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from baselines.retrieve.index_files import Index
 
 # Raise this number if the same call gives other embeddings than before.
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 
 
 @verb()
@@ -104,13 +104,12 @@ def encode_texts(
     # Now the model libraries, whose import takes seconds.
     from baselines.core.settings import ModelSettings
     from baselines.retrieve.devices import work_of
-    from baselines.retrieve.models import kind_of_model
+    from baselines.retrieve.model_kinds import expect_encoder
     from baselines.retrieve.vector_index import open_retriever
 
     work = work_of(device, dtype, batch_tokens, tokenizers, backend)
     settings = ModelSettings(model, revision=revision, max_length=max_length)
-    kind = "static" if kind_of_model(settings) == "static" else "dense"
-    retriever = open_retriever(settings, work, kind)
+    retriever = open_retriever(settings, work, expect_encoder(settings))
     written = retriever.index(release, config, out, read_split, shard_rows, again=again)
     record_finished(out, call, checksums=known_checksums(out, written.files))
     return written

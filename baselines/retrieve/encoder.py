@@ -21,7 +21,7 @@ from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.cross_encoder.modules import LogitScore
 
 from baselines.retrieve.devices import default_batch_tokens
-from baselines.retrieve.models import prompt_of
+from baselines.retrieve.model_prompts import prompt_of
 from baselines.retrieve.search_engines import Floats
 from builders.core.errors import InputError
 from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker

@@ -12,7 +12,7 @@ from baselines.retrieve.devices import Work
 from baselines.retrieve.family_table import NO_FAMILY, Family, check_family, declared, family_of
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.model_files import shown_name
-from baselines.retrieve.models import kind_of_model, model_file
+from baselines.retrieve.model_kinds import RERANKER_KINDS, is_plain, kind_of_model
 from baselines.retrieve.vector_index import Retriever, open_retriever
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
@@ -59,13 +59,14 @@ def resolve(model: str, options: ModelOptions) -> Resolved:
     unset = ModelSettings(
         model, revision=commit_of(model, options.revision), trust_remote_code=options.trust_remote_code
     )
-    kind = options.kind or kind_of_model(unset)
-    if kind == "cross":
-        raise InputError("is a re-ranker (cross); add --over RUN, the run to re-rank", path=model)
-    is_plain = model_file(unset, "modules.json") is None
+    kind = options.kind or kind_of_model(unset, name)
+    has_only_transformer = is_plain(unset)
+    if kind in RERANKER_KINDS:
+        other = ", or --kind dense if the model is an encoder" if has_only_transformer else ""
+        raise InputError(f"is a re-ranker ({kind}); add --over RUN, the run to re-rank{other}", path=model)
     values, sources = _choose_values(options, name, family)
     # A family's pooling replaces only the library's default. prepare_search() warns if the model's files have another.
-    if options.pooling is None and not (is_plain and kind == "dense"):
+    if options.pooling is None and not (has_only_transformer and kind == "dense"):
         values.pop("pooling", None)
     if options.similarity is None and (options.normalize is not None or kind != "dense"):
         values.pop("similarity", None)
@@ -75,7 +76,7 @@ def resolve(model: str, options: ModelOptions) -> Resolved:
         family=name,
         sources={key: sources[key] for key in values},
         pooling=family.pooling,
-        plain=is_plain,
+        plain=has_only_transformer,
     )
 
 

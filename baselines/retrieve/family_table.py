@@ -1,12 +1,12 @@
 """The families of models in ``models.toml``. This module imports no model library."""
 
 import functools
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, to_builtins
 
+from baselines.retrieve.hub_models import name_of_folder
 from builders.core.errors import InputError
 from builders.core.files import read_toml
 from builders.core.typed import typed
@@ -53,17 +53,20 @@ def declared() -> Declared:
 def family_of(model: str) -> str:
     """Return the name of a model's family, or "" if no family has the model. Case is ignored.
 
-    A folder is recognised by the last part of its path. For example, ``models/bge-small-zh-v1.5`` counts as
-    BAAI/bge-small-zh-v1.5. If two families have the name, the family without remote code is returned.
+    A folder of the hub's cache has the name of its model on the hub. Other folders are recognised by the last part of
+    the path. For example, ``models/bge-small-zh-v1.5`` counts as BAAI/bge-small-zh-v1.5. If two families have the name,
+    the family without remote code is returned.
     """
     is_folder = Path(model).is_dir()
-    wanted = (Path(os.path.abspath(model)).name if is_folder else model).casefold()  # abspath does not follow links
-    found = [
-        (family.remote_code, name)
-        for name, family in declared().families.items()
-        if wanted in ((known.rpartition("/")[2] if is_folder else known).casefold() for known in family.models)
-    ]
-    return min(found)[1] if found else ""
+    wanted = (name_of_folder(Path(model)) if is_folder else model).casefold()
+    is_last_part = is_folder and "/" not in wanted
+    matches = []
+    for name, family in declared().families.items():
+        for known_model in family.models:
+            known_name = known_model.rpartition("/")[2] if is_last_part else known_model
+            if known_name.casefold() == wanted:
+                matches.append((family.remote_code, name))
+    return min(matches)[1] if matches else ""
 
 
 def check_family(model: str, family: str | None, *, trust_remote_code: bool) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 import threading
 from concurrent.futures import Future, TimeoutError
 from pathlib import Path
@@ -11,7 +12,23 @@ from builders.core.errors import InputError, log
 from builders.core.hub import COMMIT, OTHER_HUB, clear_errors, commit_in
 
 _ANSWER, _PATIENCE = 5.0, 8.0  # timeouts in seconds: of the answer, and of the whole request with DNS and TLS
+_REPOSITORY = "models--"  # beginning of the name of a model's folder in the cache of huggingface_hub
 _FIRST = ("config.json", "modules.json")  # every model has at least one of these files
+
+
+def name_of_folder(folder: Path) -> str:
+    """Return the name of the model in a folder: its name on the hub if a download made the folder, else the last part.
+
+    ``snapshot_download`` makes models--ORG--NAME/snapshots/COMMIT. ModelScope writes a dot of a name as three
+    underscores.
+    """
+    path = Path(os.path.abspath(folder))  # does not follow links
+    for place in (path, path.resolve()):
+        repository = place.parent.parent.name
+        is_snapshot = place.parent.name == "snapshots" and repository.startswith(_REPOSITORY)
+        if is_snapshot and COMMIT.fullmatch(place.name):
+            return repository.removeprefix(_REPOSITORY).replace("--", "/", 1)
+    return path.name.replace("___", ".")
 
 
 def quiet_libraries() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path, PurePosixPath
 
 from baselines.core.checkpoint import TRAINING
-from baselines.retrieve.hub_models import model_commit
+from baselines.retrieve.hub_models import model_commit, name_of_folder
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
 from builders.core.files import reading
@@ -21,9 +21,12 @@ UNCHANGING = ("tokenizers", "parallel", "index")
 
 
 def shown_name(name: str) -> str:
-    """Return a model's name without local paths: a hub name, or the last part of a directory's path."""
+    """Return a model's name without local paths: a hub name, or the last part of a directory's path.
+
+    A folder of the hub's cache has the name of its model on the hub.
+    """
     path = Path(name)
-    return path.resolve().name if path.exists() else name
+    return name_of_folder(path.resolve()) if path.exists() else name
 
 
 def model_input(name: str, revision: str = "", otherwise: str = "a directory needs no hub") -> VerbInput:

@@ -16,95 +16,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import constants
-from msgspec import Struct
-from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
-from sentence_transformers.util import batch_to_device
-from sentence_transformers.util.file_io import load_file_path
 from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
-from baselines.core.checkpoint import SETTINGS, check_hashes, left_out
+from baselines.core.checkpoint import SETTINGS, left_out
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import DTYPES, moved
 from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.library_errors import opening
 from baselines.retrieve.model_files import shown_name
+from baselines.retrieve.model_kinds import declared_class, expect_complete_copy
+from baselines.retrieve.model_prompts import prompt_of, set_prompts
+from baselines.retrieve.reading_checks import SENTENCE, check_reading, check_room_for_texts
 from builders.core.errors import InputError
-from builders.core.hub import OTHER_HUB
-from builders.core.typed import read_json, typed
+from builders.core.typed import typed
 
-# Names of prompts by task. As in encode_query and encode_document, the first prompt that the model has is used.
-_PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
-SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 # Values of a model's config that change no output: versions, the type of the saved weights, and names.
 _NEUTRAL_CONFIG = {"transformers_version", "dtype", "torch_dtype", "architectures"}
-_STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
-# Kind of model by the `model_type` that sentence-transformers and PyLate save.
-_BY_TYPE = {
-    "SentenceTransformer": "dense",
-    "SparseEncoder": "sparse",
-    "MultiVectorEncoder": "multi-vector",
-    "ColBERT": "multi-vector",
-    "CrossEncoder": "cross",
-}
-
-
 _LOADING = threading.RLock()
-
-
-class _Config(Struct):  # fields of config.json, and of SETTINGS, the settings file of sentence-transformers
-    model_type: str | None = None
-    architectures: list[str] | None = None
-
-
-class _Module(Struct):  # a field of each entry of modules.json
-    type: str
-
-
-def kind_of_model(settings: ModelSettings) -> str:
-    """Return the kind that a model's files declare: static, sparse, multi-vector, cross, or by default dense."""
-    kind = _BY_TYPE.get(_config(settings, SETTINGS).model_type or "", "dense")
-    modules = model_file(settings, "modules.json")
-    first = read_json(modules, list[_Module])[:1] if kind == "dense" and modules else []
-    return "static" if any(module.type.endswith(".StaticEmbedding") for module in first) else kind
-
-
-def kind_of_reranker(settings: ModelSettings) -> str:
-    """Return llm for a language model, else cross."""
-    return "llm" if _has_head(settings, "ForCausalLM") else "cross"
-
-
-def kind_of_scorer(settings: ModelSettings) -> str:
-    """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a language model.
-
-    If a model has only files of transformers, the name of its class identifies cross-encoders and language models.
-    """
-    kind, plain = kind_of_model(settings), model_file(settings, "modules.json") is None
-    pairs = kind == "cross" or (plain and _has_head(settings, "ForCausalLM", "ForSequenceClassification"))
-    return kind_of_reranker(settings) if pairs else kind
-
-
-def _has_head(settings: ModelSettings, *ends: str) -> bool:
-    """True if the name of the model's class in transformers ends with one of ``ends``."""
-    return any(name.endswith(ends) for name in _config(settings, "config.json").architectures or [])
-
-
-def model_file(settings: ModelSettings, name: str) -> Path | None:
-    """Return the path of a model's file, which is downloaded from the hub if necessary. None if the file is missing."""
-    commit = commit_of(settings.name, settings.revision) or None
-    with opening(f"{settings.name}: {name} cannot be read"):
-        found = load_file_path(settings.name, name, revision=commit)
-    return Path(found) if found else None
-
-
-def _config(settings: ModelSettings, name: str) -> _Config:
-    path = model_file(settings, name)
-    return read_json(path, _Config) if path else _Config()
 
 
 @contextlib.contextmanager
@@ -122,29 +57,6 @@ def exclusive_loading() -> Iterator[None]:
         finally:
             if had_progress_bar:
                 enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-@contextlib.contextmanager
-def opening(failed: str, name: str = "") -> Iterator[None]:
-    """Convert any error that a library raises inside the block to an :class:`InputError`.
-
-    Args:
-        failed: the beginning of the error message, for example ``DIR: cannot be opened as a CrossEncoder``.
-        name: the model's name, to check the hashes that a checkpoint of this project records (default: no check).
-    """
-    if name:
-        check_hashes(Path(name))
-    try:
-        yield
-    except (InputError, MemoryError):
-        raise
-    except BaseException as error:  # the libraries raise many types of errors for damaged files
-        # A panic in a Rust library, for example tokenizers, is not a subclass of Exception.
-        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
-            raise
-        message, kind = " ".join(str(error).split())[:300], type(error).__name__
-        other = OTHER_HUB if constants.ENDPOINT in str(error) else ""
-        raise InputError(f"{failed} ({': '.join(filter(None, [kind, message]))}){other}") from error
 
 
 def expect_weights(
@@ -251,32 +163,6 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
         )
 
 
-def check_reading(model: Any, settings: ModelSettings) -> None:
-    """Raise :class:`InputError` if a sentence-transformers model on the CPU does not return finite numbers for texts.
-
-    The libraries apply many settings of a model's files only when a text is read. Quantised models and models with
-    remote code are not checked, because they may need a GPU.
-    """
-    quantised = any(getattr(getattr(each, "auto_model", None), "is_quantized", False) for each in model.modules())
-    if settings.trust_remote_code or quantised:
-        return
-    name, pairs = settings.name, isinstance(model, CrossEncoder)
-    key = "scores" if pairs else "token_embeddings" if isinstance(model, MultiVectorEncoder) else "sentence_embedding"
-    texts = [(text, text) if pairs else text for text in (SENTENCE, _STRANGE)]
-    with opening(f"{name}: cannot read a text"), torch.no_grad():
-        model.eval()
-        if not pairs:
-            model.get_embedding_dimension()
-        for task in ("",) if pairs else ("query", "document"):
-            given = {"task": task} if task else {}
-            features = model.preprocess(texts, prompt=prompt_of(model, task), **given)
-            made = model(batch_to_device(features, model.device), **given).get(key)
-            if not torch.is_tensor(made):
-                raise InputError(f"returns no {key.replace('_', ' ')} of a text", path=name)
-            if not torch.isfinite(made).all():
-                raise InputError("returns numbers that are not finite: its weights are damaged", path=name)
-
-
 def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
     """Raise :class:`InputError` if a length is too short for a text, or exceeds the number of the model's positions.
 
@@ -312,6 +198,7 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
             module.pooling_mode = settings.pooling
     if settings.last_token is not None:
         _end_texts(model, settings)
+    _expect_dimensions(model, name)
     if settings.truncate_dim is not None:
         if settings.truncate_dim > (dim := model.get_embedding_dimension()):
             raise InputError(f"has {dim} dimensions; expected --truncate-dim of at most {dim}", path=name)
@@ -337,6 +224,7 @@ def finished(model: Any, settings: ModelSettings) -> Any:
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"has the similarity {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
     shorten(model, settings)
+    check_room_for_texts(model, settings.name)
     check_reading(model, settings)
     return model
 
@@ -359,6 +247,7 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
     if settings.query_prompt is not None:
         model.prompts, model.default_prompt_name = {**model.prompts, "asked": settings.query_prompt}, "asked"
     if not any(isinstance(module, LogitScore) for module in model):  # LanguageModel checks language models
+        check_room_for_texts(model, name)
         check_reading(model, settings)
     return moved(model, device, dtype)
 
@@ -366,10 +255,11 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
 def open_as(kind: Any, settings: ModelSettings) -> Any:
     """Open a model as a sentence-transformers class, on the CPU in fp32. Raises :class:`InputError`."""
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
-    saved = Path(name, SETTINGS)
     # The library would convert a checkpoint of another class, for example by adding a random classifier.
-    if saved.is_file() and (other := read_json(saved, _Config).model_type or kind.__name__) != kind.__name__:
-        raise InputError(f"is a {other}; expected a {kind.__name__}", path=name)
+    saved_class = declared_class(settings) or kind.__name__
+    if saved_class != kind.__name__:
+        raise InputError(f"is a {saved_class}; expected a {kind.__name__}", path=name)
+    expect_complete_copy(settings)
     may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
     failed = f"{name}: cannot be opened as a {kind.__name__}"
     with opening(failed, name), exclusive_loading(), torch.random.fork_rng(devices=[]):
@@ -395,25 +285,27 @@ def expect_no(settings: ModelSettings, what: str, *names: str) -> None:
             raise InputError(f"{what} has no setting {name}; remove the option", path=settings.name)
 
 
-def prompt_of(model: Any, task: str = "") -> str | None:
-    """Return the prompt of a ``task`` (query, document or ""). Training and search use the same prompts."""
-    name = next((name for name in _PROMPTS.get(task, ()) if name in model.prompts), model.default_prompt_name)
-    return None if name is None else model.prompts.get(name)
-
-
-def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
-    """Set a model's prompts for queries and passages. Raises :class:`InputError` for an unknown prompt name."""
-    query, passage = settings.query_prompt, settings.passage_prompt
-    if query is None and settings.prompt_name:
-        if settings.prompt_name not in model.prompts:
-            have = ", ".join(map(repr, sorted(model.prompts))) or "none"
-            raise InputError(f"has no prompt {settings.prompt_name!r}; its prompts: {have}", path=settings.name)
-        query = model.prompts[settings.prompt_name]
-    if query is None and passage is None:
+def _expect_dimensions(model: SentenceTransformer, name: str) -> None:
+    """Raise :class:`InputError` if the model's files cut embeddings to a wrong number of dimensions."""
+    kept = model.truncate_dim
+    if kept is None:
         return
-    query = prompt_of(model, "query") if query is None else query
-    passage = prompt_of(model, "document") if passage is None else passage
-    model.prompts = {**model.prompts, "query": query or "", "document": passage or ""}
+    model.truncate_dim = None
+    full = model.get_embedding_dimension()
+    model.truncate_dim = kept
+    if type(kept) is not int or kept < 1 or (full is not None and kept > full):
+        expected = "a number from 1" if full is None else f"a number from 1 to {full}"
+        raise InputError(f"{SETTINGS}: truncate_dim is {kept!r}; expected {expected}, or no such entry", path=name)
+
+
+def _expect_lengths(module: Transformer, name: str) -> None:
+    """Raise :class:`InputError` if a length in the model's files is not a positive number."""
+    for key in ("max_seq_length", "query_length", "document_length"):
+        length = getattr(module, key)
+        if length is not None and (isinstance(length, bool) or length < 1):
+            raise InputError(
+                f"the model's files have {key} {length!r}; expected at least 1, or no such entry", path=name
+            )
 
 
 def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
@@ -439,6 +331,7 @@ def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
         for module in model.modules() if limits else ():
             limit = min(limits)
             if isinstance(module, Transformer):
+                _expect_lengths(module, settings.name)
                 module.max_seq_length = min(module.max_seq_length or limit, limit)
                 for name in ("query_length", "document_length"):
                     if (own := getattr(module, name)) is not None:

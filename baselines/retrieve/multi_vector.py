@@ -20,7 +20,9 @@ from sentence_transformers.util.similarity import maxsim
 from baselines.core.passages import Passages, Rows
 from baselines.retrieve.encoder import Halves, Side
 from baselines.retrieve.index_files import Index
-from baselines.retrieve.models import check_reading, expect_no, kind_of_model, open_as, shorten
+from baselines.retrieve.model_kinds import kind_of_model
+from baselines.retrieve.models import expect_no, open_as, shorten
+from baselines.retrieve.reading_checks import check_reading, check_room_for_texts
 from baselines.retrieve.search_engines import widened
 from baselines.retrieve.vector_index import Arrays, Best, Retriever, Scores
 from builders.core.errors import InputError
@@ -57,6 +59,7 @@ class MultiVector(Retriever):
             raise InputError("is no late-interaction model; expected a ColBERT checkpoint", path=settings.name)
         model = open_as(MultiVectorEncoder, settings)
         shorten(model, settings)
+        check_room_for_texts(model, settings.name)
         check_reading(model, settings)
         return model
 

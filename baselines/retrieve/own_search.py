@@ -29,7 +29,7 @@ from baselines.retrieve.own_models import (
     similarity_of,
 )
 from baselines.retrieve.own_vectors import OwnVectors, build_vectors, to_32_bits, unit_rows
-from baselines.retrieve.reordering import reorder_passages
+from baselines.retrieve.reordering import expect_hits, reorder_passages
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
 from builders.core.files import temporary_folder
@@ -215,6 +215,7 @@ def rerank_by_object(
 
     Further passages follow in their old order. Raises :class:`InputError` for an unknown query or passage.
     """
+    expect_hits(first_run)
     queries = dict(texts.queries())
     passages = texts.passages()
     groups: list[Group] = []

@@ -20,7 +20,7 @@ from baselines.retrieve.exact_search import nearest
 from baselines.retrieve.families import resolve
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.index_files import Index
-from baselines.retrieve.models import kind_of_scorer
+from baselines.retrieve.model_kinds import kind_of_scorer
 from baselines.retrieve.vector_index import Retriever, named, open_retriever
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of, work_beside

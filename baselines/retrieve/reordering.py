@@ -4,9 +4,15 @@ import math
 from collections.abc import Sequence
 
 from builders.core.errors import InputError
-from builders.store.runs import Hit
+from builders.store.runs import Hit, Run
 
 _TAIL = 1e-6  # difference between the scores of passages behind --top-k; visible in 32 bits
+
+
+def expect_hits(run: Run) -> None:
+    """Raise :class:`InputError` for a run to re-rank that has no passage of any query."""
+    if not any(run.rankings.values()):
+        raise InputError("is an empty run; expected passages to re-rank; search again to make the run", path=run.path)
 
 
 def reorder_passages(ids: Sequence[str], scores: Sequence[float]) -> list[Hit]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from builders.store.runs import Run
 
 # Raise this number if the same call gives another run than before.
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 
 
 @verb()

@@ -30,7 +30,9 @@ from baselines.core.settings import NO_OPTIONS, ModelOptions, ModelSettings, Ove
 from baselines.retrieve.devices import Work, moved, over_devices
 from baselines.retrieve.encoder import CrossScorer, TextEncoder
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
+from baselines.retrieve.model_kinds import kind_of_reranker
+from baselines.retrieve.models import described, expect_no, open_cross, open_encoder
+from baselines.retrieve.reading_checks import check_reading, check_room_for_texts
 from baselines.retrieve.vector_index import resumed
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
@@ -117,6 +119,7 @@ class LanguageModel(Cross):
                     break
             else:
                 raise InputError(f"its chat template cannot be used for pairs ({failure})", path=self.settings.name)
+        check_room_for_texts(model, self.settings.name)
         check_reading(model, self.settings)
         return model
 

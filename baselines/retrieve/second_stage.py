@@ -10,10 +10,11 @@ from baselines.core.passages import open_passages
 from baselines.core.run_manifest import describe_search, record, tag_of, write_manifest
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
-from baselines.retrieve import families, models, rerankers, vector_index
+from baselines.retrieve import families, model_kinds, rerankers, vector_index
 from baselines.retrieve.devices import Work
+from baselines.retrieve.family_table import NO_FAMILY
 from baselines.retrieve.model_files import shown_name
-from baselines.retrieve.reordering import reorder_passages
+from baselines.retrieve.reordering import expect_hits, reorder_passages
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
 from builders.core.files import real_path, sha256_of, temporary_folder
@@ -85,7 +86,9 @@ def rescore_run(
     if out is not None and not is_in_memory and real_path(first_path) == real_path(out):
         raise InputError("is both the run to re-rank and --out; expected different files", path=out)
     configs = SETS[set_name]
-    texts, rankings = dict(read_queries(release, split, configs.queries)), read_run(first_run).rankings
+    opened_run = read_run(first_run)
+    expect_hits(opened_run)
+    texts, rankings = dict(read_queries(release, split, configs.queries)), opened_run.rankings
     if strange := next((query for query in rankings if query not in texts), None):
         raise InputError(f"has a query {strange!r} that {configs.queries}/{split} lacks", path=first_path)
     ranked = {query: list(dict.fromkeys(ids)) for query, ids in rankings.items()}
@@ -93,8 +96,9 @@ def rescore_run(
     groups = [(texts[query], ids[:top_k]) for query, ids in ranked.items()]
 
     first_stage = _describe_run(first_run)
-    kind = options.kind or models.kind_of_scorer(
-        ModelSettings(model, revision=options.revision, trust_remote_code=options.trust_remote_code)
+    family = "" if options.family in (None, NO_FAMILY) else options.family
+    kind = options.kind or model_kinds.kind_of_scorer(
+        ModelSettings(model, revision=options.revision, trust_remote_code=options.trust_remote_code), family
     )
     if kind in vector_index.RETRIEVERS:
         search = families.prepare_search(

@@ -18,7 +18,8 @@ from sentence_transformers.util import select_max_active_dims
 from baselines.core.passages import Passages, Rows
 from baselines.retrieve.encoder import Side, unit_length
 from baselines.retrieve.index_files import Index
-from baselines.retrieve.models import expect_no, finished, kind_of_model, open_as
+from baselines.retrieve.model_kinds import kind_of_model
+from baselines.retrieve.models import expect_no, finished, open_as
 from baselines.retrieve.search_engines import Floats
 from baselines.retrieve.vector_index import Arrays, Best, Retriever, Scores
 from builders.core.errors import InputError

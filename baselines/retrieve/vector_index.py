@@ -29,7 +29,8 @@ from baselines.retrieve.devices import Work, moved, over_devices
 from baselines.retrieve.encoder import Side
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.index_files import MANIFEST, NAME, File, Halves, Index, chunk_name, longest_vector
-from baselines.retrieve.models import described, kind_of_model, settings_in_use
+from baselines.retrieve.model_kinds import kind_of_model
+from baselines.retrieve.models import described, settings_in_use
 from builders.core.cache import describe
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, new_file, write_text
@@ -156,11 +157,13 @@ class Retriever(abc.ABC):
             stored = self._stored_parts(release, config, out) if split == "corpus" and chosen is None else []
             tasks = [(self, release.path, config, split, *each, stored) for each in zip(spans, places, strict=True)]
             files: list[File] = []
-            with progress(total=total, unit="row", label="encode") as bar:
-                for span, own in zip(spans, over_devices(_encode_chunk, tasks, self.work.devices), strict=True):
-                    files += own
-                    bar.update(len(span))
-            _encoder_of.cache_clear()
+            try:
+                with progress(total=total, unit="row", label="encode") as bar:
+                    for span, own in zip(spans, over_devices(_encode_chunk, tasks, self.work.devices), strict=True):
+                        files += own
+                        bar.update(len(span))
+            finally:  # also after an error, because the model's files may change before the next call
+                _encoder_of.cache_clear()
             for path in [*work.rglob(".*"), *work.glob("*.npy.json")]:
                 path.unlink()
             whole["shards"] = msgspec.to_builtins(files)

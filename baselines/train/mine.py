@@ -16,7 +16,7 @@ ModelName = Annotated[str, Shown("M")]
 OF_MODEL = Needs("cross_encoder", "bi_encoder")
 AnyNumber = Annotated[float, Between(), Shown("X")]
 # Raise this number if the same call gives other negatives than before.
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 
 
 @verb()
@@ -146,6 +146,7 @@ def mine_negatives(
     else:
         from baselines.core.settings import ModelOptions
         from baselines.retrieve.devices import work_of
+        from baselines.retrieve.model_kinds import expect_encoder
         from baselines.retrieve.rerankers import pair_job
 
         texts = hard_negatives.read_query_texts(release, split, query_config or configs.queries, qrels)
@@ -156,6 +157,8 @@ def mine_negatives(
             options=ModelOptions(max_length=max_length, revision=revision),
             work=work_of(device, dtype, batch_tokens, tokenizers, backend),
         )
+        if bi_encoder is not None:
+            expect_encoder(job.reranker.settings)
         scorer = hard_negatives.CandidateScorer(job, is_dual=bi_encoder is not None)
         selections = hard_negatives.select_by_model(candidates, texts, scorer, limits)
     mined = hard_negatives.write_negatives(

@@ -28,25 +28,25 @@ import numpy.typing as npt
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Router, StaticEmbedding, Transformer
-from sentence_transformers.util import is_sentence_transformer_model
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertTokenizer, PreTrainedModel
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
 from baselines.core.passages import Passages
 from baselines.core.settings import ModelSettings
+from baselines.retrieve.library_errors import opening
+from baselines.retrieve.model_kinds import expect_complete_copy, is_plain
+from baselines.retrieve.model_prompts import set_prompts
 from baselines.retrieve.models import (
-    SENTENCE,
     check_length,
-    check_reading,
     check_tokenizer,
     check_tokenizers,
     classes,
     exclusive_loading,
     expect_weights,
     new_head,
-    opening,
 )
 from baselines.retrieve.official_input import official_tokenizer
+from baselines.retrieve.reading_checks import SENTENCE, check_reading, check_room_for_texts
 from baselines.train.recipe import WORDS, Recipe, Words
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
@@ -89,8 +89,10 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     """
     wanted, data = recipe.model, recipe.data
     failed = f"cannot start from the model {start!r}"
+    source = ModelSettings(start, revision=commit or "")
+    expect_complete_copy(source)
     with opening(failed, start), exclusive_loading():
-        if is_sentence_transformer_model(start, revision=commit):
+        if not is_plain(source):
             model = SentenceTransformer(start, device="cpu", revision=commit, model_kwargs=dict(_FP32))
             similarity = _own_similarity(model, start)
             for key, own in (("pooling", _pooling(model)), ("similarity", similarity)):
@@ -110,6 +112,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
         _check_names(start, list(model.modules()))
         check_tokenizers(model, start)
         model.to(device)
+    set_prompts(model, source)
     check_reading(model, ModelSettings(start))
     if similarity == "cos":
         if recipe.train.scale <= 1:
@@ -146,6 +149,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     ):
         tower = towers.get(route) or next(iter(towers.values()))
         check_length(f"data.{key} = {length}", length, tower, tower.tokenizer)
+    check_room_for_texts(model, start)
     return model
 
 
@@ -209,6 +213,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     """
     outputs, length = recipe.model.outputs, recipe.data.passage_length
     failed = f"cannot start from the model {start!r}"
+    expect_complete_copy(ModelSettings(start, revision=commit or ""))
     with opening(failed, start), exclusive_loading():
         config = AutoConfig.from_pretrained(start, **_at(commit))
         is_cross = next(iter(classes(config)), "").endswith("ForSequenceClassification")
@@ -225,6 +230,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     if recipe.model.inputs == "official":
         model[0].processor = official_tokenizer(model.tokenizer, "pair", length)
     check_length(f"data.passage_length = {length}", length, model, model.tokenizer, texts=2)
+    check_room_for_texts(model, start)
     return model
 
 
@@ -232,6 +238,7 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
     """Open the masked language model to train and its tokenizer, from a directory or a hub name at a ``commit``."""
     at, length = _at(commit), recipe.data.passage_length
     failed = f"cannot start from the model {start!r}"
+    expect_complete_copy(ModelSettings(start, revision=commit or ""))
     with opening(failed, start), exclusive_loading():
         config = AutoConfig.from_pretrained(start, **at)
         kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM

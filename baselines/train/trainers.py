@@ -40,7 +40,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from baselines.retrieve.devices import computes_bf16, widen_heads
 from baselines.retrieve.encoder import preprocess
-from baselines.retrieve.models import prompt_of
+from baselines.retrieve.model_prompts import prompt_of
 from baselines.train.recipe import Recipe
 from baselines.train.resume import seal
 from baselines.train.trained_models import halves, is_static

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baselines.core.checkpoint import TRAINING, left_out
-from baselines.retrieve.hub_models import model_commit
+from baselines.retrieve.hub_models import model_commit, name_of_folder
 from baselines.retrieve.model_files import model_hashes
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe
 from baselines.train.recipe_files import names
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _FIRST_REPORTS = 5.0  # seconds in which the first process reports an error
 # Raise this number if the same call gives another checkpoint than before.
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ class TrainingJob:
         start, negatives = Path(self.start), [cached_sha256(path) for path in self.negatives]
         return {
             "recipe": self.recipe.resolved(),
-            "start": start.name if start.is_dir() else self.start,
+            "start": name_of_folder(start) if start.is_dir() else self.start,
             # All files that the libraries read: another activation or tokenizer gives another model, too.
             "start_files": model_hashes(start) if start.is_dir() else None,
             "data": self._data_hashes(),

@@ -21,7 +21,8 @@ from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.exact_search import largest_norm
 from baselines.retrieve.index_files import MANIFEST, NAME, File, open_vectors
-from baselines.retrieve.models import kind_of_model, open_encoder
+from baselines.retrieve.model_kinds import kind_of_model
+from baselines.retrieve.models import open_encoder
 from baselines.retrieve.multi_vector import MultiVector
 from baselines.retrieve.own_vectors import _open_stored, build_vectors
 from baselines.retrieve.rerankers import open_reranker
@@ -84,7 +85,12 @@ def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any]
 
 _OPEN, _TRAIN = "baselines.retrieve.models", "baselines.train.trained_models"
 READERS = [
-    _reader("dual-encoder", lambda f: write_dual(f / "model"), _dense, f"{_OPEN}:open_encoder,kind_of_model,_config"),
+    _reader(
+        "dual-encoder",
+        lambda f: write_dual(f / "model"),
+        _dense,
+        f"{_OPEN}:open_encoder baselines.retrieve.model_kinds:kind_of_model,_config",
+    ),
     _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_OPEN}:open_encoder"),
     _reader("Qwen3", _family("Qwen/Qwen3-Embedding-0.6B", "lasttoken"), _dense, f"{_OPEN}:open_encoder"),
     _reader("XLM-R", _family("intfloat/multilingual-e5-large", "mean"), _dense, f"{_OPEN}:open_encoder"),

@@ -1,0 +1,34 @@
+"""Report the errors of the model libraries as one line."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from huggingface_hub import constants
+
+from baselines.core.checkpoint import check_hashes
+from builders.core.errors import InputError
+from builders.core.hub import OTHER_HUB
+
+
+@contextlib.contextmanager
+def opening(failed: str, name: str = "") -> Iterator[None]:
+    """Convert any error that a library raises inside the block to an :class:`InputError`.
+
+    Args:
+        failed: the beginning of the error message, for example ``DIR: cannot be opened as a CrossEncoder``.
+        name: the model's name, to check the hashes that a checkpoint of this project records (default: no check).
+    """
+    if name:
+        check_hashes(Path(name))
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except BaseException as error:  # the libraries raise many types of errors for damaged files
+        # A panic in a Rust library, for example tokenizers, is not a subclass of Exception.
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
+            raise
+        message, kind = " ".join(str(error).split())[:300], type(error).__name__
+        other = OTHER_HUB if constants.ENDPOINT in str(error) else ""
+        raise InputError(f"{failed} ({': '.join(filter(None, [kind, message]))}){other}") from error

@@ -1,0 +1,210 @@
+"""Detect the kind of a model by its files: one vector per text, sparse, late interaction, or a re-ranker.
+
+A model of sentence-transformers declares its kind. For a model with only files of transformers, the name of the model's
+class decides. The family table ``models.toml`` lists encoders whose class is that of a language model.
+"""
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from msgspec import Struct, field
+
+from baselines.core.checkpoint import SETTINGS
+from baselines.core.settings import ModelSettings
+from baselines.retrieve.family_table import family_of
+from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.library_errors import opening
+from builders.core.errors import InputError
+from builders.core.typed import read_json
+
+MODULES = "modules.json"
+RERANKER_KINDS = ("cross", "llm")
+# Kind of model by the `model_type` that sentence-transformers and PyLate save.
+_KIND_BY_TYPE = {
+    "SentenceTransformer": "dense",
+    "SparseEncoder": "sparse",
+    "MultiVectorEncoder": "multi-vector",
+    "ColBERT": "multi-vector",
+    "CrossEncoder": "cross",
+}
+# Kind of model by a part of the types in modules.json, for models that were saved without a `model_type`.
+_KIND_BY_MODULE = {
+    ".cross_encoder.": "cross",
+    ".sparse_encoder.": "sparse",
+    ".multi_vector_encoder.": "multi-vector",
+    "pylate.": "multi-vector",
+}
+# Kind of model by the end of the name of its class in transformers.
+_KIND_BY_CLASS = {
+    "ForSequenceClassification": "cross",
+    "ForRanking": "cross",
+    "ForCausalLM": "llm",
+    "LMHeadModel": "llm",
+    "ForConditionalGeneration": "llm",
+    "HF_ColBERT": "multi-vector",
+}
+_LENGTHS = "sentence_bert_config.json"  # the file in which sentence-transformers saves a transformer's lengths
+_POOLING = "1_Pooling/config.json"  # the file in which sentence-transformers saves the pooling of most models
+
+
+class _Config(Struct):  # fields of config.json, and of SETTINGS, the settings file of sentence-transformers
+    model_type: str | None = None
+    architectures: list[str] | None = None
+    saved_by: Any = field(default=None, name="__version__")  # versions of the libraries
+
+
+class _Module(Struct):  # fields of each entry of modules.json
+    type: str
+    path: str = ""
+
+
+def kind_of_model(settings: ModelSettings, family: str = "") -> str:
+    """Return the kind of a model: dense, static, sparse, multi-vector, cross (cross-encoder) or llm (language model).
+
+    A plain model of a family in models.toml is dense, because the table has only encoders. ``family`` is the family
+    that an option names (default: by the model's name). Raises :class:`InputError` for an incomplete copy of a model.
+    """
+    config = _config(settings, SETTINGS)
+    modules_file = model_file(settings, MODULES)
+    if modules_file is None:
+        _expect_plain(settings, config)
+        if config.model_type in _KIND_BY_TYPE and config.model_type != "SentenceTransformer":
+            return _KIND_BY_TYPE[config.model_type]
+        return "dense" if family or family_of(settings.name) else _kind_of_class(settings)
+    modules = read_json(modules_file, list[_Module])
+    kind = _KIND_BY_TYPE.get(config.model_type or "") or _kind_of_modules(modules)
+    if kind == "dense" and modules and modules[0].type.endswith(".StaticEmbedding"):
+        return "static"
+    return kind
+
+
+def declared_class(settings: ModelSettings) -> str:
+    """Return the class of sentence-transformers or PyLate that saved a model, or "" if the model's files name none."""
+    return _config(settings, SETTINGS).model_type or ""
+
+
+def kind_of_reranker(settings: ModelSettings) -> str:
+    """Return llm for a language model, else cross."""
+    return "llm" if _kind_of_class(settings) == "llm" else "cross"
+
+
+def kind_of_scorer(settings: ModelSettings, family: str = "") -> str:
+    """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a saved language model."""
+    kind = kind_of_model(settings, family)
+    return kind_of_reranker(settings) if kind == "cross" else kind
+
+
+def expect_encoder(settings: ModelSettings) -> str:
+    """Return the kind of a dual-encoder: dense or static. Raises :class:`InputError` for another kind of model."""
+    kind = kind_of_model(settings)
+    if kind in RERANKER_KINDS:
+        remedy = "re-rank a run with it by `rerank`, or by `run --over RUN`"
+        raise InputError(f"is a re-ranker ({kind}); expected an encoder; {remedy}", path=settings.name)
+    if kind not in ("dense", "static"):
+        raise InputError(
+            f"is a model of kind {kind}; expected one vector per text; search with it by `run`", path=settings.name
+        )
+    return kind
+
+
+def expect_complete_copy(settings: ModelSettings) -> None:
+    """Raise :class:`InputError` if the cache may lack a file without which the libraries would use their defaults.
+
+    The libraries themselves report missing weights, vocabularies and poolings.
+    """
+    if Path(settings.name).is_dir():
+        return
+    for name in (SETTINGS, "tokenizer_config.json"):
+        model_file(settings, name)
+    modules_file = model_file(settings, MODULES)
+    for module in read_json(modules_file, list[_Module]) if modules_file else []:
+        if module.type.endswith(".Transformer"):
+            model_file(settings, str(PurePosixPath(module.path, _LENGTHS)))
+
+
+def is_plain(settings: ModelSettings) -> bool:
+    """True for a model without files of sentence-transformers."""
+    return model_file(settings, MODULES) is None
+
+
+def model_file(settings: ModelSettings, name: str) -> Path | None:
+    """Return the path of a model's file, which is downloaded from the hub if necessary. None if the model lacks it.
+
+    Raises :class:`InputError` if the hub cannot be asked for a file that the cached copy lacks.
+    """
+    if Path(settings.name).is_dir():
+        path = Path(settings.name, name)
+        return path if path.is_file() else None
+    commit = commit_of(settings.name, settings.revision)
+    cached = try_to_load_from_cache(settings.name, name, revision=commit)
+    if isinstance(cached, str):
+        return Path(cached)
+    # The cache remembers files that a commit does not have.
+    if cached is not None or _is_known_absent(settings.name, commit, name):
+        return None
+    with opening(f"{settings.name}: {name} cannot be read"):
+        try:
+            return Path(hf_hub_download(settings.name, name, revision=commit))
+        except LocalEntryNotFoundError as error:
+            raise InputError(_incomplete_copy(settings.name, commit, name), path=settings.name) from error
+        except EntryNotFoundError:
+            return None
+
+
+def _is_known_absent(model: str, commit: str, name: str) -> bool:
+    """True if the cache has the list of a commit's files, and the list lacks a file."""
+    try:
+        from huggingface_hub import get_cached_repo_tree
+        from huggingface_hub.errors import CachedRepoTreeNotFoundError
+    except ImportError:  # earlier versions of the library save no list
+        return False
+    try:
+        return all(entry.path != name for entry in get_cached_repo_tree(model, revision=commit))
+    except CachedRepoTreeNotFoundError:
+        return False
+
+
+def _incomplete_copy(model: str, commit: str, name: str) -> str:
+    config_file = try_to_load_from_cache(model, "config.json", revision=commit)
+    folder = Path(config_file).parent if isinstance(config_file, str) else "its folder in the cache"
+    return (
+        f"the cached copy lacks {name}, and the hub cannot be asked if the model has this file; download the model "
+        f"again with a connection (`hf download {model}`), or name {folder} if this folder is complete"
+    )
+
+
+def _expect_plain(settings: ModelSettings, config: _Config) -> None:
+    """Raise :class:`InputError` for a folder that has files of sentence-transformers, but lacks the list of modules."""
+    folder = Path(settings.name)
+    if not folder.is_dir():
+        return
+    saved_file = SETTINGS if config.saved_by else ""
+    if (folder / _POOLING).is_file():
+        saved_file = _POOLING
+    if saved_file:
+        problem = f"has {saved_file} of sentence-transformers, but no {MODULES}; copy all files of the model"
+        raise InputError(problem, path=settings.name)
+
+
+def _kind_of_modules(modules: list[_Module]) -> str:
+    for module in modules:
+        for part, kind in _KIND_BY_MODULE.items():
+            if part in module.type:
+                return kind
+    return "dense"
+
+
+def _kind_of_class(settings: ModelSettings) -> str:
+    """Return the kind of a plain model by the name of its class in transformers."""
+    for class_name in _config(settings, "config.json").architectures or []:
+        for end, kind in _KIND_BY_CLASS.items():
+            if class_name.endswith(end):
+                return kind
+    return "dense"
+
+
+def _config(settings: ModelSettings, name: str) -> _Config:
+    path = model_file(settings, name)
+    return read_json(path, _Config) if path else _Config()

@@ -1,0 +1,83 @@
+"""Empty runs are not re-ranked, and wrong numbers in a model's files are one error. Nothing is written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import error_of, run
+from releases import QUESTIONS, make_release, md5
+from sentence_transformers import SentenceTransformer
+from tiny_kinds import write_static
+from tiny_models import write_cross, write_dual
+
+from baselines import run_model, search
+from baselines.core.settings import ModelSettings
+from baselines.retrieve.models import open_encoder
+from builders.core.errors import InputError
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+QUERY = md5(QUESTIONS["dev"][0])
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_release(tmp_path_factory.mktemp("empty") / "release")
+
+
+@pytest.mark.parametrize("content", [{}, {QUERY: []}])
+@pytest.mark.parametrize("write", [write_dual, write_cross])
+def test_an_empty_run_is_not_reranked(release: Path, tmp_path: Path, write: Any, content: dict[str, list[str]]) -> None:
+    model, ranking, out = write(tmp_path / "model"), tmp_path / "first.json", tmp_path / "out"
+    ranking.write_text(json.dumps(content))
+    for words in (["rerank", "--model", model, "--run", ranking], ["run", model, "--over", ranking]):
+        line = error_of(run("baselines", *words, "--release", release, "--out", out, code=1))
+        assert line.startswith(f"error: {ranking}: is an empty run; expected passages to re-rank")
+        assert not [path.name for path in tmp_path.iterdir() if "out" in path.name]
+
+
+@pytest.mark.parametrize("first_run", [{}, {QUERY: {}}])
+def test_an_empty_run_of_python_is_not_reranked(
+    release: Path, tmp_path: Path, first_run: dict[str, dict[str, float]]
+) -> None:
+    folder = write_dual(tmp_path / "model")
+    for model in (folder, SentenceTransformer(str(folder), device="cpu"), lambda pairs: [1.0] * len(pairs)):
+        with pytest.raises(InputError, match="is an empty run; expected passages to re-rank"):
+            search(model, release, run=first_run)
+
+
+def change_settings(folder: Path, **values: Any) -> None:
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
+
+
+@pytest.mark.parametrize("write", [write_dual, write_static])
+@pytest.mark.parametrize("kept", [0, -1, 1.5, "8", True, 1000])
+def test_a_wrong_number_of_dimensions_in_a_models_files_is_one_error(tmp_path: Path, write: Any, kept: Any) -> None:
+    folder = write(tmp_path / "model")
+    change_settings(folder, truncate_dim=kept)
+    with pytest.raises(InputError, match=f"truncate_dim is {kept!r}; expected a number from 1 to (16|32), or no such"):
+        open_encoder(ModelSettings(str(folder)))
+
+
+def test_a_model_is_opened_again_after_an_error(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_dual(tmp_path / "model")
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="a full disk"):
+        patch.setattr("baselines.retrieve.vector_index._saved", fail)
+        run_model(str(folder), release)
+    change_settings(folder, truncate_dim=8)
+    assert run_model(str(folder), release).manifest["model"]["dim"] == 8
+
+
+def fail(*_: object) -> None:
+    raise InputError("a full disk")
+
+
+@pytest.mark.parametrize("name", ["query_length", "document_length"])
+@pytest.mark.parametrize("length", [0, -5, True])
+def test_a_wrong_length_in_a_models_files_is_one_error(tmp_path: Path, name: str, length: Any) -> None:
+    folder = write_dual(tmp_path / "model")
+    path = folder / "sentence_bert_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {name: length}), encoding="utf-8")
+    with pytest.raises(InputError, match=f"have {name} {length!r}; expected at least 1, or no such entry"):
+        open_encoder(ModelSettings(str(folder)))

@@ -34,7 +34,8 @@ def run_of(value: Any, name: str = _NAME) -> Run:
     """Return a run in memory from a dictionary or a data frame. A :class:`Run` is returned as it is.
 
     Hits are sorted by falling score. Equal scores keep their order in the dictionary or the data frame, as equal scores
-    in a file keep the order of their ranks. A warning counts the queries whose column ``rank`` contradicts the scores. A list of passage ids is best first, and gets the scores 1, 1/2, 1/3 ...
+    in a file keep the order of their ranks. A warning counts the queries whose column ``rank`` contradicts the scores.
+    A list of passage ids is best first, and gets the scores 1, 1/2, 1/3 ...
 
     Args:
         value: query id -> passage id -> score, query id -> passage ids, query id -> (passage id, score) pairs, or a

@@ -15,6 +15,7 @@ from baselines.measure.measure_options import Ties
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_judgments, read_queries, release_qrels
 from baselines.measure.run_measures import RunMeasures
+from baselines.measure.run_origin import warn_of_origins
 from baselines.measure.ties import order_ties
 from baselines.retrieve.any_model import run_model
 from baselines.retrieve.rerank import rerank_run
@@ -228,6 +229,7 @@ def evaluate(
         if options:
             raise UsageError(f"a run has no option {', '.join(sorted(options))}")
         run = read_run(model)
+        warn_of_origins([run], qrels, opened, set_name=opened.set, split=split)
     else:
         run = run_of(search(model, opened, split, top_k=top_k or 50, **options))
     means, by_query = measure_run(order_ties(run, ties), qrels, ties)

@@ -83,6 +83,7 @@ def compare_runs(
     from baselines.measure.groups import groups_of
     from baselines.measure.measures import PAPER
     from baselines.measure.qrels import expect_one_reference, read_queries, read_reference
+    from baselines.measure.run_origin import warn_of_origins
     from baselines.measure.ties import order_ties
     from builders.store.layout import SETS
     from builders.store.reader import open_release
@@ -99,8 +100,9 @@ def compare_runs(
     )
     measures = list(dict.fromkeys(measure or PAPER.values()))
     names, tables = list(name), []
-    for run in runs:
-        opened_run = order_ties(read_run(run), ties)
+    opened_runs = [order_ties(read_run(run), ties) for run in runs]
+    warn_of_origins(opened_runs, reference, opened, set_name=set, split=split, qrels_config=qrels_config or "")
+    for opened_run in opened_runs:
         tables.append(table_of_run(opened_run, reference, measures, ties))
         if not name:
             names.append(str(opened_run.path))

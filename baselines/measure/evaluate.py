@@ -93,6 +93,7 @@ def evaluate_runs(
     from baselines.measure.evaluation import CopyRule, answer_results, measure_runs, rank_answers
     from baselines.measure.groups import groups_of
     from baselines.measure.qrels import expect_one_reference, read_reference
+    from baselines.measure.run_origin import warn_of_origins
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
     from builders.store.layout import SETS
@@ -117,6 +118,7 @@ def evaluate_runs(
     reference = read_reference(
         release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
+    warn_of_origins(opened_runs, reference, opened, set_name=set, split=split, qrels_config=qrels_config or "")
     groups = None
     if by:
         groups = groups_of(

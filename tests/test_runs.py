@@ -272,7 +272,8 @@ def test_weights_are_tuned_on_one_split_and_used_on_another(world: Path) -> None
     assert written["weights"][1] > 0.5 and sum(written["weights"]) == pytest.approx(1)
     positives = {row["query-id"]: row["corpus-id"] for row in tables()["qrels", "train"]}
     assert {q: ids[0] for q, ids in read_run(world / "a.run").rankings.items()} == positives
-    fuse(*of_split(world, "train"), *weighted, "--weights", world / "w.json", "--out", world / "b.run")
+    read = ["--method", "weighted", "--weights", world / "w.json"]
+    fuse(*of_split(world, "train"), *read, "--out", world / "b.run")
     assert (world / "a.run").read_bytes() == (world / "b.run").read_bytes()
 
 

@@ -11,9 +11,12 @@ from baselines.bm25.search_bm25 import search_bm25
 from baselines.core.model_options import TopK
 from baselines.measure.compare import compare_runs
 from baselines.measure.fuse import fuse_runs
+from baselines.measure.measure_options import Ties
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_judgments, read_queries, release_qrels
 from baselines.measure.run_measures import RunMeasures
+from baselines.measure.run_origin import warn_of_origins
+from baselines.measure.ties import order_ties
 from baselines.retrieve.any_model import run_model
 from baselines.retrieve.rerank import rerank_run
 from builders.core.checked_calls import with_options_of
@@ -192,7 +195,13 @@ def search(
 
 @with_options_of(search)
 def evaluate(
-    model: object, release: AnyRelease, split: AnySplit = "dev", *, top_k: TopK | None = None, **options: Any
+    model: object,
+    release: AnyRelease,
+    split: AnySplit = "dev",
+    *,
+    top_k: TopK | None = None,
+    ties: Ties = "listed",
+    **options: Any,
 ) -> RunMeasures:
     """Evaluate a model or a run by the judgments of a split.
 
@@ -201,6 +210,8 @@ def evaluate(
         release: an open release, its directory, or the dataset ORG/NAME on the hub.
         split: split of the queries.
         top_k: passages per query that the model returns (default: 50).
+        ties: the order of equal scores: "listed" (the order of the run), "id" (by passage id), or "expected" (the mean
+            of every measure over all orders).
         options: options of :func:`search`.
 
     Returns:
@@ -218,9 +229,10 @@ def evaluate(
         if options:
             raise UsageError(f"a run has no option {', '.join(sorted(options))}")
         run = read_run(model)
+        warn_of_origins([run], qrels, opened, set_name=opened.set, split=split)
     else:
         run = run_of(search(model, opened, split, top_k=top_k or 50, **options))
-    means, by_query = measure_run(run, qrels)
+    means, by_query = measure_run(order_ties(run, ties), qrels, ties)
     return RunMeasures(means, by_query)
 
 

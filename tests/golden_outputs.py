@@ -139,8 +139,8 @@ def measured(world: World) -> Outputs:
     }.items():
         found[name] = printed("baselines", *words)
     for name, options in {"rrf": [], "weighted": ["--method", "weighted", "--tune", "dev", "--tune-on-these"]}.items():
-        tuned = ["--tune-runs", *world.dev()[2:]] if options else []
-        run("baselines", "fuse", "--quiet", *world.dev(), *options, *tuned, "--out", world.out / f"{name}.run")
+        tuned = [*world.dev()[:2], "--tune-runs", *world.dev()[2:]] if options else []
+        run("baselines", "fuse", "--quiet", *world.dev()[2:], *options, *tuned, "--out", world.out / f"{name}.run")
         found[name] = trec(world.out / f"{name}.run")
     run("baselines", "errors", "--quiet", *world.dev()[:3], "--sample", 5, "--round", world.out / "errors")
     found["errors"] = [(row["query-id"], row["corpus-id"]) for row in table(world.out / "errors/packages/dev-001.csv")]

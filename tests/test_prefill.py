@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,9 @@ def test_a_model_is_compared_with_people(round_: Path, monkeypatch: pytest.Monke
     assert found["pairs"] == 12 and found["kappa"] == pytest.approx((10 / 12 - 0.625) / (1 - 0.625))
     assert found["grades"][2] == {"grade": 2, "irrelevant": 1, "relevant": 2}
     assert [row["people"] for row in found["runs"]] == [1, 1 / 2, pytest.approx(1 / 3)] and found["tau"] == 1
+    with warnings.catch_warnings(action="error"):
+        one_run = annotate("compare", round_, *words[:3], runs[0], "--format", "json")
+    assert json.loads(one_run.stdout)["tau"] is None  # one run has no order
     table = annotate("compare", round_, *words[:-1], "csv").stdout
     assert table.startswith("model,pairs,kappa\njudge-7b,12,0.55")
     assert "MRR@10,people,model\ngood,1.0,1.0\n" in table

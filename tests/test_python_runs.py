@@ -59,6 +59,16 @@ def test_a_run_may_have_any_usual_form(form: Callable[[Any], Any], release: Path
     assert reranked == search(lambda pairs: [len(text) for _, text in pairs], release, run=run)
 
 
+def test_ranks_of_a_frame_order_equal_scores_and_contradictions_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [("q", "near", 0.1, "1"), ("q", "far", 0.9, "10"), ("r", "b", 0.5, "10"), ("r", "a", 0.5, "2")]
+    frame = pd.DataFrame(rows, columns=["qid", "docno", "score", "rank"])  # ranks are texts, and 10 follows 2
+    assert read_run(frame).rankings == {"q": ["far", "near"], "r": ["a", "b"]}
+    assert "the ranks of 1 of 2 queries contradict their scores, for example of query 'q'" in caplog.text
+    caplog.clear()
+    assert read_run(frame[2:]).rankings == {"r": ["a", "b"]}
+    assert not caplog.text
+
+
 def test_equal_scores_keep_their_order_in_a_dictionary_a_frame_and_a_file(release: Path, tmp_path: Path) -> None:
     positive = next(iter(open_release(release).qrels("dev")[QUERY]))
     others = [passage for passage in PASSAGES if passage != positive]

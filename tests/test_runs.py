@@ -78,6 +78,29 @@ def test_trec_lines_are_ordered_by_score_then_rank(tmp_path: Path) -> None:
     assert read_run(path).rankings == {"q": ["d", "b", "a"], "r": ["c", "e"]}
 
 
+def test_ranks_that_contradict_scores_cause_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "distances.run"
+    path.write_text("q Q0 near 1 0.1 t\nq Q0 far 2 0.9 t\nr Q0 a 1 0.5 t\nr Q0 b 2 0.5 t\n")
+    assert read_run(path).rankings == {"q": ["far", "near"], "r": ["a", "b"]}
+    assert "the ranks of 1 of 2 queries contradict their scores, for example of query 'q'" in caplog.text
+
+
+@pytest.mark.parametrize("ranks", [(1, 2, 3), (0, 0, 0), (7, 9, 9)])
+def test_ranks_that_agree_with_scores_cause_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ranks: tuple[int, ...]
+) -> None:
+    lines = [f"q Q0 {name} {rank} {score} t\n" for name, rank, score in zip("abc", ranks, (3, 2, 2), strict=True)]
+    (tmp_path / "r.run").write_text("".join(lines))
+    assert read_run(tmp_path / "r.run").rankings == {"q": ["a", "b", "c"]}
+    assert not caplog.text
+
+
+def test_a_run_in_memory_is_ordered_by_score_too(caplog: pytest.LogCaptureFixture) -> None:
+    run = Run.in_memory("distances", {"q": [("near", 0.1), ("far", 0.9)], "r": [("a", 0.5), ("b", 0.5)]})
+    assert run.rankings == {"q": ["far", "near"], "r": ["a", "b"]}
+    assert "distances: the ranks of 1 of 2 queries contradict" in caplog.text
+
+
 def test_predictions_keep_their_order_and_length(tmp_path: Path) -> None:
     content = {"q": [f"p{n}" for n in range(60)], "empty": [], "one": ["x"], "twice": ["x", "x"]}
     path = tmp_path / "p.json"
@@ -249,7 +272,8 @@ def test_weights_are_tuned_on_one_split_and_used_on_another(world: Path) -> None
     assert written["weights"][1] > 0.5 and sum(written["weights"]) == pytest.approx(1)
     positives = {row["query-id"]: row["corpus-id"] for row in tables()["qrels", "train"]}
     assert {q: ids[0] for q, ids in read_run(world / "a.run").rankings.items()} == positives
-    fuse(*of_split(world, "train"), *weighted, "--weights", world / "w.json", "--out", world / "b.run")
+    read = ["--method", "weighted", "--weights", world / "w.json"]
+    fuse(*of_split(world, "train"), *read, "--out", world / "b.run")
     assert (world / "a.run").read_bytes() == (world / "b.run").read_bytes()
 
 

@@ -96,10 +96,10 @@ def test_the_new_release_passes_every_test_of_check(release_with: Release, tmp_p
 
 
 def test_a_second_removal_adds_to_the_first(release_with: Release, tmp_path: Path) -> None:
-    release, out = release_with(PUNCTUATED, PARAPHRASE), tmp_path / "out"
-    run("builders", "similar", "--release", release, "--out", out)
+    release, first, out = release_with(PUNCTUATED, PARAPHRASE), tmp_path / "first", tmp_path / "out"
+    run("builders", "similar", "--release", release, "--out", first)
     scores = _scores(tmp_path / "run", (PHONE, PARAPHRASE, 0.9))
-    words = ["--release", out, "--scores", scores, "--threshold", 0.5, "--out", out, "--format", "json"]
+    words = ["--release", first, "--scores", scores, "--threshold", 0.5, "--out", out, "--format", "json"]
     counts = json.loads(run("builders", "similar", *words).stdout)
     assert (counts["removed"], counts["duplicated"]) == (2, 2)
     assert _questions(out, "train-similar", "train") == [PUNCTUATED, PARAPHRASE]

@@ -15,6 +15,8 @@ from releases import QUESTIONS, make_release, md5, tables
 from test_crosslingual import fill, sheet_rows
 from tiny_models import write_bert
 
+from builders.annotate.translate import _saved_answers, _saved_line
+
 ASKED = QUESTIONS["train"] + QUESTIONS["dev"]
 ENGLISH = {text: f"Question {number}, in English" for number, text in enumerate(ASKED + QUESTIONS["test"])}
 Translate = Callable[..., Done]
@@ -134,6 +136,29 @@ def test_another_table_and_a_missing_address_are_one_line(translate: Translate, 
         fill(table, [content])
         before = table.read_bytes()
         assert translate("http://127.0.0.1:9", code=1).error.startswith(said) and table.read_bytes() == before
+
+
+def test_a_table_of_other_texts_with_the_same_ids_is_refused(translate: Translate, table: Path) -> None:
+    rows = tables()
+    rows["queries", "dev"] = [{"_id": "q1", "text": "北京几点天亮"}]
+    make_release(table.parent / "release", rows)
+    with Chat(lambda prompt: "When is sunrise in Beijing") as server:
+        translate(server.url, splits=["dev"])
+    before = table.read_bytes()
+    rows["queries", "dev"] = [{"_id": "q1", "text": "上海几点天黑"}]
+    make_release(table.parent / "release", rows)
+    error = translate("http://127.0.0.1:9", splits=["dev"], code=1).error
+    assert error.startswith(
+        f"{table}: has the query 'q1' with the text '北京几点天亮', but {table.parent / 'release'} with"
+    )
+    assert error.endswith("'上海几点天黑'; the table is of another release; choose another --out")
+    assert table.read_bytes() == before
+
+
+def test_saved_answers_of_other_texts_with_the_same_ids_are_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "answers.tsv"
+    path.write_text(_saved_line("q1", "几点天亮", "When is sunrise") + _saved_line("q2", "谁", "Who") + "q3\tcut")
+    assert _saved_answers(path, {"q1": "几点天黑", "q2": "谁", "q3": "哪里"}) == {"q2": "Who"}
 
 
 def test_machine_translations_go_to_people_or_into_the_set_and_are_counted(translate: Translate, table: Path) -> None:

@@ -108,14 +108,24 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
         ("--revision needs --cross-encoder or --bi-encoder",),
     ),
     ("baselines encode --release R --model M --out O --split dev", ("--split needs --queries",)),
+    *[
+        (f"baselines mine --release R --run N --out O {option}", ("needs --cross-encoder or --bi-encoder",))
+        for option in ("--device cpu", "--dtype fp32", "--backend openvino", "--batch-tokens 9", "--tokenizers 1")
+    ],
     ("baselines fuse --out O N N --tune-runs N N", ("--tune-runs needs --tune",)),
+    ("baselines fuse --release R --out O N N", ("--release needs --tune",)),
+    ("baselines fuse --set cmedqa --out O N N", ("--set needs --tune",)),
+    ("builders similar --release R --out R", ("--out and --release name the same directory R",)),
+    ("builders similar --release R --out ./FOLDER/../R", ("--out and --release name the same directory",)),
+    ("builders similar --release R --against FILE --questions R", ("--questions and --release name the same",)),
+    ("baselines evaluate --release R --holes --ties expected N", ("--holes and --ties expected exclude each other",)),
     ("baselines show --port 7000 N", ("--port needs --serve",)),
     ("builders annotate relabel candidates --release R --out O --agree all", ("--agree needs action move",)),
     ("builders export --release R --format msmarco --out O --run N", ("--run needs --format beir, trec, official",)),
     ("builders similar --release R --out O --threshold 0.5", ("--threshold needs --scores",)),
     ("builders similar --release R --out O --by exact --ngram 3", ("--ngram needs --by n-gram",)),
     # the number of runs
-    ("baselines fuse --release R --out O N", ("expected two runs or more",)),
+    ("baselines fuse --out O N", ("expected two runs or more",)),
     ("baselines compare --release R N", ("expected 2 to 25 runs, found 1",)),
 ]
 NO_RELEASE = "not a release directory (no manifest.json); `python -m builders release --raw PATH --out DIR` makes one"
@@ -129,6 +139,7 @@ INPUT = {
         "queries/dev, queries/test, queries/train, test/test, train/train"
     ),
     # files
+    "baselines fuse --out N N FILE": "N: is both a run to read and --out; expected different files",
     "builders release --raw MISSING --out O": "MISSING: does not exist",
     "builders check --release MISSING": f"MISSING: {NO_RELEASE}",
     "builders check --release FILE": f"FILE: {NO_RELEASE}",

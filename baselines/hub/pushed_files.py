@@ -9,6 +9,7 @@ from baselines.hub.model_card import Measured
 from baselines.hub.published_checkpoint import CheckpointManifest, PublishedFile
 from baselines.measure.measures import PAPER, measure_run
 from baselines.measure.qrels import release_qrels
+from baselines.measure.run_origin import warn_of_origins
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.hub import as_yaml, clear_errors, commit_in
@@ -28,8 +29,9 @@ def score_runs(release: Release, split: str, set_name: str, runs: Sequence[Run |
     passage_count = release.rows(corpus, "corpus")
     fingerprint = release.fingerprint(corpus, "corpus")
     measured = []
-    for run_or_path in runs:
-        run = read_run(run_or_path)
+    opened_runs = [read_run(run) for run in runs]
+    warn_of_origins(opened_runs, qrels, release, set_name=set_name, split=split)
+    for run in opened_runs:
         means, _ = measure_run(run, qrels)
         measured.append(
             Measured(

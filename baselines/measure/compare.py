@@ -10,6 +10,7 @@ from baselines.measure.measure_options import (
     QrelsFile,
     QuestionProperty,
     RunPaths,
+    Ties,
 )
 from builders.core.errors import UsageError
 from builders.core.options import Between, NotNegativeInt, OneOf, Shown, Use
@@ -31,6 +32,7 @@ def compare_runs(
     measure: Annotated[Sequence[str], Use.REPEATED, Shown("NAME")] = (),
     name: Annotated[Sequence[str], Use.REPEATED, Shown("TEXT")] = (),
     by: QuestionProperty | None = None,
+    ties: Ties = "listed",
     test: Annotated[str, OneOf(TESTS)] = TESTS[0],
     alpha: Annotated[float, Between(low=0.0001, high=0.5), Shown("P")] = 0.05,
     power: Annotated[float, Between(low=0.5, high=0.99), Shown("P")] = 0.8,
@@ -81,6 +83,8 @@ def compare_runs(
     from baselines.measure.groups import groups_of
     from baselines.measure.measures import PAPER
     from baselines.measure.qrels import expect_one_reference, read_queries, read_reference
+    from baselines.measure.run_origin import warn_of_origins
+    from baselines.measure.ties import order_ties
     from builders.store.layout import SETS
     from builders.store.reader import open_release
     from builders.store.runs import read_run
@@ -96,9 +100,10 @@ def compare_runs(
     )
     measures = list(dict.fromkeys(measure or PAPER.values()))
     names, tables = list(name), []
-    for run in runs:
-        opened_run = read_run(run)
-        tables.append(table_of_run(opened_run, reference, measures))
+    opened_runs = [order_ties(read_run(run), ties) for run in runs]
+    warn_of_origins(opened_runs, reference, opened, set_name=set, split=split, qrels_config=qrels_config or "")
+    for opened_run in opened_runs:
+        tables.append(table_of_run(opened_run, reference, measures, ties))
         if not name:
             names.append(str(opened_run.path))
 
@@ -120,4 +125,4 @@ def compare_runs(
         texts=texts,
         changed=changed,
     )
-    return Comparison.of({"reference": reference.name, **result})
+    return Comparison.of({"reference": reference.name, "ties": ties, **result})

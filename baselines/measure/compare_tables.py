@@ -7,6 +7,7 @@ from typing import Any
 
 from baselines.measure.measure_options import TESTS
 from baselines.measure.measures import PAPER
+from baselines.measure.ties import TIE_RULES
 from builders.core.errors import visible
 from builders.core.results import Report, Table
 from builders.core.tables import aligned, as_text, markdown_table, percent
@@ -41,7 +42,10 @@ class Comparison(Report):
 
     @classmethod
     def of(cls, result: dict[str, Any]) -> "Comparison":
-        """Return the report of the result of :func:`baselines.measure.comparison.compare_systems`."""
+        """Return the report of the result of :func:`baselines.measure.comparison.compare_systems`.
+
+        The verb adds ``reference``, the name of the judgments, and ``ties``, the rule for equal scores.
+        """
         return cls(
             result,
             text=lambda: comparison_text(result),
@@ -112,8 +116,9 @@ def comparison_text(result: dict[str, Any], mark: bool = False) -> str:
         return f"<sup>{better}</sup>" * bool(better) if mark else better.translate(_SUPERSCRIPTS).ljust(longest)
 
     measures = result["measures"]
+    rule = f"; ties: {TIE_RULES[result['ties']]}" if result["ties"] in TIE_RULES else ""
     parts = [
-        f"reference: {name(result['reference'])}, {result['queries']} queries\n\n{_explanation(result)}",
+        f"reference: {name(result['reference'])}, {result['queries']} queries{rule}\n\n{_explanation(result)}",
         table(["system", *map(_title, measures)], _systems(result, name, superscript)),
     ]
     for key, found in measures.items():

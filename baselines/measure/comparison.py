@@ -15,7 +15,8 @@ from baselines.measure.measure_options import TEST_RESAMPLES, TESTS
 from baselines.measure.measures import LIST_DEPTH, Values, mean, measure_run, measured, values_of, with_columns
 from baselines.measure.qrels import Qrels
 from baselines.measure.significance import detectable, groups, holm, paired
-from builders.core.errors import InputError, log
+from baselines.measure.ties import EXPECTED, LISTED
+from builders.core.errors import InputError, UsageError, log
 from builders.store.runs import Run
 
 LABELS = "abcdefghijklmnoprstuvwxyz"  # one per system; q is omitted, because few fonts have a superscript q
@@ -44,11 +45,21 @@ class SignificanceRule:
         return paired(better, worse, level=1 - self.alpha, resamples=self.resamples, seed=self.seed)
 
 
-def table_of_run(run: Run, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
-    """Return a run's values by query. The columns of holes are added if ``measures`` names such a column."""
-    result, table = measure_run(run, qrels)
-    if {*measures} <= {*measured(table)}:
+def table_of_run(run: Run, qrels: Qrels, measures: Sequence[str], ties: str = LISTED) -> pa.Table:
+    """Return a run's values by query. The columns of holes are added if ``measures`` names such a column.
+
+    ``ties`` is the rule of :func:`baselines.measure.measures.measure_run` for equal scores. Raises
+    :class:`UsageError` for a column of holes if ``ties`` is ``expected``.
+    """
+    result, table = measure_run(run, qrels, ties)
+    missing = [name for name in measures if name not in measured(table)]
+    if not missing:
         return table
+    if ties == EXPECTED:
+        raise UsageError(
+            f"--ties expected: measure {missing[0]!r} is unknown or needs an order of the passages; expected one of "
+            f"{', '.join(measured(table))}"
+        )
     return with_columns(table, measure_holes(run.rankings, qrels, result)[1])
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from baselines.measure.measure_options import QrelsConfig, QrelsFile, QuestionProperty, RunPaths
-from builders.core.options import Needs, Shown
+from baselines.measure.measure_options import EXPECTED_TIES, QrelsConfig, QrelsFile, QuestionProperty, RunPaths, Ties
+from builders.core.options import Excludes, Needs, Shown
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
@@ -23,13 +23,14 @@ def evaluate_runs(
     set: SetName = "main",
     queries: QuestionConfig | None = None,
     qrels_config: QrelsConfig | None = None,
-    holes: bool = False,
-    duplicates: Annotated[Literal["removed", "kept"], Needs("release")] | None = None,
+    ties: Ties = "listed",
+    holes: Annotated[bool, Excludes(EXPECTED_TIES)] = False,
+    duplicates: Annotated[Literal["removed", "kept"], Needs("release"), Excludes(EXPECTED_TIES)] | None = None,
     ngram: Annotated[NgramLength, Needs("duplicates")] = NGRAM,
     jaccard: Annotated[LowestJaccard, Needs("duplicates")] = SHARE,
     list: Annotated[Path, Shown("FILE"), Needs("duplicates")] | None = None,
     by: QuestionProperty | None = None,
-    answers: Annotated[bool, Needs("release")] = False,
+    answers: Annotated[bool, Needs("release"), Excludes(EXPECTED_TIES)] = False,
     unit: Annotated[Unit, Needs("answers")] = "word",
     segmenter: Annotated[Segmenter, Needs("answers")] = SEGMENTERS[0],
     threshold: Annotated[SpanThreshold, Needs("answers")] = THRESHOLD,
@@ -48,6 +49,10 @@ def evaluate_runs(
     a config of `add resttest` (resttest-bucketN), --split interpolation or extrapolation selects the test questions.
     The labels of --split test are unpublished for the sets main and crosslingual. `export --format official` writes a
     submission.
+
+    A run does not order passages with equal scores, so the verb reports the queries with ties around a positive
+    passage. --ties expected measures the mean over all orders of ties, which --holes, --duplicates and --answers do not
+    support.
 
     --holes reports the effect of passages that nobody judged: Judged@10, bpref, the measures without these passages,
     and the highest values that the measures could reach if these passages were judged. --duplicates counts
@@ -90,6 +95,8 @@ def evaluate_runs(
     from baselines.measure.evaluation import CopyRule, answer_results, measure_runs, rank_answers
     from baselines.measure.groups import groups_of
     from baselines.measure.qrels import expect_one_reference, read_reference
+    from baselines.measure.run_origin import warn_of_origins
+    from baselines.measure.ties import order_ties
     from builders.core.files import check_file
     from builders.store.layout import SETS
     from builders.store.reader import open_release
@@ -100,7 +107,7 @@ def evaluate_runs(
         if file is not None:
             check_file(file)
     opened = None if release is None else open_release(release)
-    opened_runs = [read_run(run) for run in runs]
+    opened_runs = [order_ties(read_run(run), ties) for run in runs]
 
     answer_ranks = []
     if answers and opened:
@@ -113,6 +120,7 @@ def evaluate_runs(
     reference = read_reference(
         release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
+    warn_of_origins(opened_runs, reference, opened, set_name=set, split=split, qrels_config=qrels_config or "")
     groups = None
     if by:
         groups = groups_of(
@@ -131,6 +139,7 @@ def evaluate_runs(
         reference,
         groups=groups,
         answer_ranks=answer_ranks,
+        ties=ties,
         with_holes=holes,
         copy_rule=copy_rule,
     )

@@ -9,6 +9,7 @@ from baselines.measure.duplicates import duplicates_tables, duplicates_text
 from baselines.measure.groups import groups_table, groups_text
 from baselines.measure.holes import holes_tables, holes_text
 from baselines.measure.qrels import Qrels
+from baselines.measure.ties import TIE_RULES
 from builders.core.results import Table
 from builders.core.tables import percent, text_table
 
@@ -24,7 +25,7 @@ def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
         official_rows.append([result["run"], *cells])
         other_rows.append([result["run"], *(percent(result["ir_measures"][name]) for name in measures.IR_MEASURES)])
     parts = [
-        f"reference: {qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages",
+        f"reference: {_describe_reference(results, qrels)}",
         "official keys, percent (recall@k here is a hit rate: Success@k)\n"
         + text_table(["run", *measures.OFFICIAL], official_rows),
         "ir-measures, percent (R@k is the share of the positives found)\n"
@@ -47,7 +48,7 @@ def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> lis
     for result in results:
         official = [result["official"][key] for key in measures.OFFICIAL]
         rows.append([result["run"], *official, *(result["ir_measures"][name] for name in measures.IR_MEASURES)])
-    reference = f"{qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages"
+    reference = _describe_reference(results, qrels)
     main_table = Table(
         ["run", *measures.OFFICIAL, *measures.IR_MEASURES],
         rows,
@@ -64,3 +65,10 @@ def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> lis
     if "duplicates" in results[0]:
         tables += duplicates_tables(results)
     return tables
+
+
+def _describe_reference(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
+    """Name the judgments, their numbers, and the rule for ties unless ties are as listed."""
+    text = f"{qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages"
+    rule = results[0]["ties"]["rule"]
+    return f"{text}; ties: {TIE_RULES[rule]}" if rule in TIE_RULES else text

@@ -15,6 +15,7 @@ from baselines.measure.groups import Groups, measure_groups
 from baselines.measure.holes import measure_holes
 from baselines.measure.measures import measure_run, with_columns
 from baselines.measure.qrels import Qrels, read_queries
+from baselines.measure.ties import LISTED
 from builders.core.files import atomic_text, new_file
 from builders.store.layout import SETS
 from builders.store.reader import Release
@@ -74,6 +75,7 @@ def measure_runs(
     *,
     groups: Groups | None = None,
     answer_ranks: Sequence[Ranks] = (),
+    ties: str = LISTED,
     with_holes: bool = False,
     copy_rule: CopyRule | None = None,
 ) -> Evaluation:
@@ -82,12 +84,13 @@ def measure_runs(
     Args:
         groups: groups of the reference's queries, to measure each group, too.
         answer_ranks: for each run, the ranks of :func:`rank_answers`. Empty: answers are not measured.
+        ties: the rule of :func:`baselines.measure.measures.measure_run` for equal scores.
         with_holes: True to measure the effect of unjudged passages.
         copy_rule: the rule for near-duplicates (default: near-duplicates are not searched).
     """
     evaluation = Evaluation()
     for number, run in enumerate(runs):
-        result, table = measure_run(run, qrels)
+        result, table = measure_run(run, qrels, ties)
         if groups is not None:
             result["by"] = measure_groups(table, groups)
         if answer_ranks:

@@ -43,8 +43,8 @@ def fuse_runs(
     tune_runs: Annotated[Sequence[RunPath], Needs("tune")] = (),
     tune_on_these: Annotated[bool, Needs("tune")] = False,
     step: Annotated[float, Parsed(_step, accepts=(numbers.Real,)), Shown("X"), Needs("tune")] = 0.05,
-    release: ReleasePath | None = None,
-    set: SetName = "main",
+    release: Annotated[ReleasePath, Needs("tune")] | None = None,
+    set: Annotated[SetName, Needs("tune")] = "main",
 ) -> "Run":
     """Fuse runs: by reciprocal rank, or by a weighted sum of scores.
 
@@ -88,7 +88,7 @@ def fuse_runs(
     from baselines.measure.fusion import fuse_scores, scores_of
     from baselines.measure.fusion_weights import expect_other_queries, read_weights, tuned_weights
     from baselines.measure.qrels import release_qrels
-    from builders.core.files import check_file
+    from builders.core.files import check_file, real_path
     from builders.store.reader import open_release
     from builders.store.runs import Run, read_run, write_run
 
@@ -98,6 +98,9 @@ def fuse_runs(
         raise UsageError(f"--out and --weights name the same file {out}")
     if len(runs) < 2:
         raise UsageError("expected two runs or more")
+    for run in (*runs, *tune_runs):
+        if out is not None and isinstance(run, Path) and real_path(run) == real_path(out):
+            raise InputError("is both a run to read and --out; expected different files", path=out)
     opened_runs = [read_run(run) for run in runs]
     if tune:
         if release is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from builders.core.options import Help, OneOf, Shown, Use
 from builders.store.names import QRELS_BEFORE, QUESTION_PROPERTIES
@@ -20,3 +20,8 @@ QrelsConfig = Annotated[
     Help(f"config with the judgments: {QRELS_BEFORE} or resttest-bucketN (default: the set's qrels)"),
 ]
 QuestionProperty = Annotated[str, OneOf(QUESTION_PROPERTIES)]
+Ties = Annotated[
+    Literal["listed", "id", "expected"],
+    Help("order of equal scores: as listed in the run, by passage id, or the mean over all orders"),
+]
+EXPECTED_TIES = "ties=expected"  # for options that need an order of the passages

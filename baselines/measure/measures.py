@@ -5,6 +5,7 @@ this measure as Recall@k (Section 3.2, Table 4), and ir-measures calls it ``Succ
 share of all positives in the top k, is ``R@k`` here. All values are fractions.
 """
 
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,16 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from baselines.measure.qrels import Qrels
+from baselines.measure.ties import (
+    EXPECTED,
+    LISTED,
+    count_tied_queries,
+    expected_measure,
+    expected_reciprocal_rank,
+    expected_success,
+    positive_blocks,
+    without_repeats,
+)
 from builders.core.errors import InputError, log
 from builders.core.tables import percent
 from builders.store.runs import Run
@@ -26,6 +37,7 @@ IR_MEASURES = ("Success@1", "Success@5", "Success@10", "Success@50", "R@10", "R@
 
 MRR_DEPTH = 10
 LIST_DEPTH = 50  # the official script ignores lower ranks
+_MANY_TIES = 0.1  # share of queries with ties around a positive passage, from which a warning is logged
 
 Rankings = Mapping[str, Sequence[str]]
 Values = npt.NDArray[np.float64]
@@ -108,12 +120,42 @@ def measure(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float
     return means, {"RR@10": list(map(reciprocal_rank, first_ranks(rankings, qrels))), **by_query}
 
 
-def measure_run(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
+def measure_expected(run: Run, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
+    """Return the form of :func:`measure` for expectations over all orders of ties (:mod:`.ties`).
+
+    The values by query also have the official keys, because ranks do not determine an expectation. A repeated passage
+    counts each time for the official keys, and only in its first block for ir-measures.
+    """
+    official_values: dict[str, list[float]] = {name: [] for name in PAPER.values()}
+    by_query: dict[str, list[float]] = {name: [] for name in IR_MEASURES}
+    for query_id, positives in qrels.positives.items():
+        ranking = run.rankings.get(query_id, [])
+        scores = run.scores.get(query_id, np.empty(0))
+        blocks = positive_blocks(ranking, scores, positives)
+        official_values["MRR@10"].append(expected_reciprocal_rank(blocks, MRR_DEPTH))
+        official_values["recall@1"].append(expected_success(blocks, 1))
+        official_values["recall@50"].append(expected_success(blocks, LIST_DEPTH))
+        unique_blocks = positive_blocks(*without_repeats(ranking, scores), positives)
+        for name, values in by_query.items():
+            values.append(expected_measure(name, unique_blocks, positives))
+    official_means = {name: mean(values) for name, values in official_values.items()}
+    means = {
+        "official": {**official_means, "QueriesRanked": len(run.rankings)},
+        "ir_measures": {name: mean(values) for name, values in by_query.items()},
+    }
+    return means, {"RR@10": official_values["MRR@10"], **by_query, **official_values}
+
+
+def measure_run(run: Run, qrels: Qrels, ties: str = LISTED) -> tuple[dict[str, Any], pa.Table]:
     """Measure one run. Returns (means, table of the values by query).
 
-    The means have ``run`` (path), ``queries`` (number of reference queries, the denominator of every mean),
-    ``official`` and ``ir_measures``. The table has one row per reference query, in the reference's order. Raises
-    :class:`InputError` if run and reference share no query.
+    The means have ``run`` (path), ``queries`` (number of reference queries, the denominator of every mean), ``ties``
+    (the rule, and the number of queries with ties around a positive passage), ``official`` and ``ir_measures``. The
+    table has one row per reference query, in the reference's order. Raises :class:`InputError` if run and reference
+    share no query.
+
+    If ``ties`` is ``expected``, the measures are means over all orders of ties. ``first_positive_rank`` is still the
+    rank in the order of the run. :func:`.ties.order_ties` orders the ties of a run by id.
     """
     rankings = run.rankings
     missing = sum(query not in rankings for query in qrels.positives)
@@ -123,7 +165,9 @@ def measure_run(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
         log.warning("%s: lacks %d of %d queries; they count as 0", run.path, missing, len(qrels.positives))
     if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
         log.warning("%s: %d queries list a passage more than once", run.path, repeats)
-    means, by_query = measure(rankings, qrels)
+    tied_queries = count_tied_queries(run, qrels, LIST_DEPTH)
+    _report_ties(run, tied_queries, len(qrels.positives), ties)
+    means, by_query = measure_expected(run, qrels) if ties == EXPECTED else measure(rankings, qrels)
     columns = {
         "run": pa.array([str(run.path)] * len(qrels.positives), pa.string()),
         "query_id": pa.array(list(qrels.positives), pa.string()),
@@ -132,7 +176,29 @@ def measure_run(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
         columns[name] = pa.array(values, pa.float64())
     columns["positives"] = pa.array([len(good) for good in qrels.positives.values()], pa.int64())
     columns["first_positive_rank"] = pa.array(first_ranks(rankings, qrels), pa.int64())
-    return {"run": str(run.path), "queries": len(qrels.positives), **means}, pa.table(columns)
+    about = {"run": str(run.path), "queries": len(qrels.positives), "ties": {"rule": ties, "queries": tied_queries}}
+    return {**about, **means}, pa.table(columns)
+
+
+def _report_ties(run: Run, tied_queries: int, query_count: int, ties: str) -> None:
+    """Log the number of queries with ties around a positive passage, as a warning if there are many."""
+    if not tied_queries:
+        return
+    counts = (run.path, tied_queries, query_count, LIST_DEPTH)
+    if ties == EXPECTED:
+        log.info(
+            "%s: %d of %d queries have ties around a positive passage in the top %d; the measures are means over all "
+            "orders of the ties",
+            *counts,
+        )
+        return
+    is_much = tied_queries >= _MANY_TIES * query_count
+    log.log(
+        logging.WARNING if is_much else logging.INFO,
+        "%s: %d of %d queries have ties around a positive passage in the top %d, so the measures depend on the order "
+        "of equal scores; --ties expected measures the mean over all orders",
+        *counts,
+    )
 
 
 def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
@@ -166,7 +232,7 @@ def values_of(by_query: pa.Table, measure: str) -> Values:
     """
     if measure not in measured(by_query):
         raise InputError(f"unknown measure {measure!r}; expected one of {', '.join(measured(by_query))}")
-    if measure in OFFICIAL:
+    if measure in OFFICIAL and measure not in by_query.column_names:  # the columns exist only for expected ties
         ranks, column = by_query["first_positive_rank"].to_pylist(), OFFICIAL.index(measure)
         return np.array([_paper_values(rank)[column] for rank in ranks])
     return np.asarray(by_query[measure].to_numpy(), np.float64)
@@ -174,4 +240,5 @@ def values_of(by_query: pa.Table, measure: str) -> Values:
 
 def measured(by_query: pa.Table) -> list[str]:
     """Return the names of the table's measures: the official keys, then its columns."""
-    return [*PAPER.values(), *(field.name for field in by_query.schema if types.is_floating(field.type))]
+    columns = [field.name for field in by_query.schema if types.is_floating(field.type)]
+    return list(dict.fromkeys([*PAPER.values(), *columns]))

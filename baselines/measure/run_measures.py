@@ -22,6 +22,7 @@ class RunMeasures(dict[str, float]):
     Attributes:
         run: the name of the run.
         query_count: the number of queries with a positive passage, over which every mean is taken.
+        tied_query_count: the number of these queries with ties around a positive passage (docs/evaluate.md).
     """
 
     def __init__(self, means: dict[str, Any], by_query: pa.Table) -> None:
@@ -29,6 +30,7 @@ class RunMeasures(dict[str, float]):
         super().__init__({**means["official"], **means["ir_measures"]})
         self.run: str = means["run"]
         self.query_count: int = means["queries"]
+        self.tied_query_count: int = means["ties"]["queries"]
         self._by_query = by_query
 
     def intervals(self, level: float = 0.95, seed: int = 0) -> dict[str, tuple[float, float]]:

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, to_builtins
 
 from baselines.measure.measures import PAPER, measure_run, values_of
 from baselines.measure.qrels import release_qrels
+from baselines.measure.run_origin import warn_of_origins
 from baselines.measure.significance import of_means
 from builders.core.errors import InputError, UsageError, visible
 from builders.core.files import read_toml
@@ -185,7 +186,9 @@ def report_leaderboard(
     if release_path:
         release = open_release(release_path)
         qrels = release_qrels(release, split)
-        for run in map(read_run, runs):
+        opened_runs = [read_run(run) for run in runs]
+        warn_of_origins(opened_runs, qrels, release, set_name="main", split=split)
+        for run in opened_runs:
             entries.append(own_of(str(run.path), release, split, measure_run(run, qrels)))
     tables = [table for table in board(published, entries) if not searched or table["searched"] in (searched, OTHER)]
     for table in tables:

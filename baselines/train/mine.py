@@ -37,12 +37,12 @@ def mine_negatives(
     relative_margin: Annotated[Share, Shown("X")] | None = None,
     max_score: AnyNumber | None = None,
     max_length: Annotated[MaxLength, OF_MODEL] | None = None,
-    batch_tokens: BatchTokens | None = None,
-    tokenizers: Tokenizers | None = None,
-    backend: Backend = "torch",
+    batch_tokens: Annotated[BatchTokens, OF_MODEL] | None = None,
+    tokenizers: Annotated[Tokenizers, OF_MODEL] | None = None,
+    backend: Annotated[Backend, OF_MODEL] = "torch",
     revision: Annotated[Revision, OF_MODEL] = "",
-    device: Device | None = None,
-    dtype: Dtype = "auto",
+    device: Annotated[Device, OF_MODEL] | None = None,
+    dtype: Annotated[Dtype, OF_MODEL] = "auto",
     again: Again = False,
 ) -> "MinedNegatives":
     """Sample hard negatives for training from a run.

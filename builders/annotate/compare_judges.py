@@ -44,8 +44,10 @@ def compare_judges(round_path: Path, model: str, runs: Sequence[Run | Path]) -> 
         for name, run in zip(run_names, opened_runs, strict=True):
             run_rows.append({"run": name, "people": mrr(run, people), "model": mrr(run, relevant)})
         figures["runs"] = run_rows
-        tau = kendalltau([row["people"] for row in run_rows], [row["model"] for row in run_rows])
-        figures["tau"] = finite(tau.statistic)  # None if all values of a judge are equal
+        figures["tau"] = None
+        if len(run_rows) > 1:  # one run has no order
+            tau = kendalltau([row["people"] for row in run_rows], [row["model"] for row in run_rows])
+            figures["tau"] = finite(tau.statistic)  # None if all values of a judge are equal
     return Report(figures, _text_of(figures), _tables_of(figures))
 
 

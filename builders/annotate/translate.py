@@ -1,6 +1,6 @@
 """Translations of a release's queries into English by a model (Section 2.5)."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from builders.add.crosslingual import open_translations
@@ -11,8 +11,11 @@ from builders.core.files import write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.progress import progress
 from builders.sources.source_tables import find_tables, open_table
+from builders.store.layout import text_id
 
 COLUMNS = ("id", "zh", "machine_translation", "model")
+_ANSWERS_VERSION = 2  # the form of the saved answers
+_SHOWN = 40  # characters of a query in an error
 _BATCH, _LONGEST = 16, 128  # queries at once, tokens of a translation (local models)
 _PROMPT = """\
 Translate this query of a Chinese web search engine into English, as an English speaker would type it. The text between
@@ -44,21 +47,22 @@ def translate_splits(
     all_queries: dict[str, str] = {}
     for texts in texts_by_split.values():
         all_queries |= texts
-    translations = read_earlier(out, model)
-    if strange := next((zh_id for zh_id in translations if zh_id not in all_queries), None):
-        raise InputError(f"has a query {strange!r} that {release} lacks; choose another --out", path=out)
-    with work_beside(out, key_of(["translate", model, _PROMPT])) as work:
+    translations = read_earlier(out, model, all_queries, release)
+    with work_beside(out, key_of(["translate", _ANSWERS_VERSION, model, _PROMPT])) as work:
         answers_path = work / "answers.tsv"
         translations |= _saved_answers(answers_path, all_queries)
         waiting = [zh_id for zh_id in queries if not translations.get(zh_id)]
-        saved_lines = [f"{zh_id}\t{text}\n" for zh_id, text in translations.items() if text]
+        saved_lines = []
+        for zh_id, english in translations.items():
+            if english:
+                saved_lines.append(_saved_line(zh_id, all_queries[zh_id], english))
         write_text(answers_path, "".join(saved_lines))
         with open(answers_path, "a", encoding="utf-8", buffering=1) as file:
 
             def keep(number: int, answer: str) -> None:
                 zh_id, english = waiting[number], " ".join(answer.split())
                 translations[zh_id] = english
-                file.write(f"{zh_id}\t{english}\n")
+                file.write(_saved_line(zh_id, queries[zh_id], english))
 
             try:
                 waiting_texts = [queries[zh_id] for zh_id in waiting]
@@ -81,8 +85,13 @@ def translate_splits(
     return len(queries), len(queries) - len(empty)
 
 
-def _saved_answers(path: Path, queries: Container[str]) -> dict[str, str]:
-    """Return the answers (query id -> English) that a killed command saved."""
+def _saved_line(zh_id: str, chinese: str, english: str) -> str:
+    """Return a line for an answer. The MD5 of the Chinese text shows later whether the query is still the same."""
+    return f"{zh_id}\t{text_id(chinese)}\t{english}\n"
+
+
+def _saved_answers(path: Path, queries: Mapping[str, str]) -> dict[str, str]:
+    """Return the answers (query id -> English) that a killed command saved for the same Chinese texts."""
     if not path.exists():
         return {}
     # The killed process may have written a part of the last line.
@@ -90,16 +99,18 @@ def _saved_answers(path: Path, queries: Container[str]) -> dict[str, str]:
     log.info("resuming after %d saved answers", len(whole_lines))
     answers: dict[str, str] = {}
     for line in whole_lines:
-        zh_id, _, english = line.partition("\t")
-        if zh_id in queries:
+        zh_id, _, rest = line.partition("\t")
+        chinese_hash, _, english = rest.partition("\t")
+        if zh_id in queries and text_id(queries[zh_id]) == chinese_hash:
             answers[zh_id] = english
     return answers
 
 
-def read_earlier(path: Path, model: str) -> dict[str, str]:
+def read_earlier(path: Path, model: str, queries: Mapping[str, str], release: Path) -> dict[str, str]:
     """Return the translations (query id -> English) in the earlier table ``path``. Empty if the table does not exist.
 
-    Raises :class:`InputError` if the table has other columns or is by another model, so that no work is overwritten.
+    Raises :class:`InputError` if the table has other columns, is by another model, or has a query that is not in
+    ``queries`` with the same text, so that no work is overwritten and no translation of another text is kept.
     """
     if not path.exists():
         return {}
@@ -109,6 +120,15 @@ def read_earlier(path: Path, model: str) -> dict[str, str]:
     rows = [row for _, row in table.rows(COLUMNS)]
     if other := next((by for *_, by in rows if by != model), None):
         raise InputError(f"has translations by {other!r}; choose another --out for {model!r}", path=path)
+    for zh_id, chinese, _, _ in rows:
+        if zh_id not in queries:
+            raise InputError(f"has a query {zh_id!r} that {release} lacks; choose another --out", path=path)
+        if " ".join(chinese.split()) != " ".join(queries[zh_id].split()):  # a spreadsheet may change white space
+            raise InputError(
+                f"has the query {zh_id!r} with the text {chinese[:_SHOWN]!r}, but {release} with "
+                f"{queries[zh_id][:_SHOWN]!r}; the table is of another release; choose another --out",
+                path=path,
+            )
     return {zh_id: english for zh_id, _, english, _ in rows}
 
 

@@ -1,5 +1,6 @@
 """The verb `similar`: find training questions that are similar to questions of dev and test."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -62,7 +63,7 @@ def find_similar(
 
     Args:
         release: release directory to read
-        out: new release (may be --release); report of --against (default: stdout)
+        out: new release, not --release; report of --against (default: stdout)
         list: write every similar pair to FILE, as JSON lines
         split: splits to compare with (default: dev test)
         by: ways to match; model needs --scores
@@ -95,6 +96,11 @@ def find_similar(
         raise UsageError("--by model needs --scores")
     if scores and "model" in by and threshold is None:
         raise UsageError("--scores needs --threshold: 0.5 for probabilities, or the result of `match --calibrate`")
+    release_path = release if isinstance(release, Path) else release.path
+    for option, written in (("--out", out), ("--questions", questions)):
+        # The verb removes questions, so the release could not be restored from its own output.
+        if written is not None and os.path.realpath(written) == os.path.realpath(release_path):
+            raise UsageError(f"{option} and --release name the same directory {written}; expected a new directory")
 
     from builders.core.files import check_file, write_text
     from builders.similar.contamination import compare_pairs, contamination_report, write_pair_questions

@@ -157,8 +157,12 @@ class Release:
 
     def missing(self, config: str, split: str, ids: Collection[str]) -> list[str]:
         """Return the ``ids`` that a config of passages or queries lacks, sorted. Only the id column is read."""
-        rows = self.rows_with(config, split, "_id", ids, ["_id"])
-        return sorted({*ids}.difference(*(table["_id"].to_pylist() for table in rows)))
+        missing = {*ids}
+        for table in self.rows_with(config, split, "_id", ids, ["_id"]):
+            missing.difference_update(table["_id"].to_pylist())
+            if not missing:
+                break  # the remaining passages, perhaps millions, need not be read
+        return sorted(missing)
 
 
 def _top(config: str, columns: list[str] | None) -> list[str]:

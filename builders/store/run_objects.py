@@ -5,8 +5,10 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from builders.core.errors import InputError, shown_value
-from builders.store.runs import Hit, Run
+from builders.store.runs import Hit, Run, warn_of_contradictions
 
 # Names of the columns of a data frame: ours, and those of ir-measures, PyTerrier and BEIR.
 QUERY_COLUMNS = ("query_id", "qid", "query-id")
@@ -32,7 +34,8 @@ def run_of(value: Any, name: str = _NAME) -> Run:
     """Return a run in memory from a dictionary or a data frame. A :class:`Run` is returned as it is.
 
     Hits are sorted by falling score. Equal scores keep their order in the dictionary or the data frame, as equal scores
-    in a file keep the order of their ranks. A list of passage ids is best first, and gets the scores 1, 1/2, 1/3 ...
+    in a file keep the order of their ranks. A warning counts the queries whose column ``rank`` contradicts the scores.
+    A list of passage ids is best first, and gets the scores 1, 1/2, 1/3 ...
 
     Args:
         value: query id -> passage id -> score, query id -> passage ids, query id -> (passage id, score) pairs, or a
@@ -107,8 +110,35 @@ def _hits_of_frame(frame: Any, name: str) -> dict[str, list[Hit]]:
     if query_column is None or passage_column is None or "score" not in columns:
         raise InputError(f"{_EXPECTED}, found the columns {', '.join(columns) or 'of nothing'}", path=name)
     rows_by_query: dict[str, list[Any]] = {_id(query_id, name): [] for query_id in frame[query_column].tolist()}
+    ranks_by_query: dict[str, list[float]] = {query_id: [] for query_id in rows_by_query}
     if "rank" in columns:
-        frame = frame.sort_values("rank", kind="stable")
+        frame = _sort_by_rank(frame)
+        for query_id, rank in frame[[query_column, "rank"]].itertuples(index=False, name=None):
+            ranks_by_query[query_id].append(rank)
     for query_id, *hit in frame[[query_column, passage_column, "score"]].itertuples(index=False, name=None):
         rows_by_query[query_id].append(hit)
-    return {query_id: _check_hits(hits, query_id, name) for query_id, hits in rows_by_query.items()}
+    hits_by_query = {query_id: _check_hits(hits, query_id, name) for query_id, hits in rows_by_query.items()}
+    if "rank" in columns:
+        _compare_ranks(hits_by_query, ranks_by_query, name)
+    return hits_by_query
+
+
+def _sort_by_rank(frame: Any) -> Any:
+    """Return the data frame sorted by rank. Ranks may be texts, which would be sorted as 1, 10, 2."""
+    import pandas as pd
+
+    ranks = pd.to_numeric(frame["rank"], errors="coerce")  # rows without a rank come last
+    return frame.assign(rank=ranks).sort_values("rank", kind="stable")
+
+
+def _compare_ranks(
+    hits_by_query: Mapping[str, Sequence[Hit]], ranks_by_query: Mapping[str, Sequence[float]], name: str
+) -> None:
+    """Warn about queries whose ranks contradict their scores. Hits and ranks are in the order of the ranks."""
+    query_numbers: list[int] = []
+    ranks: list[float] = []
+    for number, (query_id, hits) in enumerate(hits_by_query.items()):
+        ranked = sorted(zip(hits, ranks_by_query[query_id], strict=True), key=lambda pair: -pair[0][1])
+        query_numbers += [number] * len(ranked)
+        ranks += [rank for _, rank in ranked]
+    warn_of_contradictions(name, [*hits_by_query], np.array(query_numbers, np.int64), np.array(ranks, np.float64))

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from builders.core.errors import InputError
+from builders.core.errors import InputError, log
 from builders.core.files import (
     BOM,
     atomic_text,
@@ -73,7 +73,11 @@ class Columns:
         """Return (corpus id, score) pairs, best first, by query id."""
         return self._by_query(list(zip(self.corpus_ids.to_pylist(), self.scores.tolist(), strict=True)))
 
-    def _by_query(self, values: list[Any]) -> dict[str, list[Any]]:
+    def scores_by_query(self) -> dict[str, Array]:
+        """Return the scores, best first, by query id."""
+        return self._by_query(self.scores)
+
+    def _by_query(self, values: Any) -> dict[str, Any]:
         limits = pairwise([0, *np.cumsum(self.counts).tolist()])
         return {query: values[begin:end] for query, (begin, end) in zip(self.queries, limits, strict=True)}
 
@@ -124,9 +128,10 @@ class Run:
     def in_memory(cls, name: str, hits: Mapping[str, Sequence[Hit]], manifest: dict[str, Any] | None = None) -> "Run":
         """Return a run without a file. ``hits`` has (corpus id, score) pairs, best first, by query id.
 
-        Queries without hits are dropped, because a TREC file has no line for them.
+        Queries without hits are dropped, because a TREC file has no line for them. Hits that are not in the order of
+        their scores are sorted, with a warning, as :func:`read_run` does.
         """
-        run = Run(name, without_empty(hits))
+        run = Run(name, _sort_contradictions(name, without_empty(hits)))
         run.is_in_memory = True
         run.manifest = manifest
         return run
@@ -157,6 +162,11 @@ class Run:
             return self._given
         return LazyHits(self._columns)
 
+    @functools.cached_property
+    def scores(self) -> dict[str, Array]:
+        """64-bit scores of the hits, best first, by query id. The scores need less memory than ``hits``."""
+        return self._columns.scores_by_query()
+
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return query id -> corpus id -> score, best first. A repeated passage has its first score."""
         scores_by_query = {}
@@ -176,6 +186,20 @@ class Run:
             for rank, (passage_id, score) in enumerate(hits, start=1):
                 rows.append((query_id, passage_id, rank, score))
         return pd.DataFrame(rows, columns=["query_id", "passage_id", "rank", "score"])
+
+
+def _sort_contradictions(name: str, hits: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
+    """Return hits in the order of their scores. Equal scores keep their order. Warn about queries in another order."""
+    sorted_hits: dict[str, Sequence[Hit]] = {}
+    contradicted = []
+    for query_id, ranking in hits.items():
+        sorted_hits[query_id] = ranking
+        if any(lower[1] > upper[1] for upper, lower in pairwise(ranking)):
+            contradicted.append(query_id)
+            sorted_hits[query_id] = sorted(ranking, key=lambda hit: -hit[1])
+    if contradicted:
+        _warn_of_order(name, contradicted, len(sorted_hits))
+    return sorted_hits
 
 
 def without_empty(hits: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
@@ -253,8 +277,8 @@ def read_run(path: Path | Run) -> Run:
 
     JSON begins with ``{``, perhaps after blanks.
 
-    The hits of a TREC run are ordered by score, then by the rank column. Predictions have no scores and get 1/rank.
-    Raises :class:`InputError` with file and line.
+    The hits of a TREC run are ordered by score, then by the rank column. A warning counts the queries whose ranks
+    contradict the scores. Predictions have no scores and get 1/rank. Raises :class:`InputError` with file and line.
     """
     if isinstance(path, Run):
         return path
@@ -264,20 +288,48 @@ def read_run(path: Path | Run) -> Run:
             for identifier in (query, *passages):
                 expect_id(identifier, path)
         return Run(path, {q: [(p, 1 / rank) for rank, p in enumerate(ids, 1)] for q, ids in predictions.items()})
-    return Run(path, _ordered(_table(path)))
+    return Run(path, _ordered(_table(path), path))
 
 
-def _ordered(table: pa.Table) -> Columns:
-    """Sort a run's hits.
+def _ordered(table: pa.Table, path: Path) -> Columns:
+    """Sort the hits of the run ``path``.
 
     Queries are in the order of their first lines. Hits are ordered by falling score, then by rank, then by line.
     """
     queries = table["query"].combine_chunks().dictionary_encode()
     numbers = queries.indices.to_numpy(zero_copy_only=False)
     scores, corpus = table["score"].to_numpy(), table["corpus"].combine_chunks()
-    order = np.lexsort((table["rank"].to_numpy(), -scores, numbers))
-    counts = np.bincount(numbers, minlength=len(queries.dictionary))
-    return Columns(queries.dictionary.to_pylist(), counts, corpus.take(pa.array(order)), scores[order])
+    ranks = table["rank"].to_numpy()
+    order = np.lexsort((ranks, -scores, numbers))
+    query_ids = queries.dictionary.to_pylist()
+    warn_of_contradictions(path, query_ids, numbers[order], ranks[order])
+    counts = np.bincount(numbers, minlength=len(query_ids))
+    return Columns(query_ids, counts, corpus.take(pa.array(order)), scores[order])
+
+
+def warn_of_contradictions(name: Path | str, query_ids: Sequence[str], query_numbers: Array, ranks: Array) -> None:
+    """Warn about queries whose ranks contradict their scores, for example because the scores are distances.
+
+    Args:
+        name: the run's name in the warning.
+        query_ids: the ids of the queries.
+        query_numbers: the position of each hit's query in ``query_ids``. The hits are sorted by query, then by falling
+            score, then by rank.
+        ranks: the rank of each hit, in the same order.
+    """
+    # Equal scores are sorted by rank, so the rank falls only from a hit to a hit with a lower score.
+    falls = (query_numbers[1:] == query_numbers[:-1]) & (ranks[1:] < ranks[:-1])
+    contradicted = np.unique(query_numbers[1:][falls])
+    if len(contradicted):
+        _warn_of_order(name, [query_ids[number] for number in contradicted], len(query_ids))
+
+
+def _warn_of_order(name: Path | str, contradicted: Sequence[str], query_count: int) -> None:
+    log.warning(
+        "%s: the ranks of %d of %d queries contradict their scores, for example of query %r; the hits are ordered by "
+        "score, the highest first; if the lowest score is the best, change the signs of the scores",
+        *(name, len(contradicted), query_count, contradicted[0]),
+    )
 
 
 def _table(path: Path) -> pa.Table:

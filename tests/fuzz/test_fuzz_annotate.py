@@ -99,7 +99,7 @@ READERS = [
     Reader(
         "builders.annotate.translate:read_earlier",
         lambda f: write_rows(f / "machine.tsv", COLUMNS, [("a", "几点", 'at "what"', "m"), ("b", "谁", "", "m")]),
-        {"machine.tsv": TEXT}, lambda folder: read_earlier(folder / "machine.tsv", "m"),
+        {"machine.tsv": TEXT}, lambda f: read_earlier(f / "machine.tsv", "m", {"a": "几点", "b": "谁"}, f),
     ),
     Reader(
         "builders.core.endpoint:text_in", writing("answer.json", json.dumps(COMPLETION)), {"answer.json": JSON},

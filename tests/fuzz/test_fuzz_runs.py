@@ -18,6 +18,7 @@ from baselines.core.passages import open_passages
 from baselines.hub.training_curve import draw_curve, read_training_curve
 from baselines.measure.fusion_weights import _is_apart, read_weights
 from baselines.measure.qrels import read_qrels
+from baselines.measure.run_origin import read_record
 from baselines.reproduce.run_steps import _read_runs
 from baselines.reproduce.step_settings import read_settings
 from baselines.retrieve.question_pairs import pair_file, read_question_pairs
@@ -165,7 +166,9 @@ def _read_weights_of_two(folder: Path) -> Any:
 
 
 def _records(folder: Path) -> None:
+    (folder / "run").write_text("q Q0 p 1 1.0 t\n")
     record = {"kind": "dense", "model": {"left_out": "tuning"}, "reranked": {"file": "run", "sha256": "0"}, "top_k": 9}
+    record |= {"set": "main", "split": "dev", "release": {"corpus": "0"}, "run": {"bytes": 15}}
     (folder / "run.manifest.json").write_text(json.dumps(record))
     (folder / RECIPE).write_text(
         json.dumps({"model": {"kind": "dual", "start": "a"}, "data": {"leave_out": "tuning"}, "name": "de"})
@@ -174,11 +177,12 @@ def _records(folder: Path) -> None:
 
 def _read_records(folder: Path) -> Any:
     run = Run(folder / "run")
-    return scored_depth(run), _is_apart(run, few=False), left_out(folder)
+    return scored_depth(run), _is_apart(run, few=False), left_out(folder), read_record(run)
 
 
 _RECORDS_READ = (
-    "builders.annotate.pool:scored_depth baselines.measure.fusion_weights:_is_apart baselines.core.checkpoint:left_out"
+    "builders.annotate.pool:scored_depth baselines.measure.fusion_weights:_is_apart baselines.core.checkpoint:left_out "
+    "baselines.measure.run_origin:read_record"
 )
 _PAIRS_READ = "baselines.retrieve.question_pairs:_table,_json_lines,read_question_pairs"
 _HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 
+from builders.core.files import plain_folder
 from builders.core.limits import memory_limit, usable_cores
 
 
@@ -19,11 +20,14 @@ def database(
     ``threads`` defaults to all usable cores.
     """
     limit = memory_limit()
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": f"{memory if limit is None else min(memory, limit // 4_000_000)}MB",
-        "threads": threads or usable_cores(),
-        "temp_directory": str(spill),
-    }
-    with duckdb.connect(":memory:" if file is None else str(file), config=config) as con:
+    with contextlib.ExitStack() as links:
+        spill_folder = links.enter_context(plain_folder(spill.parent))
+        name = ":memory:" if file is None else str(links.enter_context(plain_folder(file.parent)) / file.name)
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": f"{memory if limit is None else min(memory, limit // 4_000_000)}MB",
+            "threads": threads or usable_cores(),
+            "temp_directory": str(spill_folder / spill.name),
+        }
+        con = links.enter_context(duckdb.connect(name, config=config))
         con.execute("SET enable_progress_bar = false")
         yield con

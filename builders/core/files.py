@@ -31,6 +31,7 @@ _BLOCK = 1 << 20
 _DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
 _STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
 _TEMPORARY = "dureader-"
+_PATTERN = re.compile(r"[*?\[=\\]")  # characters that DuckDB does not take literally in a path
 BOM = b"\xef\xbb\xbf"
 _SHOWN = 40  # maximum length of a quoted column in an error message
 _DIGITS = 18  # a number of at most 18 digits fits into 64 bits
@@ -160,6 +161,36 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
         finally:
             if os.getpid() == owner:  # a forked process must not remove its parent's folder
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def plain_folder(folder: Path) -> Iterator[Path]:
+    """Yield an absolute path of ``folder`` without the characters that DuckDB does not take literally.
+
+    DuckDB reads ``*``, ``?`` and ``[`` of a path as a pattern, cuts the name of a database at ``?``, replaces a
+    backslash by a slash, and reads a folder ``NAME=VALUE`` as a column of the files inside it. A folder with such a
+    character gets a temporary link, which is removed at the end of the block. The path is absolute, because DuckDB
+    also expands ``~`` and obeys prefixes such as ``s3:``.
+
+    Raises :class:`InputError` if the system makes no links.
+    """
+    absolute = Path(os.path.abspath(folder))
+    if not _has_pattern(absolute):
+        yield absolute
+        return
+    home = Path(tempfile.gettempdir())
+    with temporary_folder(Path("/tmp") if _has_pattern(home) else home) as work:
+        link_path = work / "folder"
+        try:
+            os.symlink(absolute, link_path, target_is_directory=True)
+        except OSError as error:
+            problem = f"has one of the characters * ? [ = \\ in its path, and cannot be linked ({error.strerror})"
+            raise InputError(f"{problem}; rename the folder", path=folder) from error
+        yield link_path
+
+
+def _has_pattern(path: Path) -> bool:
+    return _PATTERN.search(path.as_posix()) is not None
 
 
 @contextlib.contextmanager

@@ -81,9 +81,9 @@ def positives(
 def _rows_of(
     ids: Mapping[str, list[str]], passages: Passages, path: Path, lines: Mapping[str, int] | None = None
 ) -> dict[str, list[int]]:
-    """Look up the rows of all passages at once, and return them by query id.
+    """Look up the rows of all passages at once, and return them by the keys of ``ids``: query ids, or lines.
 
-    ``lines``: the line number of each query in ``path``. Raises :class:`InputError` if the collection lacks a passage.
+    ``lines``: the line number of each key in ``path``. Raises :class:`InputError` if the collection lacks a passage.
     """
     rows = passages.rows([corpus for own in ids.values() for corpus in own])
     if (rows < 0).any():
@@ -97,9 +97,9 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
     """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
     ``negatives``: files that `mine` wrote. A file may cover only some queries. Without files, the negatives come from
-    the release or are random (``data.negatives``). The recipe's seed shuffles the negatives of a query. The query's
-    positives take negatives from this list in turn, and from its start again when the list ends. If a query has too few
-    negatives for one positive, random passages are added.
+    the release or are random (``data.negatives``). A query's negatives of several files or lines are joined, and the
+    recipe's seed shuffles them. The query's positives take negatives from this list in turn, and from its start again
+    when the list ends. If a query has too few negatives for one positive, random passages are added.
     """
     data, each = recipe.data, recipe.data.negatives_per_positive
     texts, judged = positives(release, data.set, data.split, passages, data.similar)
@@ -107,7 +107,8 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
     judged = {query: rows for query, rows in judged.items() if query not in left_out}
     hard: dict[str, list[int]] = {}
     for path in negatives if each else ():
-        hard |= read_negatives(path, passages, judged)
+        for name, rows in read_negatives(path, passages, judged).items():
+            hard.setdefault(name, []).extend(rows)
     if each and not negatives and data.negatives == FROM_RELEASE:
         hard = release_negatives(release, data.set, data.split, passages, judged)
     query, positive, sampled, filled = [], [], [], 0
@@ -144,9 +145,13 @@ def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]
     ``queries``: rows of the positives by query id. Other queries and these positives are skipped. Raises
     :class:`InputError` for a malformed line, or a passage that is not in the collection.
     """
-    found = read_negative_ids(path)
-    lines = {query: line for query, _, line in found}
-    rows = _rows_of({query: ids for query, ids, _ in found}, passages, path, lines)
+    negatives = read_negative_ids(path)
+    # A query may have several lines, so the rows are looked up by line.
+    ids_by_line = {str(line): ids for _, ids, line in negatives}
+    rows_by_line = _rows_of(ids_by_line, passages, path, {str(line): line for _, _, line in negatives})
+    rows: dict[str, list[int]] = {}
+    for query, _, line in negatives:
+        rows.setdefault(query, []).extend(rows_by_line[str(line)])
     if not rows.keys() & queries.keys():
         raise InputError("has no negatives for the training queries; check the release and the split", path=path)
     return _without_positives(rows, queries)

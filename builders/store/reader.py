@@ -89,8 +89,9 @@ class Release:
     def files(self, config: str, split: str) -> Iterator[list[str]]:
         """Yield the paths of a split's shards for DuckDB to read inside the block (:func:`.plain_folder`).
 
-        Raises the errors of :meth:`file`. DuckDB does not verify page checksums, so each shard's SHA-256 is computed every time. The shards are verified
-        again at the end of the block, because another release may replace this release before DuckDB opens a shard.
+        Raises the errors of :meth:`file`. DuckDB does not verify page checksums, so each shard's SHA-256 is computed
+        every time. The shards are verified again at the end of the block, because another release may replace this
+        release before DuckDB opens a shard.
         """
         shards = self.shards(config, split)
         for entry in shards:

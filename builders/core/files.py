@@ -183,11 +183,11 @@ def plain_folder(folder: Path) -> Iterator[Path]:
     Raises :class:`InputError` if the system makes no links.
     """
     absolute = Path(os.path.abspath(folder))
-    if not _has_pattern(absolute):
+    if not has_pattern(absolute):
         yield absolute
         return
     home = Path(tempfile.gettempdir())
-    with temporary_folder(Path("/tmp") if _has_pattern(home) else home) as work:
+    with temporary_folder(Path("/tmp") if has_pattern(home) else home) as work:
         link_path = work / "folder"
         try:
             os.symlink(absolute, link_path, target_is_directory=True)
@@ -197,7 +197,8 @@ def plain_folder(folder: Path) -> Iterator[Path]:
         yield link_path
 
 
-def _has_pattern(path: Path) -> bool:
+def has_pattern(path: Path) -> bool:
+    """True if DuckDB does not take ``path`` literally (:func:`plain_folder`)."""
     return _PATTERN.search(path.as_posix()) is not None
 
 

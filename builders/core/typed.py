@@ -65,7 +65,10 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
             content.decode()  # msgspec does not validate the UTF-8 of ignored fields
         return msgspec.json.decode(content.removeprefix(BOM), type=kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{_explained(str(error), kind)}{end}", path=path, line=line) from None
+        problem = _explained(str(error), kind)
+        if line is not None and problem.endswith("found a JSON list"):
+            problem += "; write one value a line, without a list around the lines"
+        raise InputError(f"{problem}{end}", path=path, line=line) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         place, what = _no_json(content, str(error), is_line=line is not None)
         raise InputError(f"{what}{end}", path=path, line=line or place) from None
@@ -145,7 +148,10 @@ def _no_json(content: bytes, message: str, *, is_line: bool) -> tuple[int | None
     start = content.removeprefix(BOM).strip()[:1]
     if is_line and "truncated" in message and start in (b"[", b"{"):
         value = "list" if start == b"[" else "object"
-        return None, f"expected JSON lines, found a JSON {value} that does not end in this line; write one value a line"
+        return (
+            None,
+            f"expected JSON lines, found a JSON {value} that does not end in this line; write one value a line, without a list around the lines",
+        )
     if half := _HALF_PAIR.search(content):  # msgspec's message may be misleading here
         return _line(content, half.start()), f"expected JSON, found half a surrogate pair ({half[0].decode()})"
     place = re.search(r" \(byte (\d+)\)", message)

@@ -39,6 +39,11 @@ JSON_PAIR = '{"text1": "问", "text2": "答", "label": 1}\n'.encode()
 NEGATIVES = b'{"query-id": "q", "negative-ids": ["a"]}\n'
 BOM = b"\xef\xbb\xbf"
 
+
+def read_training(path: Path) -> list[Any]:
+    return list(read_training_pairs(path, Names()))
+
+
 # Reader -> a valid content, and a function that reads a file of it.
 READERS: dict[str, tuple[bytes, Callable[[Path], Any]]] = {
     "run": (RUN, lambda path: read_run(path).hits),
@@ -46,10 +51,7 @@ READERS: dict[str, tuple[bytes, Callable[[Path], Any]]] = {
     "qrels": (b"q 0 a 1\n", lambda path: read_qrels(path).positives),
     "negatives": (NEGATIVES, read_negative_ids),
     "pairs": (JSON_PAIR, lambda path: read_question_pairs([PairFile(path)])),
-    "training pairs": (
-        '{"query": "问", "pos": ["答"]}\n'.encode(),
-        lambda path: list(read_training_pairs(path, Names())),
-    ),
+    "training pairs": ('{"query": "问", "pos": ["答"]}\n'.encode(), read_training),
     "TOML": (b"a = 1\n", read_toml),
     "SQuAD": (
         '{"data": [{"paragraphs": [{"context": "文", "qas": [{"question": "问"}]}]}]}'.encode(),
@@ -94,7 +96,7 @@ def test_chinese_text_in_gb18030_is_named_with_its_line(tmp_path: Path) -> None:
         b'{"query": "a", "pos": ["b"]}\n' + '{"query": "今天天气怎么样", "pos": ["很好"]}\n'.encode("gb18030")
     )
     with pytest.raises(InputError, match=r"pairs.jsonl:2: .*found GB18030; save the file as UTF-8"):
-        list(read_training_pairs(path, Names()))
+        read_training(path)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,8 @@ def test_chinese_text_in_gb18030_is_named_with_its_line(tmp_path: Path) -> None:
         ("qrels", b'[{"query": "q"}]', "JSON list; expected TREC qrels"),
         ("predictions", b'{"q": {"a": 1.0}}', "best first"),
         ("pairs", b"[\n" + JSON_PAIR + b"]", "JSON list; expected JSON lines"),
-        ("negatives", b"[\n" + NEGATIVES + b"]", "list that does not end in this line; write one value a line"),
+        ("negatives", NEGATIVES.replace(b", ", b",\n"), "found a JSON object that does not end in this line"),
+        ("negatives", b"[\n" + NEGATIVES + b"]", "found a JSON list; write one value a line"),
         ("SQuAD", b'[{"context_text": "a", "qas": []}]', "CMRC 2018's own format; expected SQuAD.*squad-style-data"),
         ("SQuAD", b'[{"paragraphs": []}]', r"a JSON object \(data\), found a JSON list; expected SQuAD"),
     ],
@@ -124,7 +127,7 @@ def test_a_utf16_table_is_named_and_a_blank_line_before_the_header_is_skipped(tm
     collection, _ = read_cmedqa([tmp_path])
     assert collection.queries["test"] == {"头疼": [md5("休息")]}
     (tmp_path / "answer.csv").write_text(answers, encoding="utf-16")
-    with pytest.raises(InputError, match="answer.csv:1: is UTF-16; save the file as UTF-8 or GB18030"):
+    with pytest.raises(InputError, match=r"answer\.csv:1: is UTF-16; save the file as UTF-8 or GB18030"):
         read_cmedqa([tmp_path])
 
 
@@ -139,7 +142,7 @@ def test_a_query_that_occurs_twice_in_predictions_is_an_error_with_its_line(tmp_
     path.write_text('{"q[": ["a"],\n"p": ["b"]}')
     assert read_run(path).rankings == {"q[": ["a"], "p": ["b"]}  # a bracket in an id is no second list
     path.write_text('{"p": ["a"],\n"q": ["q"],\n"p": ["b"]}')
-    with pytest.raises(InputError, match="predictions.json:3: the key 'p' occurs twice"):
+    with pytest.raises(InputError, match=r"predictions\.json:3: the key 'p' occurs twice"):
         read_run(path)
 
 

@@ -41,7 +41,7 @@ def nested(depth: int) -> bytes:
     ("content", "message"),
     [
         (b"", "expected JSON (Input data was truncated)"),
-        (b"[]", "expected `object`, got `array`"),
+        (b"[]", "expected a JSON object (count, text, part, parts, more), found a JSON list"),
         (b"{}", "lacks count"),
         (b'{"count": "1"}', "count: expected `int`, got `str`"),
         (b'{"count": 9223372036854775808}', "count: expected `int` <= 9223372036854775807"),

@@ -16,8 +16,9 @@ def database(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a database in memory, or in ``file``. Data beyond the memory limit are written to the folder ``spill``.
 
-    A file in a folder with a name that DuckDB does not take literally is replaced by memory. ``memory`` is the limit in MB. DuckDB gets at most a quarter of the process's memory limit (``ulimit``).
-    ``threads`` defaults to all usable cores.
+    ``memory`` is the limit in MB. DuckDB gets at most a quarter of the process's memory limit (``ulimit``).
+    ``threads`` defaults to all usable cores. A ``file`` whose path DuckDB does not take literally is replaced by a
+    database in memory.
     """
     limit = memory_limit()
     with contextlib.ExitStack() as links:

@@ -148,10 +148,8 @@ def _no_json(content: bytes, message: str, *, is_line: bool) -> tuple[int | None
     start = content.removeprefix(BOM).strip()[:1]
     if is_line and "truncated" in message and start in (b"[", b"{"):
         value = "list" if start == b"[" else "object"
-        return (
-            None,
-            f"expected JSON lines, found a JSON {value} that does not end in this line; write one value a line, without a list around the lines",
-        )
+        problem = f"expected JSON lines, found a JSON {value} that does not end in this line"
+        return None, f"{problem}; write one value a line, without a list around the lines"
     if half := _HALF_PAIR.search(content):  # msgspec's message may be misleading here
         return _line(content, half.start()), f"expected JSON, found half a surrogate pair ({half[0].decode()})"
     place = re.search(r" \(byte (\d+)\)", message)

@@ -240,7 +240,7 @@ def _is_run_file(path: Path) -> bool:
     """True if a path names a run rather than a model. Raises :class:`InputError` for a run that does not exist."""
     if path.is_file():
         return True
-    if path.name.endswith(_RUN_ENDINGS) and not path.exists():
+    if path.name.lower().endswith(_RUN_ENDINGS) and not path.exists():
         raise InputError("no such file; expected a run, or the name of a model", path=path)
     return False
 

@@ -42,7 +42,7 @@ def nested(depth: int) -> bytes:
     ("content", "message"),
     [
         (b"", "expected JSON (Input data was truncated)"),
-        (b"[]", "expected `object`, found a list"),
+        (b"[]", "expected a JSON object (count, text, part, parts, named, more), found a JSON list"),
         (b"{}", "lacks count"),
         (b'{"count": "1"}', "count: expected `int`, found '1'"),
         (b'{"count": 9223372036854775808}', "count: expected `int` <= 9223372036854775807, found 9223372036854775808"),

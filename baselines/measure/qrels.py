@@ -215,17 +215,21 @@ def _positives(name: str, every: Judged) -> Qrels:
 
 def _columns(path: Path) -> Iterator[tuple[int, str, str, int]]:
     """Yield (line number, query id, corpus id, score) of every line that is not blank."""
-    beir = False
+    beir, is_first = False, True
     for number, line in raw_lines(path):
         fields = line.split()
         if not fields:
             continue
-        if number == 1 and fields == _BEIR_HEADER:
-            beir = True
+        if is_first and fields == _BEIR_HEADER:
+            beir, is_first = True, False
             continue
+        is_first = False
         if len(fields) != (3 if beir else 4):
             expected = "3 columns (query-id corpus-id score)" if beir else "4 columns (query-id 0 corpus-id score)"
-            raise InputError(f"expected {expected}, found {len(fields)}", path=path, line=number)
+            problem = f"expected {expected}, found {len(fields)}"
+            if fields[0].startswith(b"["):
+                problem = "is a JSON list; expected TREC qrels, BEIR's TSV or official JSON lines (question_id ...)"
+            raise InputError(problem, path=path, line=number)
         score = integer(fields[-1], "score", path, number)
         yield number, id_of(fields[0], path, number), id_of(fields[-2], path, number), score
 

@@ -57,7 +57,11 @@ def read_question_pairs(files: Iterable[PairFile]) -> list[QuestionPair]:
     found: list[QuestionPair] = []
     for file in files:
         before = len(found)
-        is_json = file.columns is None and first_character(file.path) == "{"
+        first = first_character(file.path)
+        if first == "[" and file.columns is None:
+            expected = "expected JSON lines, one object a line, or a table with text1, text2 and label"
+            raise InputError(f"is a JSON list; {expected}", path=file.path)
+        is_json = file.columns is None and first == "{"
         rows = _json_lines(file.path) if is_json else _table(file)
         found += (_pair(columns, values, file.path, line) for line, columns, values in rows)
         if len(found) == before:

@@ -75,9 +75,11 @@ def read_positives(
 def _look_up_rows(
     ids_by_query: Mapping[str, list[str]], passages: Passages, path: Path, lines: Mapping[str, int] | None = None
 ) -> dict[str, list[int]]:
-    """Look up the rows of all passages at once, and return them by query id.
+    """Look up the rows of all passages at once, and return them by the keys of ``ids_by_query``.
 
-    ``lines``: the line number of each query in ``path``. Raises :class:`InputError` if the collection lacks a passage.
+    The keys are query ids or lines. ``lines``: the line number of each key in ``path``.
+
+    Raises :class:`InputError` if the collection lacks a passage.
     """
     all_ids = [passage_id for passage_ids in ids_by_query.values() for passage_id in passage_ids]
     all_rows = passages.rows(all_ids)
@@ -95,9 +97,9 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negative_fi
     """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
     ``negative_files``: files that `mine` wrote. A file may cover only some queries. Without files, the negatives come
-    from the release or are random (``data.negatives``). The recipe's seed shuffles the negatives of a query. The
-    query's positives take negatives from this list in turn, and from its start again when the list ends. If a query has
-    too few negatives for one positive, random passages are added.
+    from the release or are random (``data.negatives``). A query's negatives of several files or lines are joined, and
+    the recipe's seed shuffles them. The query's positives take negatives from this list in turn, and from its start
+    again when the list ends. If a query has too few negatives for one positive, random passages are added.
     """
     data = recipe.data
     negatives_each = data.negatives_per_positive
@@ -111,7 +113,8 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negative_fi
     hard_negatives: dict[str, list[int]] = {}
     if negatives_each and negative_files:
         for path in negative_files:
-            hard_negatives |= read_negatives(path, passages, positive_rows)
+            for query_id, rows in read_negatives(path, passages, positive_rows).items():
+                hard_negatives.setdefault(query_id, []).extend(rows)
     elif negatives_each and data.negatives == FROM_RELEASE:
         hard_negatives = release_negatives(release, data.set, data.split, passages, positive_rows)
 
@@ -180,12 +183,14 @@ def read_negatives(path: Path, passages: Passages, positive_rows: Mapping[str, l
     ``positive_rows``: rows of the positives by query id. Other queries and these positives are skipped. Raises
     :class:`InputError` for a malformed line, or a passage that is not in the collection.
     """
-    ids_by_query: dict[str, list[str]] = {}
-    lines: dict[str, int] = {}
-    for query_id, passage_ids, line in read_negative_ids(path):
-        ids_by_query[query_id] = passage_ids
-        lines[query_id] = line
-    rows = _look_up_rows(ids_by_query, passages, path, lines)
+    negatives = read_negative_ids(path)
+    # A query may have several lines, so the rows are looked up by line.
+    ids_by_line = {str(line): passage_ids for _, passage_ids, line in negatives}
+    lines = {str(line): line for _, _, line in negatives}
+    rows_by_line = _look_up_rows(ids_by_line, passages, path, lines)
+    rows: dict[str, list[int]] = {}
+    for query_id, _, line in negatives:
+        rows.setdefault(query_id, []).extend(rows_by_line[str(line)])
     if not rows.keys() & positive_rows.keys():
         raise InputError("has no negatives for the training queries; check the release and the split", path=path)
     return _without_positives(rows, positive_rows)

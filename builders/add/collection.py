@@ -83,6 +83,9 @@ def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: J
     distinct = {ids[source_id]: text for source_id, text in passages.by_source.items()}
     counts = {"read": len(ids) + passages.blank, "blank": passages.blank, "same_text_again": len(ids) - len(distinct)}
     result = Collection(name, distinct, {}, {"passages": counts})
+    if questions.blank:
+        result.read["blank_questions"] = questions.blank
+        log.warning("%s: skipped %d questions without a text", name, questions.blank)
     taken: set[str] = set()  # texts of earlier splits
     for split in sorted(judgments, key=ORDER.index):
         result.read[split] = counts = dict.fromkeys(_COUNTED, 0)

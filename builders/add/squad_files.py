@@ -1,6 +1,5 @@
 """Read reading comprehension in SQuAD's format and articles, and write the release."""
 
-import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,8 @@ import pyarrow as pa
 
 from builders.add.collection import Collection, SourceTexts, described, drawn_questions, merge, write_set
 from builders.core.errors import InputError, log
+from builders.core.file_formats import describe_encoding
+from builders.core.files import BOM
 from builders.core.progress import progress
 from builders.core.typed import json_of
 from builders.sources.source_files import Source, find_files, open_bytes
@@ -23,15 +24,34 @@ from builders.text.span_options import MIN_CHARS
 
 _JSON = re.compile(r"\.json(\.gz)?$", re.IGNORECASE)
 _ANY = re.compile(r"")
+_EXPECTED = 'expected SQuAD\'s format {"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}'
+_CMRC_KEY = b'"context_text"'
 # A sentence ends after its final punctuation and closing quotation marks.
 _SENTENCE = re.compile("[^。！？!?]*[。！？!?]+[”’」』）)]*|[^。！？!?]+")
 
 
 class Question(msgspec.Struct, gc=False):
-    """One question. The answer is not read."""
+    """One question. Without ``answers``, the paragraph answers the question.
+
+    ``answers`` is a list of answers, or the object of lists that ``datasets`` writes.
+    """
 
     question: str
     is_impossible: bool = False
+    answers: Any = None
+
+    @property
+    def is_unanswered(self) -> bool:
+        """True if the question is marked so, or if its answers are listed and none of them has a text."""
+        if self.is_impossible or self.answers is None:
+            return self.is_impossible
+        answers = self.answers
+        if isinstance(answers, dict):
+            answers = answers.get("text", [])
+        if not isinstance(answers, list):
+            answers = [answers]
+        texts = [answer.get("text", "") if isinstance(answer, dict) else answer for answer in answers]
+        return not any(str(text).strip() for text in texts if text is not None)
 
 
 class Paragraph(msgspec.Struct, gc=False):
@@ -103,41 +123,61 @@ def read_squad(
     """
     texts, passages = SourceTexts("question"), SourceTexts("passage")
     judged: dict[str, dict[str, dict[str, None]]] = {}
-    impossible = 0
+    impossible = unanswered = 0
     for split in SPLITS:
         for source in questions.get(split, ()):
             for paragraph in _paragraphs(source):
                 passages.add(paragraph.context, paragraph.context, source, 1)
                 for row in paragraph.qas:
                     impossible += row.is_impossible
-                    if row.question.strip() and not row.is_impossible:
-                        texts.add(row.question, row.question, source, 1)
+                    unanswered += row.is_unanswered and not row.is_impossible
+                    if row.is_unanswered:
+                        continue
+                    texts.add(row.question, row.question, source, 1)  # counts a blank question
+                    if row.question.strip():
                         judged.setdefault(split, {}).setdefault(row.question, {})[paragraph.context] = None
     if not judged:
         named = ", ".join(source.shown for sources in questions.values() for source in sources)
         raise InputError("no input; expected questions with answers", path=named or "--train, --dev, --test")
     if impossible:
         log.info("skipped %d questions that are marked is_impossible", impossible)
+    if unanswered:
+        log.info("skipped %d questions without answers", unanswered)
     for source in distractors:
         for line, article in progress(_lines(source), unit="article", label=source.name):
             for text in cut_article(article, cut, min_chars):
                 passages.add(text, text, source, line)
     collection = merge("main", texts, passages, judged)
     collection.read["impossible"] = impossible
+    if unanswered:
+        collection.read["unanswered"] = unanswered
     return collection
 
 
 def _paragraphs(source: Source) -> Iterator[Paragraph]:
     with open_bytes(source) as stream:
-        file = json_of(stream.read(), File, source.shown)
+        content = stream.read()
+    if content.removeprefix(BOM).lstrip().startswith(b"[") and _CMRC_KEY in content:
+        problem = f"is CMRC 2018's own format; {_EXPECTED}, which CMRC has in its folder squad-style-data"
+        raise InputError(problem, path=source.shown)
+    file = json_of(content, File, source.shown, remedy=_EXPECTED)
     for article in file.data:
         yield from article.paragraphs
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) for the lines that are not blank. Only ``\\n`` ends a line."""
-    with open_bytes(source) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text:
-        yield from ((number, line.strip()) for number, line in enumerate(text, 1) if line.strip())
+    """Yield (line, text) for the lines that are not blank. Only ``\\n`` ends a line.
+
+    Raises :class:`InputError` with the line for text that is not UTF-8.
+    """
+    with open_bytes(source) as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                text = line.removeprefix(BOM).decode().strip()
+            except UnicodeDecodeError:
+                raise InputError(describe_encoding(line), path=source.shown, line=number) from None
+            if text:
+                yield number, text
 
 
 def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from builders.core.cache import wrong_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import reading
+from builders.core.files import is_parquet, reading
 from builders.core.progress import progress
 from builders.core.typed import name_within, read_json
 from builders.store.layout import MANIFEST  # also the name of the manifest of `baselines encode`
@@ -62,11 +62,11 @@ class _Encoded(msgspec.Struct):
 
 def read_embeddings(path: Path, release: Release) -> Iterator[Block]:
     """Yield the vectors of a Parquet file, or of a directory that ``baselines encode`` wrote for ``release``."""
-    if path.suffix == ".parquet":
+    if is_parquet(path):
         return _parquet(path)
     if (path / MANIFEST).is_file():
         return _encoded(path, release)
-    raise InputError("expected a directory of `baselines encode`, or a file named .parquet", path=path)
+    raise InputError("expected a directory of `baselines encode`, or a Parquet file", path=path)
 
 
 def _encoded(path: Path, release: Release) -> Iterator[Block]:

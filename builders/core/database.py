@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 
+from builders.core.files import has_pattern, plain_folder
 from builders.core.limits import memory_limit, usable_cores
 
 
@@ -16,14 +17,20 @@ def database(
     """Yield a database in memory, or in ``file``. Data beyond the memory limit are written to the folder ``spill``.
 
     ``memory`` is the limit in MB. DuckDB gets at most a quarter of the process's memory limit (``ulimit``).
-    ``threads`` defaults to all usable cores.
+    ``threads`` defaults to all usable cores. A ``file`` whose path DuckDB does not take literally is replaced by a
+    database in memory.
     """
     limit = memory_limit()
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": f"{memory if limit is None else min(memory, limit // 4_000_000)}MB",
-        "threads": threads or usable_cores(),
-        "temp_directory": str(spill),
-    }
-    with duckdb.connect(":memory:" if file is None else str(file), config=config) as con:
+    with contextlib.ExitStack() as links:
+        spill_folder = links.enter_context(plain_folder(spill.parent))
+        # DuckDB follows a link to a database, and then fails for the name of its folder. A database in memory has the
+        # same limit, and also writes to ``spill``.
+        is_stored = file is not None and not has_pattern(file)
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": f"{memory if limit is None else min(memory, limit // 4_000_000)}MB",
+            "threads": threads or usable_cores(),
+            "temp_directory": str(spill_folder / spill.name),
+        }
+        con = links.enter_context(duckdb.connect(str(file) if is_stored else ":memory:", config=config))
         con.execute("SET enable_progress_bar = false")
         yield con

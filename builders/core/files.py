@@ -24,6 +24,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from builders.core.errors import InputError, log
+from builders.core.file_formats import (
+    GZIP,
+    HEAD_BYTES,
+    PARQUET,
+    decompressed,
+    describe_encoding,
+    expect_utf8,
+)
 from builders.core.limits import writing
 
 _BLOCK = 1 << 20
@@ -31,6 +39,7 @@ _BLOCK = 1 << 20
 _DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
 _STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
 _TEMPORARY = "dureader-"
+_PATTERN = re.compile(r"[*?\[=\\]")  # characters that DuckDB does not take literally in a path
 BOM = b"\xef\xbb\xbf"
 _SHOWN = 40  # maximum length of a quoted column in an error message
 _DIGITS = 18  # a number of at most 18 digits fits into 64 bits
@@ -163,6 +172,37 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def plain_folder(folder: Path) -> Iterator[Path]:
+    """Yield an absolute path of ``folder`` without the characters that DuckDB does not take literally.
+
+    DuckDB reads ``*``, ``?`` and ``[`` of a path as a pattern, cuts the name of a database at ``?``, replaces a
+    backslash by a slash, and reads a folder ``NAME=VALUE`` as a column of the files inside it. A folder with such a
+    character gets a temporary link, which is removed at the end of the block. The path is absolute, because DuckDB
+    also expands ``~`` and obeys prefixes such as ``s3:``.
+
+    Raises :class:`InputError` if the system makes no links.
+    """
+    absolute = Path(os.path.abspath(folder))
+    if not has_pattern(absolute):
+        yield absolute
+        return
+    home = Path(tempfile.gettempdir())
+    with temporary_folder(Path("/tmp") if has_pattern(home) else home) as work:
+        link_path = work / "folder"
+        try:
+            os.symlink(absolute, link_path, target_is_directory=True)
+        except OSError as error:
+            problem = f"has one of the characters * ? [ = \\ in its path, and cannot be linked ({error.strerror})"
+            raise InputError(f"{problem}; rename the folder", path=folder) from error
+        yield link_path
+
+
+def has_pattern(path: Path) -> bool:
+    """True if DuckDB does not take ``path`` literally (:func:`plain_folder`)."""
+    return _PATTERN.search(path.as_posix()) is not None
+
+
+@contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file, which is synced and renamed to ``path`` if the block ends without an error.
 
@@ -221,7 +261,7 @@ def atomic_text(path: Path) -> Iterator[IO[str]]:
     """Write UTF-8 text with ``\\n`` line ends by :func:`new_file`. If ``path`` ends in ``.gz``, the text is gzipped."""
     with new_file(path) as beside, open(beside, "wb") as raw:
         # Without a time and a file name in the gzip header, the same text gives the same bytes.
-        target = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
+        target = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix.lower() == ".gz" else raw
         with io.TextIOWrapper(target, encoding="utf-8", newline="\n") as text:  # type: ignore[type-var]
             yield text
 
@@ -271,20 +311,50 @@ def reading(path: Path | str, *, damaged: str = "is damaged or cut short", remed
         raise InputError(f"{problem}; {remedy}" if remedy else problem, path=path) from error
 
 
+def is_gzipped(path: Path) -> bool:
+    """True if the file is gzipped. Only its first bytes are read."""
+    return _head_of(path).startswith(GZIP)
+
+
+def is_parquet(path: Path) -> bool:
+    """True if the name ends in ``.parquet``, or a file of another name begins as Parquet does."""
+    return path.suffix.lower() == ".parquet" or (path.is_file() and _head_of(path).startswith(PARQUET))
+
+
+def _head_of(path: Path) -> bytes:
+    with reading(path), open(rereadable(path), "rb") as file:
+        return file.read(HEAD_BYTES)
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[IO[bytes]]:
+    """Yield the bytes of a file of UTF-8 text. A gzipped file is decompressed, whatever its name.
+
+    Raises :class:`InputError` for a damaged file, another compression, and UTF-16.
+    """
+    with reading(path), open(rereadable(path), "rb") as file:
+        head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
+        damaged = "is a damaged or incomplete gzip file" if head.startswith(GZIP) else "is damaged or cut short"
+        with reading(path, damaged=damaged):
+            stream = decompressed(file, path)
+            expect_utf8(stream.peek(HEAD_BYTES)[:HEAD_BYTES], path)  # type: ignore[attr-defined]
+            yield stream
+
+
 def read_whole(path: Path) -> bytes:
-    """Return the content of a file, decompressed if ``.gz``. Raise :class:`InputError` if it cannot be read."""
-    with reading(path, damaged="is a damaged or incomplete gzip file"):
-        data = rereadable(path).read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" else data
+    """Return the content of a file, decompressed if gzipped. Raise :class:`InputError` if it cannot be read."""
+    with open_text(path) as file:
+        return file.read()
 
 
 def read_utf8(path: Path) -> str:
-    """Return the text of a file, decompressed if ``.gz``. Raise :class:`InputError` with the line if not UTF-8."""
+    """Return the text of a file, decompressed if gzipped. Raise :class:`InputError` with the line if not UTF-8."""
     data = read_whole(path)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError("expected UTF-8 text", path=path, line=data.count(b"\n", 0, error.start) + 1) from error
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(describe_encoding(data), path=path, line=line) from error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -298,16 +368,15 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number from 1, bytes of the line without its end) of a file, decompressed if ``.gz``.
+    """Yield (line number from 1, bytes of the line without its end) of a file, decompressed if gzipped.
 
     Lines end only at ``\\n``, because ids and texts may contain other characters that Python treats as line ends. A
-    byte order mark is dropped. Raises :class:`InputError` for an unreadable or incomplete file.
+    byte order mark is dropped from every line, because files with a mark may have been joined. Raises
+    :class:`InputError` for an unreadable or incomplete file.
     """
-    with reading(path, damaged="is a damaged or incomplete gzip file"):
-        source = rereadable(path)
-        with io.BufferedReader(gzip.GzipFile(source)) if path.suffix == ".gz" else open(source, "rb") as file:
-            for number, line in enumerate(file, 1):
-                yield number, (line.removeprefix(BOM) if number == 1 else line).rstrip(b"\r\n")
+    with open_text(path) as file:
+        for number, line in enumerate(file, 1):
+            yield number, line.removeprefix(BOM).rstrip(b"\r\n")
 
 
 def first_character(path: Path) -> str:
@@ -323,7 +392,7 @@ def id_of(field: bytes, path: Path, line: int) -> str:
     try:
         return expect_id(field.decode("utf-8"), path, line)
     except UnicodeDecodeError as error:
-        raise InputError("expected UTF-8 text", path=path, line=line) from error
+        raise InputError(describe_encoding(field), path=path, line=line) from error
 
 
 def expect_id(text: str, path: Path, line: int | None = None) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct, inspect
 
 from builders.core.errors import UNSAFE, InputError, shown_value
+from builders.core.file_formats import HEAD_BYTES, describe_encoding, is_utf16
 from builders.core.files import BOM, kind_of, raw_lines
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -30,6 +31,7 @@ _HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
 ANY_KEY = "[...]"  # msgspec's words for any key of a dictionary
 _PLACE = re.compile(r" - at (?:`key` in )?`\$([^`]*)`\Z")  # the field at the end of msgspec's messages
 LONGEST = 1_000  # characters of a file name; the project's own names have fewer than 100
+_JSON_NAMES = {"object": "a JSON object", "array": "a JSON list", "str": "a text", "int": "a number"}
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -72,16 +74,19 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
             content.decode()  # msgspec does not validate the UTF-8 of ignored fields
         return msgspec.json.decode(content.removeprefix(BOM), type=kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{_fault_of_json(content, kind, str(error))}{end}", path=path, line=line) from None
+        problem = _fault_of_json(content, kind, str(error))
+        if line is not None and problem.endswith("found a JSON list"):
+            problem += "; write one value a line, without a list around the lines"
+        raise InputError(f"{problem}{end}", path=path, line=line) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        place, what = _no_json(content, str(error))
+        place, what = _no_json(content, str(error), is_line=line is not None)
         raise InputError(f"{what}{end}", path=path, line=line or place) from None
     except RecursionError:
         raise InputError(f"lists and objects are nested too deeply{end}", path=path, line=line) from None
 
 
 def json_lines(path: Path, kind: type[T], remedy: str = "") -> Iterator[tuple[int, T]]:
-    """Yield (line number, ``kind``) of every line that is not blank. Files ending in ``.gz`` are decompressed."""
+    """Yield (line number, ``kind``) of every line that is not blank. Gzipped files are decompressed."""
     for number, line in raw_lines(path):
         if line.strip():
             yield number, json_of(line, kind, path, number, remedy)
@@ -184,12 +189,61 @@ def _shown_json(value: Any) -> str:
     return shown_value(value)
 
 
-def _no_json(content: bytes, message: str) -> tuple[int | None, str]:
+def object_of_lists(content: bytes, kind: type[T], path: Path, remedy: str = "") -> T:
+    """Decode a JSON object of lists as :func:`json_of` does. Raise :class:`InputError` for a repeated key.
+
+    msgspec silently keeps the last value of a repeated key.
+    """
+    decoded: Any = json_of(content, kind, path, remedy=remedy)
+    # Every list has a bracket, also the lists that msgspec dropped. So equal numbers mean that no key is repeated. A
+    # text may have a bracket, too, so another number needs the slow search.
+    if content.count(b"[") != len(decoded) and (key := repeated_key(content)) is not None:
+        found = f"the key {key!r} occurs twice; expected every key once: remove one of the two"
+        raise InputError(found, path=path, line=_line_of_second(content, key))
+    return decoded  # type: ignore[no-any-return]
+
+
+def repeated_key(content: bytes) -> str | None:
+    """Return the first key that occurs twice in a JSON object, or None. The objects inside it are not searched."""
+    outermost: list[tuple[str, Any]] = []
+
+    def store(pairs: list[tuple[str, Any]]) -> None:
+        outermost[:] = pairs  # the outermost object ends last
+
+    json.loads(content.removeprefix(BOM), object_pairs_hook=store)
+    seen = set[str]()
+    for key, _ in outermost:
+        if key in seen:
+            return key
+        seen.add(key)
+    return None
+
+
+def _line_of_second(content: bytes, key: str) -> int | None:
+    """Return the line of a key's second occurrence; None if the file writes the key with other escapes."""
+    pattern = re.escape(json.dumps(key, ensure_ascii=False).encode()) + rb"\s*:"
+    places = [match.start() for match in re.finditer(pattern, content)]
+    return _line(content, places[1]) if len(places) > 1 else None
+
+
+def describe_json_error(content: bytes, message: str, *, is_line: bool) -> str:
+    """Describe content that is not JSON, from msgspec's ``message``. ``is_line``: a line of JSON lines."""
+    return _no_json(content, message, is_line=is_line)[1]
+
+
+def _no_json(content: bytes, message: str, *, is_line: bool) -> tuple[int | None, str]:
     """Return (line number or None, description) of a JSON error from msgspec's ``message``."""
+    if is_utf16(content[:HEAD_BYTES]):
+        return 1, describe_encoding(content)
     try:
         content.decode()
     except UnicodeDecodeError as error:
-        return _line(content, error.start), "expected UTF-8 text"
+        return _line(content, error.start), describe_encoding(content)
+    start = content.removeprefix(BOM).strip()[:1]
+    if is_line and "truncated" in message and start in (b"[", b"{"):
+        value = "list" if start == b"[" else "object"
+        problem = f"expected JSON lines, found a JSON {value} that does not end in this line"
+        return None, f"{problem}; write one value a line, without a list around the lines"
     if half := _HALF_PAIR.search(content):  # msgspec's message may be misleading here
         return _line(content, half.start()), f"expected JSON, found half a surrogate pair ({half[0].decode()})"
     place = re.search(r" \(byte (\d+)\)", message)
@@ -225,6 +279,10 @@ def _explained(message: str, kind: Any, keys: list[str], found_value: str = "", 
         what = f"expected a SHA-256 in hex{found}"
     elif " matching regex " in what and "[A-Za-z0-9+_.-]" in what:
         what = f"expected a name of at most 100 ASCII letters, digits and signs of +-._{found}"
+    elif not keys and (match := re.fullmatch(r"Expected `(\w+)`, got `(\w+)`", plain)):
+        fields = _known(kind, keys)
+        expected_type = _JSON_NAMES.get(match[1], match[1]) + (f" ({fields})" if fields else "")
+        what = f"expected {expected_type}, found {_JSON_NAMES.get(match[2], match[2])}"
     elif what.endswith(" out of range"):
         what = "expected a number of at most 64 bits"
     elif what.startswith("Expected "):

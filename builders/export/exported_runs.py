@@ -4,7 +4,9 @@ Tools sort equal scores by different rules: trec_eval by descending id, ranx by 
 Exported scores therefore fall strictly, even as the 32-bit floats of trec_eval.
 """
 
+import itertools
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from builders.core.errors import InputError, log
-from builders.core.files import first_character
+from builders.core.files import first_character, is_gzipped, raw_lines
 from builders.core.typed import problem_of
 from builders.export.output import Blocks, Output, encoded_lines
 from builders.export.sets import ReleaseSet
@@ -24,7 +26,7 @@ from builders.store.stored_answers import read_answers
 _DEPTH = 50  # maximum passages per query of the official predictions
 _IDS = ("query_id", "answer_passages")
 _NAMED = 3  # maximum queries that a message names
-_BLOCK = 1 << 20
+_LINES = 1 << 14  # lines copied at a time
 # The columns of ``answers`` in a line of rag, with their empty values.
 _ABOUT = {each.name: [] if pa.types.is_list(each.type) else "" for each in ANSWERS if each.name not in _IDS}
 
@@ -50,8 +52,8 @@ def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
 def write_runs(output: Output, runs: Sequence[Run | Path], form: str, data: ReleaseSet) -> None:
     """Write runs (TREC runs or official predictions) in the export format ``form``, under the names of their files.
 
-    ``data`` is the searched set, whose queries and passages are compared with predictions. An uncompressed TREC run
-    with strictly falling scores is copied unchanged to the format ``trec``.
+    ``data`` is the searched set, whose queries and passages are compared with predictions. The lines of an
+    uncompressed TREC run with strictly falling scores are copied to the format ``trec``.
 
     Raises:
         InputError: a file is not a run, a name is not a safe file name, two runs have the same name, or predictions
@@ -59,7 +61,7 @@ def write_runs(output: Output, runs: Sequence[Run | Path], form: str, data: Rele
     """
     for run in map(read_run, runs):
         path = run.path
-        stem = path.name.removesuffix(".gz")
+        stem = re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)
         for ending in (".json", ".trec", ".txt", ".run"):
             stem = stem.removesuffix(ending)
         folder, ending, blocks_of = FORMS[form]
@@ -68,12 +70,18 @@ def write_runs(output: Output, runs: Sequence[Run | Path], form: str, data: Rele
             raise InputError(problem, path=path)
         if name in output.rows:
             raise InputError(f"another run is also named {stem!r}; rename one of the files", path=path)
-        is_plain_file = not run.is_in_memory and path.suffix != ".gz"
+        is_plain_file = not run.is_in_memory and not is_gzipped(path)
         if form == "trec" and is_plain_file and _falls(run) and first_character(path) != "{":
-            with open(path, "rb") as file:
-                output.blocks(name, ((part.count(b"\n"), part) for part in iter(lambda: file.read(_BLOCK), b"")))
+            output.blocks(name, _copied_lines(path))
         else:
             output.blocks(name, blocks_of(run, stem, data))
+
+
+def _copied_lines(path: Path) -> Blocks:
+    """Yield the lines of a TREC run, but no blank line and no byte order mark, which other tools would read as ids."""
+    hits = (line + b"\n" for _, line in raw_lines(path) if line.strip())
+    while block := list(itertools.islice(hits, _LINES)):
+        yield len(block), b"".join(block)
 
 
 def _falls(run: Run) -> bool:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from builders.core.errors import InputError, log
+from builders.core.file_formats import GZIP, expect_no_archive, expect_utf8
 from builders.core.files import BOM
 from builders.core.typed import problem_of
 from builders.official.blocks import HEAD, Corpus, Lines, Work, open_work
@@ -108,6 +109,10 @@ def check_files(files: list[OfficialFile]) -> None:
         names.add(file.name)
         if not (head := file.read(HEAD)):
             raise file.error("is empty")
+        if head.startswith(GZIP):
+            raise file.error("is compressed by gzip; decompress the file first")
+        expect_no_archive(head, file.shown)
+        expect_utf8(head, file.shown)
         if head.startswith(BOM):
             raise file.error("begins with a byte order mark; expected the unchanged official file")
         if file.role in TSV and head.split(b"\n", 1)[0].endswith(b"\r"):

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import reading
+from builders.core.files import is_parquet, reading
 from builders.core.finished_outputs import UNKNOWN, VerbInput
 from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub
 from builders.core.progress import progress
@@ -34,7 +34,7 @@ from builders.store.draft import describe_files
 from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault, text_id
 from builders.store.published import published as paper_figures
 
-_DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # does not match metadata such as dataset_infos.json
+_DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$", re.IGNORECASE)  # does not match metadata such as dataset_infos.json
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")
 _ROWS = 256  # rows of a batch; a row with its passages can have 100 kB
 _PASSAGES = 4_096  # passages of a batch
@@ -44,6 +44,7 @@ _NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's column
 class Passage(Struct, gc=False):
     text: str
     docid: str | int = ""
+    title: Any = None
 
 
 class Ranked(Struct, gc=False):
@@ -60,6 +61,7 @@ class Text(Struct, gc=False):
 
     id: str | int = msgspec.field(name="_id")
     text: str = ""
+    title: Any = None
 
 
 class Judgment(Struct, gc=False):
@@ -74,7 +76,7 @@ Pair = tuple[bytes, int]  # the MD5 and the number of a text
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, row) for every row. The place is the file's name, and the number of the line or row."""
-    if path.suffix == ".parquet":
+    if is_parquet(path):
         with reading(path, damaged="is damaged, or not a Parquet file"), pq.ParquetFile(path) as file:
             rows = (row for batch in file.iter_batches(batch_size=_ROWS) for row in batch.to_pylist())
             yield from ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
@@ -163,6 +165,13 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
     return draft.stats
 
 
+def _count_titles(work: Work, what: str, passages: Iterable[Passage | Text]) -> None:
+    """Count the titles, because a release has none (Section 2.2.2)."""
+    for passage in passages:
+        if passage.title and str(passage.title).strip():
+            work.findings.add(f"{what} with a title (dropped)", 1, str(passage.title))
+
+
 def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> list[Pair]:
     """Return (MD5, number) of each text of (id, text) pairs. Skip and count blank or long texts, count wrong ids."""
     texts = []
@@ -200,6 +209,7 @@ def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
             if fault := long_text_fault(row.query):
                 raise InputError(fault, path=place)
             (query,) = _number(work, "queries", [(row.query_id, row.query)])
+            _count_titles(work, "passages", [*row.positive_passages, *row.negative_passages])
             positives, negatives = (
                 _number(work, "passages", ((each.docid, each.text) for each in part))
                 for part in (row.positive_passages, row.negative_passages)
@@ -230,6 +240,8 @@ def _read_tables(
                 what = f"judgments of {file.split} whose query or passage the copy lacks (skipped)"
                 work.findings.add(what, 1, f"{query} {passage}")
             else:
+                if row.score != 1:
+                    work.findings.add(f"judgments of {file.split} with another grade than 1 (stored as 1)")
                 judged.setdefault((file.split, query), []).append(passages[passage])
     for (split, query), positives in judged.items():
         judge(work, splits[split], questions[query], positives)
@@ -244,6 +256,7 @@ def _read_texts(work: Work, what: str, files: Iterable[CopyFile]) -> dict[str, P
     found: dict[str, Pair] = {}
     for file in files:
         for place, row in rows_of(file.path, Text):
+            _count_titles(work, what, [row])
             for pair in _number(work, what, [(row.id, row.text)]):
                 if found.setdefault(str(row.id), pair) != pair:
                     raise InputError(f"the id {str(row.id)!r} has a second text; expected one text", path=place)

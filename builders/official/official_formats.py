@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
+from builders.core.file_formats import describe_encoding
 from builders.store.layout import long_text_fault
 
 # Role of an official file, and the pattern of the file's name.
@@ -93,7 +94,8 @@ def parse_tsv(data: bytes, role: str) -> tuple[dict[str, Texts], list[int]]:
     try:
         str(data, "utf-8")
     except UnicodeDecodeError as error:
-        raise BadLine(f"not UTF-8: {error.reason}", data.count(b"\n", 0, error.start)) from None
+        message = f"not UTF-8: {error.reason}; {describe_encoding(data)}"
+        raise BadLine(message, data.count(b"\n", 0, error.start)) from None
     rows = [line.split(b"\t") for line in lines_of(data)]
     for number, row in enumerate(rows):
         if len(row) != len(names):
@@ -155,7 +157,7 @@ def _decode(decode: Any, line: bytes, number: int, what: str) -> Any:
     except (msgspec.DecodeError, RecursionError) as error:
         message = f"expected {what} as one JSON object, found no JSON ({error})"
     except UnicodeDecodeError as error:
-        message = f"not UTF-8: {error.reason}"
+        message = f"not UTF-8: {error.reason}; {describe_encoding(line)}"
     raise BadLine(message, number)
 
 

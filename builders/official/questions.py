@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from builders.core.files import write_text
-from builders.core.typed import json_of
+from builders.core.typed import json_of, repeated_key
 from builders.official.blocks import HEAD, Work
 from builders.official.numbered import as_keys, hex_ids
 from builders.official.official_archives import OfficialFile
@@ -101,7 +101,10 @@ def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
 def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
     """Read the questions of ``q2qid.dev.json`` ({question: id}) or ``dev.q.format``."""
     if file.role == "ids":
-        pairs = json_of(file.read(file.size), dict[str, Id], file.shown, remedy="expected one JSON {question: id}")
+        content = file.read(file.size)
+        pairs = json_of(content, dict[str, Id], file.shown, remedy="expected one JSON {question: id}")
+        if (repeated := repeated_key(content)) is not None:
+            raise file.error(f"has the question {repeated!r} twice; expected every question once")
         try:
             texts = work.number(texts_of([text.encode() for text in pairs], "question")).tolist()
         except BadLine as error:

@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from builders.core.errors import InputError
+from builders.core.file_formats import describe_encoding
+from builders.core.typed import describe_json_error
 from builders.sources.lines import Block, line_number, lines
 from builders.sources.source_files import Source, find_files, split_of
 from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault
@@ -94,9 +96,10 @@ def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
     except msgspec.ValidationError as error:
         raise ValueError(f"not a row of raw DuReader: {error}") from None
     except msgspec.DecodeError as error:
-        raise ValueError(f"not JSON: {error}") from None
+        raise ValueError(f"not JSON: {describe_json_error(bytes(line), str(error), is_line=True)}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
+        reason = f"{error.reason} at byte {error.start}"
+        raise ValueError(f"not UTF-8: {reason}; {describe_encoding(bytes(line))}") from None
     except RecursionError:
         raise ValueError("not a row of raw DuReader: the JSON is nested too deep") from None
     if not row.question.strip():

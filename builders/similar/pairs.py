@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from builders.core.errors import InputError
-from builders.core.files import raw_lines, reading
+from builders.core.files import is_parquet, raw_lines, reading
 from builders.core.typed import json_of
 
 QUESTIONS = ("query", "question", "anchor", "query_text", "sentence1", "text1")
@@ -66,7 +66,7 @@ def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
     ``names``, or if a value is not a text, an object with a text, or a list.
     """
     lines = ((line, json_of(text, Any, path, line)) for line, text in raw_lines(path) if text.strip())
-    for line, row in _parquet(path, names) if path.suffix == ".parquet" else lines:
+    for line, row in _parquet(path, names) if is_parquet(path) else lines:
         own = names
         if isinstance(row, list):
             row, own = {"query": row[:1], "pos": row[1:2]}, Names()

@@ -14,20 +14,13 @@ The first rule that applies decides:
 import codecs
 import itertools
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import IO
 
 from builders.core.errors import InputError, log
+from builders.core.file_formats import GB_MARK, HEAD_BYTES, Open, count_characters, expect_utf8, looks_chinese
 
 CHOICES = ("auto", "utf-8", "gb18030")
 _BLOCK = 1 << 20
-Open = Callable[[], AbstractContextManager[IO[bytes]]]
-GB_MARK = "\ufeff".encode("gb18030")
 _MARKS = {codecs.BOM_UTF8: "utf-8", GB_MARK: "gb18030"}
-# Frequent simplified and traditional characters. Punctuation is omitted, because EUC encodings share its code points.
-_COMMON = frozenset("的一是不了在有人我他上大来到时中个地为子以你会可出也這個們來時會為")
-_FEW = 100
 
 
 def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
@@ -38,9 +31,8 @@ def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
     encoding ``asked``, or if ``auto`` detects no encoding. The error names the first line with invalid bytes.
     """
     with open_bytes() as stream:
-        head = stream.read(4)
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise InputError("is UTF-16; save the file as UTF-8 or GB18030", path=name, line=1)
+        head = stream.read(HEAD_BYTES)
+    expect_utf8(head, name, "UTF-8 or GB18030")
     if asked == "auto":
         asked = next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), "auto")
     if asked != "auto":
@@ -50,7 +42,7 @@ def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
     if not (line := _bad_line(open_bytes, name, "utf-8")):
         return "utf-8"
     counts = Counter[str]()
-    if _bad_line(open_bytes, name, "gb18030", counts) or not _is_chinese(counts):
+    if _bad_line(open_bytes, name, "gb18030", counts) or not looks_chinese(counts):
         raise InputError(
             "is not UTF-8, and not Chinese if decoded as GB18030; --encoding gb18030 reads it as GB18030 anyway",
             path=name,
@@ -58,11 +50,6 @@ def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
         )
     log.info("%s: detected GB18030", name)
     return "gb18030"
-
-
-def _is_chinese(counts: Counter[str]) -> bool:
-    everyday = counts["high"] < _FEW and 10 * counts["gb2312"] >= 9 * counts["high"]
-    return everyday or 100 * counts["common"] >= 3 * counts["high"]
 
 
 def _bad_line(open_bytes: Open, name: str, encoding: str, counts: Counter[str] | None = None) -> int:
@@ -81,9 +68,6 @@ def _bad_line(open_bytes: Open, name: str, encoding: str, counts: Counter[str] |
                 # error.object may begin with a partial character of the previous block, which contains no line end.
                 return line + error.object.count(b"\n", 0, error.start)
             if counts is not None:
-                ascii_characters = len(text.encode("ascii", "ignore"))
-                counts["high"] += len(text) - ascii_characters
-                counts["gb2312"] += (len(text.encode("gb2312", "ignore")) - ascii_characters) // 2
-                counts["common"] += sum(map(text.count, _COMMON))
+                count_characters(text, counts)
             line += block.count(b"\n")
     return 0

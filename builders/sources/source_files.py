@@ -1,7 +1,6 @@
 """Find and open source files (plain, gzipped, zipped, in folders), and read the split from a file's name."""
 
 import contextlib
-import gzip
 import os
 import re
 import zipfile
@@ -12,6 +11,7 @@ from typing import IO, Any
 
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
+from builders.core.file_formats import decompressed
 from builders.core.files import reading
 from builders.core.finished_outputs import VerbInput
 
@@ -69,9 +69,7 @@ def open_bytes(source: Source) -> Iterator[IO[bytes]]:
             archive = opened.enter_context(zipfile.ZipFile(stream))
             stream = opened.enter_context(archive.open(source.member))
         # gzip is detected by the content, because a download may be renamed.
-        if stream.peek(2)[:2] == b"\x1f\x8b":
-            stream = opened.enter_context(gzip.GzipFile(fileobj=stream))
-        yield stream
+        yield opened.enter_context(decompressed(stream, source.shown))
 
 
 def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:

@@ -11,13 +11,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from builders.core.errors import InputError
-from builders.sources.encoding import GB_MARK, encoding_of
+from builders.core.file_formats import GB_MARK, HEAD_BYTES, expect_utf8
+from builders.sources.encoding import encoding_of
 from builders.sources.source_files import Source, find_files, open_bytes
 
 _TABLE = re.compile(r"\.(csv|tsv|txt|jsonl?)(\.gz)?$", re.IGNORECASE)
 LONGEST_LINE = 16 << 20  # characters
+_HEADER_BYTES = 1 << 12  # a header and the blank lines before it are shorter
 
 
 def find_tables(paths: Iterable[Path]) -> list[Source]:
@@ -30,11 +33,23 @@ def find_tables(paths: Iterable[Path]) -> list[Source]:
 
 
 def header_of(source: Source) -> list[str]:
-    """Return the column names in a file's first line, in lower case. Characters outside ASCII are dropped."""
+    """Return the column names in a file's first line with text, in lower case. Characters outside ASCII are dropped.
+
+    Raises :class:`InputError` for UTF-16.
+    """
     with open_bytes(source) as stream:
-        line = stream.readline(1 << 12)
+        expect_utf8(stream.peek(HEAD_BYTES)[:HEAD_BYTES], source.shown, "UTF-8 or GB18030")  # type: ignore[attr-defined]
+        line = _first_line(stream)
     text = line.removeprefix(GB_MARK).decode("ascii", "ignore").strip().lower()
     return [name.strip().strip('"') for name in text.split("\t" if "\t" in text else ",")]
+
+
+def _first_line(stream: IO[bytes]) -> bytes:
+    """Return the first line that is not blank, or b"" without such a line in the first bytes."""
+    for line in io.BytesIO(stream.read(_HEADER_BYTES)):
+        if line.strip():
+            return line
+    return b""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from builders.core.cache import FileEntry, other_sha256
 from builders.core.errors import InputError
-from builders.core.files import reading
+from builders.core.files import plain_folder, reading
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import Manifest, read_manifest
@@ -87,16 +87,18 @@ class Release:
 
     @contextlib.contextmanager
     def files(self, config: str, split: str) -> Iterator[list[str]]:
-        """Yield the paths of a split's shards for DuckDB to read inside the block. Raises the errors of :meth:`file`.
+        """Yield the paths of a split's shards for DuckDB to read inside the block (:func:`.plain_folder`).
 
-        DuckDB does not verify page checksums, so each shard's SHA-256 is computed every time. The shards are verified
-        again at the end of the block, because another release may replace this release before DuckDB opens a shard.
+        Raises the errors of :meth:`file`. DuckDB does not verify page checksums, so each shard's SHA-256 is computed
+        every time. The shards are verified again at the end of the block, because another release may replace this
+        release before DuckDB opens a shard.
         """
         shards = self.shards(config, split)
         for entry in shards:
             if fault := other_sha256(self.file(entry), entry.sha256):
                 raise InputError(f"{fault}; build the release again", path=self.path / entry.path)
-        yield [str(self.path / entry.path) for entry in shards]
+        with plain_folder(self.path) as folder:
+            yield [str(folder / entry.path) for entry in shards]
         for entry in shards:
             self.file(entry)
 

@@ -1,13 +1,12 @@
 """Read and write TREC run files, and read the official JSON of predictions.
 
 A TREC run has one line per hit: ``query-id Q0 corpus-id rank score tag``. Ranks begin at 1, scores never increase, and
-ties are broken by corpus id. If the name ends in ``.gz``, the file is gzipped. The official predictions are one JSON
+ties are broken by corpus id. A file may be gzipped, whatever its name. The official predictions are one JSON
 object, ``{query id: [passage ids, best first]}``.
 """
 
 import contextlib
 import functools
-import gzip
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,12 +28,11 @@ from builders.core.files import (
     first_character,
     id_of,
     integer,
+    open_text,
     read_whole,
-    reading,
-    rereadable,
     shown,
 )
-from builders.core.typed import json_of
+from builders.core.typed import object_of_lists
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -275,7 +273,7 @@ def expect_run_file(run: Run) -> Path:
 def read_run(path: Path | Run) -> Run:
     """Read a TREC run or the official JSON of predictions. A :class:`Run` is returned as it is.
 
-    JSON begins with ``{``, perhaps after blanks.
+    JSON begins with ``{``, perhaps after blanks. A query that occurs twice in JSON is an error.
 
     The hits of a TREC run are ordered by score, then by the rank column. A warning counts the queries whose ranks
     contradict the scores. Predictions have no scores and get 1/rank. Raises :class:`InputError` with file and line.
@@ -283,7 +281,8 @@ def read_run(path: Path | Run) -> Run:
     if isinstance(path, Run):
         return path
     if first_character(path) == "{":
-        predictions = json_of(read_whole(path), dict[str, list[str]], path)
+        remedy = "expected {query id: [passage ids, best first]}"
+        predictions = object_of_lists(read_whole(path), dict[str, list[str]], path, remedy)
         for query, passages in predictions.items():
             for identifier in (query, *passages):
                 expect_id(identifier, path)
@@ -336,7 +335,6 @@ def _table(path: Path) -> pa.Table:
     """Read the columns of a TREC run. Arrow parses the blocks. A block in an unusual format is parsed line by line."""
     tables, number = [], 1
     for block in _blocks(path):
-        block = block.removeprefix(BOM) if number == 1 else block
         tables.append(_parsed(block) or _by_line(block, path, number))
         number += block.count(b"\n")
     return pa.concat_tables(tables)
@@ -344,11 +342,7 @@ def _table(path: Path) -> pa.Table:
 
 def _blocks(path: Path) -> Iterator[bytes]:
     rest = b""
-    source = rereadable(path)
-    with (
-        reading(path, damaged="is a damaged or incomplete gzip file"),
-        gzip.open(source) if path.suffix == ".gz" else open(source, "rb") as file,
-    ):
+    with open_text(path) as file:
         while read := file.read(_BLOCK):
             whole, end, rest = (rest + read).rpartition(b"\n")
             if whole:
@@ -384,15 +378,17 @@ def _by_line(block: bytes, path: Path, first: int) -> pa.Table:
     """
     rows = []
     for number, line in enumerate(block.split(b"\n"), first):
-        fields = line.split()  # splits bytes at ASCII white space only, because ids may contain Unicode blanks
+        # Joined files may have a byte order mark in any line. Bytes are split only at ASCII white space, because ids
+        # may contain Unicode blanks.
+        fields = line.removeprefix(BOM).split()
         if not fields:
             continue
         if len(fields) != 6:
-            raise InputError(
-                f"expected 6 columns (query-id Q0 corpus-id rank score tag), found {len(fields)}",
-                path=path,
-                line=number,
-            )
+            expected = "6 columns (query-id Q0 corpus-id rank score tag)"
+            problem = f"expected {expected}, found {len(fields)}"
+            if fields[0].startswith(b"["):
+                problem = f"is a JSON list; expected {expected} or {{query id: [passage ids, best first]}}"
+            raise InputError(problem, path=path, line=number)
         query, corpus = id_of(fields[0], path, number), id_of(fields[2], path, number)
         rows.append((query, corpus, _finite(fields[4], path, number), integer(fields[3], "rank", path, number)))
     return pa.table([[row[n] for row in rows] for n in range(len(_TABLE))], schema=_TABLE)

@@ -570,12 +570,16 @@ def test_a_verb_that_is_not_finished_says_so_before_it_works(
     assert made == set()
 
 
-def test_nine_verbs_have_the_option_again() -> None:
+# test_pool.py and test_export_training.py call these verbs again.
+CALLED_AGAIN_ELSEWHERE = {"pool_passages", "export_release"}
+
+
+def test_eleven_verbs_have_the_option_again() -> None:
     for program in (baselines, builders):
         for name in program.__all__:
             function = getattr(program, name)
             if hasattr(function, "verb"):
-                is_listed = name in {case.function for case in CASES.values()}
+                is_listed = name in {case.function for case in CASES.values()} | CALLED_AGAIN_ELSEWHERE
                 assert ("again" in inspect.signature(function).parameters) == is_listed, name
 
 

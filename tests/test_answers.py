@@ -316,6 +316,7 @@ def recalled(release: Path, path: Path) -> dict[str, dict[str, int | None]]:
     return found
 
 
+@pytest.mark.slow
 def test_answer_recall_needs_no_judgment_and_is_that_of_brute_force(
     sample_release: Path, runs: list[Path], tmp_path: Path
 ) -> None:

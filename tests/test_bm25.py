@@ -114,6 +114,7 @@ def test_every_number_of_threads_writes_the_same_postings(tmp_path: Path) -> Non
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_passages_without_a_token_are_never_found(tmp_path: Path) -> None:
     assert build(tmp_path / "all", {"a": [], "b": []}).search(["x"], 5) == []
     index = build(tmp_path / "some", {"a": [], "b": ["x"], "c": []})

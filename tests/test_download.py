@@ -336,6 +336,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     records=st.lists(st.dictionaries(st.text("ab", max_size=2), VALUES, max_size=3), max_size=6),
     block=st.integers(1, 64),

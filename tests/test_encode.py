@@ -56,6 +56,7 @@ def encode(*words: object, code: int = 0) -> Done:
     return run("baselines", "encode", *words, code=code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["dot", "router"])
 def test_rows_are_what_sentence_transformers_gives(tmp_path: Path, models: Path, model: str) -> None:
     texts = [*TEXTS, *texts_of_all_lengths(150)]
@@ -244,6 +245,7 @@ def test_processes_give_the_bits_that_a_thread_gives_and_are_kept(encoder: TextE
     assert len(running) >= 2 and workers() == running
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_are_many")
 @pytest.mark.parametrize(("kind", "most"), [("thread", 8), ("processes", 5)])
 def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: TextEncoder, kind: str, most: int) -> None:

@@ -175,6 +175,7 @@ def test_too_little_memory_is_one_line(error: Exception, capfd: pytest.CaptureFi
     assert line.startswith("error: not enough memory (")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "words", "said"),
     [

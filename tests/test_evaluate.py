@@ -163,6 +163,7 @@ def test_what_comes_twice_in_a_release_is_one_line_with_its_shard_and_row(tmp_pa
         assert last in run("baselines", "evaluate", tmp_path / "run", "--release", release, code=1).error
 
 
+@pytest.mark.slow
 def test_files_that_a_command_line_names_may_be_pipes(tmp_path: Path) -> None:
     """For example ``evaluate <(zcat RUN)``. Each pipe has more than a pipe's buffer, and is opened more than once."""
     (tmp_path / "qrels").write_text("".join(f"q{n} 0 p{n} 1\n" for n in range(9_000)))

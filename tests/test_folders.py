@@ -197,6 +197,7 @@ def test_workers_stop_with_their_parent_and_the_next_pool_removes_what_killed_wo
     assert names(short) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renames", [0, 1, 2])
 def test_a_kill_while_replacing_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
     out, rename = tmp_path / "out", os.rename

@@ -116,6 +116,7 @@ def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(peers: Pat
     }
 
 
+@pytest.mark.slow
 def test_the_page_prints_what_it_shows(peers: Path, alone: Path, tmp_path: Path, sample_release: Path) -> None:
     (tmp_path / "build").mkdir()
     (tmp_path / "build/sample").symlink_to(sample_release)

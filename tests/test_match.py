@@ -201,6 +201,7 @@ def write_pairs(path: Path, count: int, seed: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_it_learns_what_tells_pairs_apart(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     pairs, dev = write_pairs(tmp_path / "train.tsv", 800, 1), write_pairs(tmp_path / "dev.tsv", 60, 2)

@@ -301,7 +301,7 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
 def test_an_odd_call_ends_in_the_result_of_the_command_line_or_in_one_error(
     part: int, sample_release: Path, tmp_path: Path, own_cache: None
 ) -> None:

@@ -76,6 +76,7 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(tmp_path: Path,
     assert "skipped 2 judgments of passages that the sources lack" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_path: Path) -> None:
     """Real candidates with made-up texts: 4,000 questions, of which two have the same text, and 7,527 positives."""
     lists, lines = shared_data / "cmedqa2-candidates", {}

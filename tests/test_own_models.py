@@ -395,6 +395,7 @@ def test_a_run_reuses_the_vectors_of_a_run_over_candidates(release: Path, tmp_pa
         assert [score for _, score in hits] == pytest.approx([score for _, score in fresh.hits[query_id]], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_own_models_need_no_pytorch(release: Path, tmp_path: Path) -> None:
     code = f"""
 import sys

@@ -74,6 +74,7 @@ print(json.dumps([install("ray"), builders.__file__, baselines.__file__, *scores
 """
 
 
+@pytest.mark.slow
 def test_the_wheel_runs_in_a_clean_environment(installed: Path, sample_release: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     environment.pop("PYTHONPATH", None)

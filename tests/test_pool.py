@@ -307,6 +307,7 @@ def test_a_merge_prints_a_row_for_each_split_and_for_the_paper(whole_copy: Path)
     assert "| paper |  | 2.43 | 4.91 | 71.53 |" in report.to_markdown()
 
 
+@pytest.mark.slow
 def test_a_query_without_a_positive_stays_and_is_said(whole_copy: Path) -> None:
     out, found = merged(whole_copy, {(TWO, P[5]): 0})
     assert found["without_positives"] == 1

@@ -50,6 +50,7 @@ RERANKERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RERANKERS)
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_a_re_ranker_in_16_bits_gives_scores_of_32_bits(tmp_path: Path, name: str, dtype: str) -> None:
@@ -75,6 +76,7 @@ def openvino(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [write_dual, write_sparse, write_multi_vector])
 @pytest.mark.parametrize("dtype", ["bf16", "openvino-fp32"])
 def test_retrievers_agree_with_fp32(tmp_path: Path, write: Any, dtype: str, request: pytest.FixtureRequest) -> None:
@@ -130,6 +132,7 @@ def test_embeddings_that_vanish_are_refused(library: Any, side: Any, write: Any,
         np.testing.assert_array_equal(vectors, again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e-30, 1e-9, 1e20])
 @pytest.mark.parametrize(
     ("library", "side", "write"),

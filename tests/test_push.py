@@ -41,6 +41,7 @@ print(json.dumps([*similarity.flatten().tolist(), *CrossEncoder(cross, device="c
 """
 
 
+@pytest.mark.slow
 def test_models_load_by_name(hub: Hub, call: Command, checkpoints: Path, tmp_path: Path) -> None:
     for kind in ("dual", "cross"):
         result = call("push", "--model", checkpoints / kind, "--repo", f"org/{kind}", "--create", "--private")
@@ -146,6 +147,7 @@ def results(hub: Hub) -> dict[str, bytes]:
     return {name: content for name, content in files(hub).items() if name.startswith(".eval_results/")}
 
 
+@pytest.mark.slow
 def test_figures_on_a_published_release_are_entries_of_its_tasks(
     hub: Hub, call: Command, checkpoint: Path, whole_copy: Path, dev_run: Path, tmp_path: Path
 ) -> None:
@@ -166,6 +168,7 @@ def test_figures_on_a_published_release_are_entries_of_its_tasks(
     assert [*results(hub)] == [".eval_results/theirs.yaml"]
 
 
+@pytest.mark.slow
 def test_figures_on_another_release_are_no_entries(
     hub: Hub, call: Command, checkpoint: Path, whole_copy: Path, dev_run: Path, tmp_path: Path
 ) -> None:
@@ -197,6 +200,7 @@ def test_pull_brings_the_checkpoint_back(hub: Hub, call: Command, checkpoint: Pa
         assert json.loads((out / "training.json").read_text())["steps"] == steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["break", 503])
 def test_a_broken_pull_is_resumed(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path, action: int | str) -> None:
     push(call, checkpoint, "--create")
@@ -301,6 +305,7 @@ def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name
     assert all(words in text.replace("\n", " ") for words in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one", "two", "cross", "cross2", "mlm"])
 def test_the_code_of_a_local_card_runs(kinds: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(kinds)

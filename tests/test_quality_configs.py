@@ -254,6 +254,7 @@ def nano(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hits", [6, 2])  # more hits than places, and fewer
 def test_a_nano_release_has_drawn_questions_their_passages_and_the_best_hits(
     nano: Callable[..., Any], tmp_path: Path, hits: int
@@ -285,6 +286,7 @@ def test_a_nano_release_has_drawn_questions_their_passages_and_the_best_hits(
     assert {*open_release(tmp_path / "other").texts("queries", "dev")} != {*drawn}
 
 
+@pytest.mark.slow
 def test_other_tools_read_a_nano_release(nano: Callable[..., Any], tmp_path: Path) -> None:
     """The lines of docs/tools/sentence-transformers.md measure a model on the release as its vectors do."""
     from sentence_transformers import SentenceTransformer

@@ -198,6 +198,7 @@ def test_bad_input_is_one_error(world: World, recipe: str, words: list[str], sai
     assert not world.out.parent.exists() or not list(world.out.parent.iterdir())
 
 
+@pytest.mark.slow
 def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
     states = world.out.with_name("out.training")
     states.mkdir(parents=True)
@@ -292,6 +293,7 @@ def _flip_both(optimizer: Path) -> None:
         _flip(optimizer.parents[1] / f"checkpoint-{step}" / optimizer.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "spoil", "step", "said"),
     [

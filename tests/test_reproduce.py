@@ -35,6 +35,7 @@ def here(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scratch", [False, True])
 def test_every_step_is_one_that_its_verb_takes(scratch: bool) -> None:
     do = Steps(Path("R"), Path("O"), scratch=scratch)

@@ -190,6 +190,7 @@ def test_start_replaces_every_pretrained_model_and_out_has_the_name_of_the_relea
     assert "--start replaces pretrained models, which --scratch does not use" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", ["de-bm25-neg", '<script>alert(1)</script>" onload="x'])
 def test_nothing_of_the_page_is_fetched_or_run(here: Path, bad: str) -> None:
     report: dict[str, Any] = reported(here, *BM25)

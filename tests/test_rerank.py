@@ -234,6 +234,7 @@ def ask(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 BEST = sorted(TEXTS, key=lambda text: (-len(text), text))
 
 
+@pytest.mark.slow
 def test_a_model_behind_an_endpoint_orders_the_passages(world: Path, ask: Ask) -> None:
     found, server = ask(by_size, "--prompt", "长的在前")
     assert found == [BEST] * 4
@@ -302,6 +303,7 @@ def encodings_noted(encoded: list[str], most: float = math.inf) -> Iterator[None
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_an_encoder_scores_candidates_as_it_scores_the_collection(world: Path, tmp_path: Path, kind: str) -> None:
     model, given, encoded = ENCODERS[kind](tmp_path / "model"), read_run(world / "first.run"), list[str]()
@@ -343,6 +345,7 @@ def test_an_interrupted_encoding_of_candidates_is_resumed(world: Path, tmp_path:
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_killed_stages_end_in_the_same_bytes(world: Path, tmp_path: Path, loaded: Loaded) -> None:
     words = ["baselines", "run", world / "dual", "--release", world / "release", "--split", "train", "--top-k", 4]
     words += ["--over", world / "first.run", "--out"]

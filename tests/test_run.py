@@ -104,6 +104,7 @@ def expect_as_declared(name: str, model: Path, out: Path, encoded: list[str]) ->
     assert used(out)["pooling"] == pooling and manifest(out)["model"]["family"] != "none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ENCODED if name != BGE])
 def test_a_declared_model_alone_is_right(name: str, release: Path, tmp_path: Path, encoded: list[str]) -> None:
     model, out = write_encoder(tmp_path, name), tmp_path / "run"

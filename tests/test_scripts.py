@@ -39,7 +39,10 @@ def many_passages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "release"
 
 
-@pytest.mark.parametrize("way", ["file", "stdin", "-c"])
+SLOW_WAYS = [pytest.param(way, marks=pytest.mark.slow) for way in ("file", "-c")]
+
+
+@pytest.mark.parametrize("way", ["stdin", *SLOW_WAYS])
 def test_a_script_without_a_main_guard_runs_once_and_ends(way: str, many_passages: Path, tmp_path: Path) -> None:
     script = PLAIN.replace("RELEASE", str(many_passages))
     (tmp_path / "script.py").write_text(script, encoding="utf-8")
@@ -105,6 +108,7 @@ def test_a_thread_keeps_its_own_last_result() -> None:
     assert open_once(1) == "model 1" and made == [1, 2, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_processes_that_need_the_same_index_wait(tmp_path: Path) -> None:
     release, model = make_release(tmp_path / "release"), write_dual(tmp_path / "model")
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}

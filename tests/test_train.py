@@ -46,6 +46,7 @@ def test_a_dual_encoder_learns_what_words_do_not_tell(trained: World) -> None:
     assert after < 0.3 < np.log(5) < before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["mlm-scratch", "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "static"])
 def test_a_killed_training_ends_in_the_same_bits(trained: World, loaded: Loaded, recipe: str) -> None:
     steps = ["train.batch=16", "train.max_steps=16", "train.saves=8", "train.evaluations=0", "train.mini_batch=16"]

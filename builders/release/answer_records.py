@@ -14,12 +14,13 @@ import msgspec
 import pyarrow as pa
 
 from builders.release.rows import Row
-from builders.store.answer_rule import AnswerRule, parse_threshold
+from builders.store.answer_rule import AnswerRule
 from builders.store.draft import Draft
 from builders.store.judgments import Judged, texts_of_judged
 from builders.store.layout import ANSWERS, FACT_OR_OPINION, QUESTION_TYPES
 from builders.store.manifest import ANSWER_VERBS, Manifest
 from builders.store.reader import Release
+from builders.store.span_threshold import parse_threshold
 from builders.text.answer_spans import AT_ONCE, contain_answer
 from builders.text.span_options import Options
 

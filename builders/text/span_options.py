@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from builders.core.options import Help, OneOf, Parsed, Shown
 from builders.core.words import SEGMENTERS, segmenter_version
-from builders.store.answer_rule import parse_threshold
+from builders.store.span_threshold import parse_threshold
 
 MIN_CHARS = 256  # characters of a full passage (Section 2.2.2)
 THRESHOLD = Fraction(1, 2)  # threshold of span-F1 (Section 2.2.2, Algorithm 1)

@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,11 +198,12 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
         world = home / "world"
         world.mkdir()
         reader.make(world)
+        records = {*_records_of_output(world)}  # inputs of a reader of records
         files = [(path, changes) for glob, changes in reader.spoils.items() for path in sorted(world.glob(glob))]
         assert {glob for glob in reader.spoils if not any(world.glob(glob))} == set()
         good: list[Any] = []
         reached = functions_called(lambda: good.append(reader.read(world)))
-        _remove_output(world)
+        _remove_output(world, records)
         assert not isinstance(good[0], Done), good[0].stderr
         assert not {*reader.functions} - reached, "the fuzzer does not reach these functions"
         whole = {path: path.read_bytes() for path in world.rglob("*") if path.is_file()}
@@ -226,7 +227,7 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
             path.write_bytes(content)
             reader.mend(world)
             try:
-                counts["refused"] += _one_case(reader, home, path, good[0])
+                counts["refused"] += _one_case(reader, home, path, good[0], records)
                 counts["cases"] += 1
             finally:  # the next case begins with intact files
                 for left in sorted({*tree(home)} - places):
@@ -239,15 +240,18 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
     return counts
 
 
-def _one_case(reader: Reader, home: Path, spoiled: Path, good: Any) -> int:
-    """Read the world with one damaged file, and return the exit code. Fail if the outcome is wrong."""
+def _one_case(reader: Reader, home: Path, spoiled: Path, good: Any, records: Collection[Path]) -> int:
+    """Read the world with one damaged file, and return the exit code. Fail if the outcome is wrong.
+
+    ``records`` are records of outputs that the reader reads, so they stay.
+    """
     world, before = home / "world", tree(home)
     code, found, error = outcome(home, lambda: reader.read(world))
     if code:
         assert str(home) in error or spoiled.name in error or not reader.names_files, f"names no file: {error}"
     else:
         assert reader.right(found, good, world), f"differs from {spoiled.name}: {found!r}"
-        _remove_output(world)
+        _remove_output(world, records)
     after = tree(home)
     if reader.makes_good:
         before, after = dict.fromkeys(before, (0, 0)), dict.fromkeys(after, (0, 0))
@@ -262,10 +266,15 @@ def _remove(out: Path) -> None:
         out.unlink(missing_ok=True)
 
 
-def _remove_output(world: Path) -> None:
-    """Remove the output of a verb and the record that the output is finished."""
-    _remove(world / "out")
-    for record in world.glob(".out*.made.json"):
+def _records_of_output(world: Path) -> Iterator[Path]:
+    return world.glob(".out*.made.json")
+
+
+def _remove_output(world: Path, kept: Collection[Path] = ()) -> None:
+    """Remove the output of a verb and the record that the output is finished. ``kept`` records and outputs stay."""
+    if not kept:
+        _remove(world / "out")
+    for record in {*_records_of_output(world)} - {*kept}:
         record.unlink()
 
 

@@ -1,6 +1,5 @@
 """Read reading comprehension in SQuAD's format and articles, and write the release."""
 
-import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from builders.add.collection import Collection, SourceTexts, described, drawn_questions, merge, write_set
 from builders.core.errors import InputError, log
+from builders.core.files import numbered_lines, read_all
 from builders.core.progress import progress
 from builders.core.typed import json_of
 from builders.sources.source_files import Source, find_files, open_bytes
@@ -129,15 +129,18 @@ def read_squad(
 
 def _paragraphs(source: Source) -> Iterator[Paragraph]:
     with open_bytes(source) as stream:
-        file = json_of(stream.read(), File, source.shown)
+        file = json_of(read_all(stream, source.shown), File, source.shown)
     for article in file.data:
         yield from article.paragraphs
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
     """Yield (line, text) for the lines that are not blank. Only ``\\n`` ends a line."""
-    with open_bytes(source) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text:
-        yield from ((number, line.strip()) for number, line in enumerate(text, 1) if line.strip())
+    with open_bytes(source) as stream:
+        for number, line in numbered_lines(stream, source.shown):
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            if text:
+                yield number, text
 
 
 def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:

@@ -32,6 +32,9 @@ _DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.
 _STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
 _TEMPORARY = "dureader-"
 BOM = b"\xef\xbb\xbf"
+# Limits for the memory of readers. A few megabytes of gzip may contain gigabytes.
+LONGEST_LINE = 64 << 20  # bytes of a line
+LARGEST_WHOLE = 512 << 20  # bytes of a file that is read as a whole, for example of JSON that is not JSON lines
 _SHOWN = 40  # maximum length of a quoted column in an error message
 _DIGITS = 18  # a number of at most 18 digits fits into 64 bits
 _copies: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
@@ -273,9 +276,42 @@ def reading(path: Path | str, *, damaged: str = "is damaged or cut short", remed
 
 def read_whole(path: Path) -> bytes:
     """Return the content of a file, decompressed if ``.gz``. Raise :class:`InputError` if it cannot be read."""
-    with reading(path, damaged="is a damaged or incomplete gzip file"):
-        data = rereadable(path).read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" else data
+    with reading(path, damaged="is a damaged or incomplete gzip file"), open_unpacked(path) as file:
+        return read_all(file, path)
+
+
+def open_unpacked(path: Path) -> IO[bytes]:
+    """Open a file or a pipe for reading. The content is decompressed if the name ends in ``.gz``."""
+    source = rereadable(path)
+    # GzipFile alone reads lines slowly.
+    return io.BufferedReader(gzip.GzipFile(source)) if path.suffix == ".gz" else open(source, "rb")  # type: ignore[arg-type]
+
+
+def read_all(file: IO[bytes], shown_path: Path | str) -> bytes:
+    """Return the content of an open file. Raise :class:`InputError` for more than ``LARGEST_WHOLE`` bytes."""
+    content = file.read(LARGEST_WHOLE + 1)
+    if len(content) > LARGEST_WHOLE:
+        raise InputError(f"has over {LARGEST_WHOLE >> 20} MiB, which is too long for one JSON value", path=shown_path)
+    return content
+
+
+def numbered_lines(file: IO[bytes], shown_path: Path | str) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number from 1, line with its end) of an open file.
+
+    Raises :class:`InputError` for a line of more than ``LONGEST_LINE`` bytes.
+    """
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise line_too_long(shown_path, number)
+        yield number, line
+
+
+def line_too_long(shown_path: Path | str, number: int) -> InputError:
+    """Return the error for a line of more than ``LONGEST_LINE`` bytes."""
+    problem = f"has a line of over {LONGEST_LINE >> 20} MiB; expected shorter lines that end with \\n"
+    return InputError(problem, path=shown_path, line=number)
 
 
 def read_utf8(path: Path) -> str:
@@ -303,18 +339,21 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     Lines end only at ``\\n``, because ids and texts may contain other characters that Python treats as line ends. A
     byte order mark is dropped. Raises :class:`InputError` for an unreadable or incomplete file.
     """
-    with reading(path, damaged="is a damaged or incomplete gzip file"):
-        source = rereadable(path)
-        with io.BufferedReader(gzip.GzipFile(source)) if path.suffix == ".gz" else open(source, "rb") as file:
-            for number, line in enumerate(file, 1):
-                yield number, (line.removeprefix(BOM) if number == 1 else line).rstrip(b"\r\n")
+    with reading(path, damaged="is a damaged or incomplete gzip file"), open_unpacked(path) as file:
+        for number, line in numbered_lines(file, path):
+            yield number, (line.removeprefix(BOM) if number == 1 else line).rstrip(b"\r\n")
 
 
 def first_character(path: Path) -> str:
     """Return the first character that is not blank. Raise :class:`InputError` if there is none."""
-    for _, line in raw_lines(path):
-        if text := line.strip():
-            return text[:1].decode("utf-8", errors="replace")
+    is_start = True
+    # The file is read in blocks, because a JSON file may be one line of any length.
+    with reading(path, damaged="is a damaged or incomplete gzip file"), open_unpacked(path) as file:
+        while block := file.read(_BLOCK):
+            text = (block.removeprefix(BOM) if is_start else block).strip()
+            is_start = False
+            if text:
+                return text[:1].decode("utf-8", errors="replace")
     raise InputError("is empty", path=path)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct, inspect
 
 from builders.core.errors import UNSAFE, InputError
-from builders.core.files import BOM, kind_of, raw_lines
+from builders.core.files import BOM, kind_of, raw_lines, read_all
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -47,7 +47,8 @@ def _bytes_of(path: Path) -> bytes:
     if kind_of(path) not in ("", "directory"):  # reading a pipe could block; reading a directory fails below
         raise InputError("is a device or a pipe; expected a regular file", path=path)
     try:
-        return path.read_bytes()
+        with open(path, "rb") as file:
+            return read_all(file, path)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:

@@ -7,7 +7,6 @@ object, ``{query id: [passage ids, best first]}``.
 
 import contextlib
 import functools
-import gzip
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,14 +23,16 @@ import pyarrow.csv
 from builders.core.errors import InputError
 from builders.core.files import (
     BOM,
+    LONGEST_LINE,
     atomic_text,
     expect_id,
     first_character,
     id_of,
     integer,
+    line_too_long,
+    open_unpacked,
     read_whole,
     reading,
-    rereadable,
     shown,
 )
 from builders.core.typed import json_of
@@ -254,6 +255,8 @@ def _table(path: Path) -> pa.Table:
     """Read the columns of a TREC run. Arrow parses the blocks. A block in an unusual format is parsed line by line."""
     tables, number = [], 1
     for block in _blocks(path):
+        if len(block) > LONGEST_LINE and b"\n" not in block[:-1]:
+            raise line_too_long(path, number)
         block = block.removeprefix(BOM) if number == 1 else block
         tables.append(_parsed(block) or _by_line(block, path, number))
         number += block.count(b"\n")
@@ -262,15 +265,13 @@ def _table(path: Path) -> pa.Table:
 
 def _blocks(path: Path) -> Iterator[bytes]:
     rest = b""
-    source = rereadable(path)
-    with (
-        reading(path, damaged="is a damaged or incomplete gzip file"),
-        gzip.open(source) if path.suffix == ".gz" else open(source, "rb") as file,
-    ):
+    with reading(path, damaged="is a damaged or incomplete gzip file"), open_unpacked(path) as file:
         while read := file.read(_BLOCK):
             whole, end, rest = (rest + read).rpartition(b"\n")
             if whole:
                 yield whole + end
+            if len(rest) > LONGEST_LINE:
+                break  # the caller refuses the line
     if rest:
         yield rest
 

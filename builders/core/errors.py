@@ -83,7 +83,7 @@ EXTRAS = {
     "": "cyclopts datasets pandas",
     "builders": "duckdb filelock huggingface_hub jieba jinja2 loky matplotlib msgspec numba numpy pyarrow rensa "
     "rjieba scipy statsmodels tqdm yaml",
-    "baselines": "faiss ir_measures",
+    "baselines": "faiss ir_measures pytrec_eval",
     "models": "accelerate sentence_transformers sklearn tokenizers torch transformers",
     "ray": "ray",
     "elasticsearch": "elastic_transport elasticsearch",

@@ -23,9 +23,11 @@ from builders.core.redaction import redact
 
 # Libraries report exhausted memory by different exceptions: MemoryError, duckdb.OutOfMemoryException, RuntimeError.
 _NO_MEMORY = re.compile(
-    r"bad_alloc|out of memory|outofmemory|(?:can't|cannot|unable to|failed to) allocate|can't start new thread",
+    r"bad_alloc|out of memory|outofmemory|(?:can't|cannot|unable to|failed to) allocate|can't start new thread|"
+    r"failed to map segment|cannot apply additional memory protection|thread creation failed|cannot create thread",
     re.IGNORECASE,
 )
+_QUOTED = 200  # characters of an error of memory
 _SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # default handlers
 _TOGETHER = 0.05  # seconds; signals within this time count as one, because timeout(1) sends two
 # Seconds from a signal to the end of the process, if the cleanup takes longer. The next command removes what is left,
@@ -76,11 +78,24 @@ def exit_code(work: Callable[[], int]) -> int:
             return _say(f"error: {place}: {full}")
         if isinstance(error, ModuleNotFoundError) and (line := missing_library(error)):
             return _say(f"error: {line}")
-        if isinstance(error, MemoryError) or _NO_MEMORY.search(f"{type(error).__name__}: {error}"):
-            return _say(f"error: not enough memory ({' '.join(str(error).split())[:200] or 'an allocation failed'})")
+        if shortage := _memory_shortage(error):
+            return _say(f"error: not enough memory ({shortage})")
         if isinstance(error, OSError):
             return _say(f"error: {error}")
         raise
+
+
+def _memory_shortage(error: BaseException) -> str:
+    """Return the line of an error, or of one of its causes, that reports exhausted memory; otherwise empty."""
+    cause: BaseException | None = error
+    while cause is not None:
+        for line in f"{type(cause).__name__}: {cause}".splitlines():
+            if _NO_MEMORY.search(line):
+                return " ".join(redact(line).split())[:_QUOTED]
+        if isinstance(cause, MemoryError):
+            return " ".join(str(cause).split())[:_QUOTED] or "an allocation failed"
+        cause = cause.__cause__ or cause.__context__
+    return ""
 
 
 def _say(line: str, code: int = 1) -> int:

@@ -81,6 +81,21 @@ def real_path(path: Path) -> Path:
     return real
 
 
+def expect_inside(file: Path, folder: Path) -> Path:
+    """Return ``file``. Raise :class:`InputError` for a link that leads out of the folder that is copied.
+
+    Such a link could copy any file of this machine into an output. The hub's cache has links from each
+    ``snapshots/COMMIT`` to the folder ``blobs`` beside ``snapshots``, which are allowed.
+    """
+    target, root = Path(os.path.realpath(file)), Path(os.path.realpath(folder))
+    allowed = [root]
+    if root.parent.name == "snapshots":
+        allowed.append(root.parent.parent / "blobs")
+    if not any(target.is_relative_to(place) for place in allowed):
+        raise InputError(f"is a link to {target}, outside of {folder}; copy the folder with `cp -rL`", path=file)
+    return file
+
+
 def kind_of(path: Path) -> str:
     """Return the kind of an output path: ``stream``, ``directory``, ``disk``, ``socket``, or empty.
 

@@ -24,6 +24,8 @@ from builders.core.errors import InputError, log
 from builders.core.finished_outputs import NotFinished, only_if_finished
 from builders.core.typed import read_json
 
+# Seconds until a step is terminated. Ctrl-C in a terminal reaches both processes, and this process must soon end.
+_CTRL_C = 0.5
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _RUNS = "steps.json"
 # The verbs that know a finished output. Other verbs take seconds, and run each time.
@@ -143,7 +145,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
     except BaseException:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=1)  # Ctrl-C in a terminal reaches both processes
+            process.wait(timeout=_CTRL_C)
         process.terminate()
         process.wait()
         raise

@@ -183,7 +183,7 @@ def limited_hub() -> Iterator[None]:
     from huggingface_hub import close_session, set_client_factory
     from huggingface_hub.utils import _http
 
-    usual = getattr(_http, "default_client_factory", None)
+    usual: Any = getattr(_http, "default_client_factory", None)
     with _limited_lock:
         _limited_calls += 1
         if _limited_calls == 1 and usual is not None and _http._GLOBAL_CLIENT_FACTORY is usual:

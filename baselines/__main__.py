@@ -5,6 +5,7 @@
 import sys
 
 from builders.core.command import CONSOLE, main
+from builders.core.exit_codes import end_soon
 
 GROUPS = {
     "evaluate any model": {"run": "baselines.retrieve.any_model:run_model"},
@@ -39,8 +40,11 @@ def console() -> int:
 
     groups = BUILDERS | GROUPS
     verbs = {verb: module for group in groups.values() for verb, module in group.items()}
-    return main(CONSOLE, "Build releases of DuReader-retrieval, search them, train and evaluate.", verbs, groups=groups)
+    description = "Build releases of DuReader-retrieval, search them, train and evaluate."
+    return end_soon(main(CONSOLE, description, verbs, groups=groups))
 
 
 if __name__ == "__main__":
-    sys.exit(main("baselines", "Search a release, train models on it, and evaluate both.", VERBS, groups=GROUPS))
+    sys.exit(
+        end_soon(main("baselines", "Search a release, train models on it, and evaluate both.", VERBS, groups=GROUPS))
+    )

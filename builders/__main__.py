@@ -3,6 +3,7 @@
 import sys
 
 from builders.core.command import main
+from builders.core.exit_codes import end_soon
 
 GROUPS = {
     "make a release": {
@@ -24,4 +25,4 @@ GROUPS = {
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 
 if __name__ == "__main__":
-    sys.exit(main("builders", "Build release directories from public sources.", VERBS, groups=GROUPS))
+    sys.exit(end_soon(main("builders", "Build release directories from public sources.", VERBS, groups=GROUPS)))

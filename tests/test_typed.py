@@ -125,7 +125,7 @@ def test_a_release_that_names_a_file_elsewhere_is_refused(tmp_path: Path, words:
 
 
 def test_a_release_of_links_is_extended_by_files(tmp_path: Path) -> None:
-    blobs, cached = make_release(tmp_path / "blobs"), tmp_path / "cached"
+    blobs, cached = make_release(tmp_path / "blobs"), tmp_path / "snapshots" / "0123abcd"  # as in the hub's cache
     for file in [path for path in blobs.rglob("*") if path.is_file()]:
         link = cached / file.relative_to(blobs)
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+from elastic_transport import ConnectionError, NodeConfig, Urllib3HttpNode
 from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
 from elasticsearch.helpers import streaming_bulk
 
@@ -21,11 +23,14 @@ from baselines.bm25.bm25_index import Index, Texts
 from baselines.bm25.tokens import K1, B
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of
+from builders.core.redaction import register_secret, without_credentials
+from builders.core.reply_limits import run_within
 from builders.store.runs import Columns, Hit, best_first, columns_of
 
 API_KEY = "ELASTICSEARCH_API_KEY"  # environment variable
 _WINDOW = 100_000  # largest number of hits per search
 _TRIES, _BUSY = 8, (429, 502, 503, 504)
+REPLY_SECONDS, REPLY_BYTES = 600, 1 << 30  # limits of one reply
 _PAUSE = 0.5  # seconds before the first retry of rejected passages; each further pause is twice as long
 _RANKED = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False}
 _INDEX = {
@@ -45,6 +50,42 @@ _MAPPINGS = {
         "text": {"type": "text", "analyzer": "tokens", "similarity": "tokens", "index_options": "freqs"},
     },
 }
+
+
+class _TooLong(Exception):
+    """A reply has more bytes than :data:`REPLY_BYTES`."""
+
+
+class LimitedNode(Urllib3HttpNode):
+    """A connection to the server whose replies have limits of time and size."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        super().__init__(config)
+        self._plain_urlopen = self.pool.urlopen
+        self.pool.urlopen = self._read_reply  # type: ignore[method-assign, assignment]
+
+    def _read_reply(self, method: str, target: str, **options: Any) -> SimpleNamespace:
+        response: Any = self._plain_urlopen(method, target, preload_content=False, **options)
+        content = bytearray()
+        try:
+            for part in response.stream(1 << 16, decode_content=True):
+                content += part
+                if len(content) > REPLY_BYTES:
+                    raise _TooLong
+        finally:
+            response.close() if len(content) > REPLY_BYTES else response.release_conn()
+        return SimpleNamespace(data=bytes(content), status=response.status, headers=response.headers)
+
+    def perform_request(self, *words: Any, **options: Any) -> Any:
+        """Send a request. Raises TransportError, after which the client does not try again, for a limit."""
+        try:
+            return run_within(REPLY_SECONDS, lambda: super(LimitedNode, self).perform_request(*words, **options))
+        except TimeoutError:
+            raise TransportError(f"no complete reply within {REPLY_SECONDS} seconds") from None
+        except ConnectionError as error:
+            if any(isinstance(cause, _TooLong) for cause in error.errors):
+                raise TransportError(f"a reply has over {REPLY_BYTES:,} bytes") from None
+            raise
 
 
 class ElasticsearchIndex(Index):
@@ -159,11 +200,21 @@ def open_remote(
     options: dict[str, Any] = {"ca_certs": str(ca_certs)} if ca_certs else {}
     if "@" not in parts.netloc and os.environ.get(API_KEY):
         options["api_key"] = os.environ[API_KEY]
+    register_secret(url)
     logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # this logger reports every request
     try:
-        client = Elasticsearch(url, request_timeout=600, max_retries=_TRIES, retry_on_status=_BUSY, **options)
+        client = Elasticsearch(
+            url,
+            node_class=LimitedNode,
+            request_timeout=REPLY_SECONDS,
+            max_retries=_TRIES,
+            retry_on_status=_BUSY,
+            **options,
+        )
     except ValueError:
-        raise InputError(f"--address {address!r}: expected http(s)://[USER:PASSWORD@]HOST:PORT") from None
+        raise InputError(
+            f"--address {without_credentials(address)!r}: expected http(s)://[USER:PASSWORD@]HOST:PORT"
+        ) from None
     key = {**texts.key("elasticsearch 1"), "k1": k1, "b": b}
     shown, name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", f"dureader-retrieval-{key_of(key)}"
     index = ElasticsearchIndex(client, shown, name, texts)

@@ -13,6 +13,7 @@ from baselines.measure.run_origin import warn_of_origins
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.hub import as_yaml, clear_errors, commit_in
+from builders.core.redaction import without_credentials
 from builders.store.benchmark_tasks import task_id
 from builders.store.layout import MANIFEST, SETS
 from builders.store.manifest import EVAL, read_manifest
@@ -102,7 +103,7 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
                 task_id=task_id(run.set, run.split, measure),
                 value=round(100 * run.values[official_name], 4),
                 dataset_revision=commit,
-                source_url=f"{api.endpoint}/{repo}",
+                source_url=f"{without_credentials(api.endpoint)}/{repo}",
                 source_name="Model card",
                 notes=run.run,
             )

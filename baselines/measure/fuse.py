@@ -4,7 +4,7 @@ import numbers
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from baselines.core.model_options import NewRun, TopK
 from builders.core.errors import InputError, UsageError, log
@@ -86,7 +86,7 @@ def fuse_runs(
           --tune-runs build/runs/bm25.train.run build/runs/de.train.run
     """
     from baselines.measure.fusion import fuse_scores, scores_of
-    from baselines.measure.fusion_weights import expect_other_queries, read_weights, tuned_weights
+    from baselines.measure.fusion_weights import expect_other_queries, read_weights, tuned_weights, write_weights
     from baselines.measure.qrels import release_qrels
     from builders.core.files import check_file, real_path
     from builders.store.reader import open_release
@@ -102,6 +102,7 @@ def fuse_runs(
         if out is not None and isinstance(run, Path) and real_path(run) == real_path(out):
             raise InputError("is both a run to read and --out; expected different files", path=out)
     opened_runs = [read_run(run) for run in runs]
+    tuned: dict[str, Any] = {}
     if tune:
         if release is None:
             raise UsageError("--tune needs judgments; expected --release DIR")
@@ -111,8 +112,10 @@ def fuse_runs(
         systems = [read_run(run) for run in tune_runs] or opened_runs
         if weights is None and out is not None:
             weights = out.with_name(f"{out.name}.weights.json")
+        if weights is not None:
+            check_file(weights)
         expect_other_queries(opened_runs, systems, judgments, split=tune, tune_on_these=tune_on_these)
-        run_weights = tuned_weights(systems, judgments, method=method, split=tune, step=step, out=weights)
+        run_weights, tuned = tuned_weights(systems, judgments, method=method, split=tune, step=step)
     elif weights:
         run_weights = read_weights(weights, method, len(runs))
     elif method == "rrf":
@@ -130,7 +133,12 @@ def fuse_runs(
             log.warning("%s lacks %d of %d queries", run.path, missing, len(every_query))
     fused_hits = fuse_scores([scores_of(run, method) for run in opened_runs], run_weights, top_k)
     if out is None:
-        return Run.in_memory("fused", dict(fused_hits))
-    line_count = write_run(out, fused_hits, tag=f"fused-{method}")
-    log.info("%s: %d lines from %d runs", out, line_count, len(runs))
-    return Run(out)
+        fused_run = Run.in_memory("fused", dict(fused_hits))
+    else:
+        line_count = write_run(out, fused_hits, tag=f"fused-{method}")
+        log.info("%s: %d lines from %d runs", out, line_count, len(runs))
+        fused_run = Run(out)
+    # The weights are written last, so that a command that fails leaves no weights.
+    if tuned and weights is not None:
+        write_weights(weights, tuned)
+    return fused_run

@@ -64,9 +64,9 @@ def expect_other_queries(
 
 
 def tuned_weights(
-    tune_runs: Sequence[Run], qrels: Qrels, *, method: str, split: str, step: float, out: Path | None
-) -> list[float]:
-    """Return the weights with the best MRR@10, and write them to ``out``.
+    tune_runs: Sequence[Run], qrels: Qrels, *, method: str, split: str, step: float
+) -> tuple[list[float], dict[str, Any]]:
+    """Find the weights with the best MRR@10.
 
     Args:
         tune_runs: a run of each system.
@@ -74,7 +74,9 @@ def tuned_weights(
         method: rrf or weighted.
         split: the split of the judgments. Of the split train, only the tuning questions are used.
         step: the weights are multiples of this step.
-        out: the file to write (default: no file).
+
+    Returns:
+        The weights, and the content of their file (:func:`write_weights`).
     """
     if split == "train":
         qrels = _tuning_questions(qrels, tune_runs)
@@ -84,18 +86,21 @@ def tuned_weights(
     names = [run.path.name for run in tune_runs]
     listed = ", ".join(f"{name} {single:.4f}" for name, single in zip(names, single_values, strict=True))
     log.info("tuned on %s: weights %s, MRR@10 %.4f (single runs: %s)", split, weights, value, listed)
-    if out is not None:
-        result = {
-            "weights": weights,
-            "method": method,
-            "tuned_on": split,
-            "questions": len(qrels.positives),
-            "runs": names,
-            "MRR@10": value,
-            "alone": single_values,
-        }
-        write_text(out, json.dumps(result, indent=1) + "\n")
-    return weights
+    content = {
+        "weights": weights,
+        "method": method,
+        "tuned_on": split,
+        "questions": len(qrels.positives),
+        "runs": names,
+        "MRR@10": value,
+        "alone": single_values,
+    }
+    return weights, content
+
+
+def write_weights(path: Path, content: dict[str, Any]) -> None:
+    """Write the file of tuned weights."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:

@@ -91,6 +91,7 @@ def per_query(
     that use judged negatives (default: the positives).
     """
     import ir_measures
+    import pytrec_eval  # noqa: F401 (ir_measures computes these measures only with it, and hides its absence)
 
     wanted = {ir_measures.parse_measure(name): name for name in names}
     row = {query: number for number, query in enumerate(qrels.positives)}

@@ -23,6 +23,7 @@ from builders.core.finished_outputs import is_finished
 from builders.core.typed import Count, NotNegativeNumber, read_json
 
 _RUNS = "steps.json"
+_CTRL_C_SECONDS = 0.5  # time for a step to end by itself before it is terminated
 
 
 class StepRun(Struct):
@@ -120,7 +121,8 @@ def _run_process(step: Step, processes: int) -> int:
         return process.wait()
     except BaseException:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=1)  # Ctrl-C in a terminal reaches both processes
+            # Ctrl-C in a terminal reaches both processes, and this process must soon end.
+            process.wait(timeout=_CTRL_C_SECONDS)
         process.terminate()
         process.wait()
         raise

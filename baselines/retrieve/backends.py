@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
 
 from builders.core.errors import InputError
+from builders.core.redaction import quote_reply
 
 _CONVERTING = threading.Lock()
 OPENVINO = "openvino-"  # prefix of a precision's name, for example openvino-fp32
@@ -66,7 +67,7 @@ class _Forward:
                 self._request = _compiled(model, {name: each[:2, :12] for name, each in given.items()}, dtype)
                 found: torch.Tensor = self(**given)[0][mask.bool()].flatten()
             except (Exception, SystemExit) as error:  # OpenVINO raises many types of errors
-                said = " ".join(str(error).split())[:300]
+                said = quote_reply(str(error), 300)
                 raise InputError(f"OpenVINO cannot run the model ({said}); use --backend torch") from error
         if not torch.cosine_similarity(expected, found, dim=0) > 0.95:
             raise InputError("OpenVINO's output of this model differs from PyTorch's; use --backend torch")

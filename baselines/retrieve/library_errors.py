@@ -8,7 +8,8 @@ from huggingface_hub import constants
 
 from baselines.core.checkpoint import check_hashes
 from builders.core.errors import InputError
-from builders.core.hub import OTHER_HUB
+from builders.core.hub import OTHER_HUB, limited_hub
+from builders.core.redaction import quote_reply
 
 
 @contextlib.contextmanager
@@ -22,13 +23,14 @@ def opening(failed: str, name: str = "") -> Iterator[None]:
     if name:
         check_hashes(Path(name))
     try:
-        yield
+        with limited_hub():
+            yield
     except (InputError, MemoryError):
         raise
     except BaseException as error:  # the libraries raise many types of errors for damaged files
         # A panic in a Rust library, for example tokenizers, is not a subclass of Exception.
         if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
-        message, kind = " ".join(str(error).split())[:300], type(error).__name__
+        message, kind = quote_reply(str(error), 300), type(error).__name__
         other = OTHER_HUB if constants.ENDPOINT in str(error) else ""
         raise InputError(f"{failed} ({': '.join(filter(None, [kind, message]))}){other}") from error

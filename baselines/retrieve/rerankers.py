@@ -17,7 +17,6 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,6 +37,7 @@ from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.jobs import LastResult
 from builders.core.progress import progress
+from builders.core.reply_limits import in_daemon_threads
 from builders.store.reader import Release, open_release
 
 # The prompt of Qwen3-Reranker. Sources: the model card, and vllm-project/vllm-ascend,
@@ -158,15 +158,15 @@ class Listwise(Reranker):
         groups = [
             (query, [text for _, text in own]) for query, own in itertools.groupby(pairs, key=lambda pair: pair[0])
         ]
+        orders: dict[int, list[int]] = {}
+        for group_number, order in in_daemon_threads(
+            lambda group: self._ranked(endpoint, *group), groups, self.work.parallel
+        ):
+            orders[group_number] = order
         scores: list[float] = []
-        with ThreadPoolExecutor(self.work.parallel) as pool:
-            try:
-                for order in [pool.submit(self._ranked, endpoint, *group) for group in groups]:
-                    places = {number: place for place, number in enumerate(order.result())}
-                    scores += [float(len(places) - places[number]) for number in range(len(places))]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        for group_number in range(len(groups)):
+            places = {number: place for place, number in enumerate(orders[group_number])}
+            scores += [float(len(places) - places[number]) for number in range(len(places))]
         return scores
 
     def _ranked(self, endpoint: Endpoint, query: str, passages: list[str]) -> list[int]:

@@ -7,6 +7,7 @@ import msgspec
 
 from builders.add.collection import Collection, SourceTexts, files_of, merge
 from builders.core.errors import log
+from builders.core.files import numbered_lines
 from builders.core.typed import json_of
 from builders.sources.source_files import Source, open_bytes
 from builders.sources.source_tables import open_table
@@ -55,7 +56,7 @@ def _rows(kind: str, source: Source, encoding: str) -> Iterator[tuple[int, str, 
     """Yield (line, docid, text or None, question or None) for the rows of a file."""
     if kind == "json":
         with open_bytes(source) as stream:
-            for number, line in enumerate(stream, 1):
+            for number, line in numbered_lines(stream, source.shown):
                 if line.strip():
                     row = json_of(line, Row, source.shown, number)
                     yield number, row.docid, row.context, row.question

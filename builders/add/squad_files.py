@@ -13,7 +13,7 @@ import pyarrow as pa
 from builders.add.collection import Collection, SourceTexts, described, drawn_questions, merge, write_set
 from builders.core.errors import InputError, log
 from builders.core.file_formats import describe_encoding
-from builders.core.files import BOM
+from builders.core.files import BOM, numbered_lines, read_all
 from builders.core.progress import progress
 from builders.core.typed import json_of
 from builders.sources.source_files import Source, find_files, open_bytes
@@ -156,7 +156,7 @@ def read_squad(
 
 def _paragraphs(source: Source) -> Iterator[Paragraph]:
     with open_bytes(source) as stream:
-        content = stream.read()
+        content = read_all(stream, source.shown)
     if content.removeprefix(BOM).lstrip().startswith(b"[") and _CMRC_KEY in content:
         problem = f"is CMRC 2018's own format; {_EXPECTED}, which CMRC has in its folder squad-style-data"
         raise InputError(problem, path=source.shown)
@@ -171,7 +171,7 @@ def _lines(source: Source) -> Iterator[tuple[int, str]]:
     Raises :class:`InputError` with the line for text that is not UTF-8.
     """
     with open_bytes(source) as stream:
-        for number, line in enumerate(stream, 1):
+        for number, line in numbered_lines(stream, source.shown):
             try:
                 text = line.removeprefix(BOM).decode().strip()
             except UnicodeDecodeError:

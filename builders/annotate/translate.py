@@ -9,7 +9,9 @@ from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import write_text
 from builders.core.folders import key_of, work_beside
+from builders.core.hub import limited_hub
 from builders.core.progress import progress
+from builders.core.redaction import quote_reply
 from builders.sources.source_tables import find_tables, open_table
 from builders.store.layout import text_id
 
@@ -142,10 +144,11 @@ def _ask_local(model_name: str, texts: Sequence[str], keep: Keep) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model_name)
-        model = AutoModelForSeq2SeqLM.from_pretrained(model_name).eval()
+        with limited_hub():
+            tokenizer = AutoTokenizer.from_pretrained(model_name)
+            model = AutoModelForSeq2SeqLM.from_pretrained(model_name).eval()
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = quote_reply(str(error), 300)
         raise InputError(
             f"no sequence-to-sequence model ({reason}); HF_ENDPOINT sets another hub", path=model_name
         ) from None

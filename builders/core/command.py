@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from builders.core.errors import UsageError
+from builders.core.errors import RedactedFormatter, RedactedRecord, UsageError
 from builders.core.exit_codes import exit_code
 from builders.core.help import help_text
 from builders.core.options import did_you_mean
@@ -158,13 +158,11 @@ def run_verb(program: str, command: str, function: Callable[..., Any], words: Se
 
 def start_logging(quiet: bool) -> None:
     """Log to stderr: everything from INFO on, or only warnings and errors."""
-    logging.basicConfig(
-        level=logging.WARNING if quiet else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-        stream=sys.stderr,
-        force=True,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RedactedFormatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, handlers=[handler], force=True)
+    # Some libraries have handlers of their own.
+    logging.setLogRecordFactory(RedactedRecord)
     for noisy in ("faiss", "fsspec", "httpx", "httpx2", "jieba", "numba", "sentence_transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 

@@ -2,19 +2,23 @@
 
 The environment variable OPENAI_BASE_URL must contain the address. Queries and passages are sent only to this address.
 OPENAI_API_KEY contains the key; a local server may need no key. OpenAI's own library reads the same two variables.
+Answers have limits of time and size (:data:`LIMITS`). The key never appears in errors, logs and answers.
 """
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import msgspec
 
 from builders.core.errors import InputError, Unfinished
 from builders.core.progress import progress
+from builders.core.redaction import hide_known, quote_reply, without_credentials
+from builders.core.reply_limits import ReplyLimits, in_daemon_threads, limit_replies
 from builders.core.typed import json_of
 
-_SECONDS, _RETRIES = 120, 5  # for one request
+LIMITS = ReplyLimits(seconds=120, size=16 << 20)  # of one answer
+_RETRIES = 5  # of one request
+_QUOTED = 300  # characters of a reply in an error
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -42,13 +46,17 @@ class Endpoint:
 
     def __init__(self, model: str, otherwise: str = ", or --scores RUN") -> None:
         """Raises :class:`InputError` if OPENAI_BASE_URL has no address. ``otherwise`` is added to the error message."""
-        from openai import OpenAI
+        import openai
 
-        self.url, self.model = os.environ.get("OPENAI_BASE_URL", "").strip(), model
-        if not self.url.startswith(("http://", "https://")):
+        address, self.model = os.environ.get("OPENAI_BASE_URL", "").strip(), model
+        if not address.startswith(("http://", "https://")):
             raise InputError(f"expected an address in OPENAI_BASE_URL (http://localhost:8000/v1){otherwise}")
+        self.url = without_credentials(address)
         key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"
-        self._client = OpenAI(base_url=self.url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES)
+        http_client = limit_replies(openai.DefaultHttpxClient(base_url=address, timeout=LIMITS.seconds), LIMITS)
+        self._client = openai.OpenAI(
+            base_url=address, api_key=key, timeout=LIMITS.seconds, max_retries=_RETRIES, http_client=http_client
+        )
 
     def answer(self, prompt: str) -> str:
         """Return the model's answer. OpenAI's library retries if the server is busy or fails.
@@ -62,24 +70,22 @@ class Endpoint:
                 model=self.model, messages=[{"role": "user", "content": prompt}], temperature=0, top_p=1
             )
         except openai.APIStatusError as error:
-            text = " ".join(error.response.text.split())[:300]
+            text = quote_reply(error.response.text, _QUOTED)
             kind = Unfinished if error.status_code == 429 or error.status_code >= 500 else InputError
             raise kind(f"answered {error.status_code} ({text})", path=self.url) from None
         except openai.APIConnectionError as error:
-            raise Unfinished(f"cannot be reached ({error}); run the same command again", path=self.url) from None
-        return text_in(bytes(answer.http_response.content), self.url)
+            reason = quote_reply(str(error.__cause__ or error), _QUOTED)
+            raise Unfinished(f"cannot be reached ({reason}); run the same command again", path=self.url) from None
+        # A server may repeat the key in the answer, which callers store.
+        return hide_known(text_in(bytes(answer.http_response.content), self.url))
 
     def ask_all(self, prompts: Sequence[str], keep: Callable[[int, str], None], parallel: int, label: str) -> None:
         """Ask ``parallel`` prompts at a time. Call ``keep(number, answer)`` for each answer as it comes, one at a time.
 
         ``number`` is the prompt's place in ``prompts``. Raises the errors of :meth:`answer`.
         """
-        pool = ThreadPoolExecutor(parallel)
         with progress(total=len(prompts), unit="answer", label=label) as bar:
-            try:
-                asked = {pool.submit(self.answer, prompt): number for number, prompt in enumerate(prompts)}
-                for done in as_completed(asked):  # so that one slow answer does not delay the others
-                    keep(asked[done], done.result())
-                    bar.update(1)
-            finally:
-                pool.shutdown(cancel_futures=True)
+            # The answers come in any order, so that one slow answer does not delay the others.
+            for number, answer in in_daemon_threads(self.answer, prompts, parallel):
+                keep(number, answer)
+                bar.update(1)

@@ -4,11 +4,36 @@ import logging
 import re
 from pathlib import Path
 
+from builders.core.redaction import redact
+
 log = logging.getLogger("dureader_retrieval")
 _LONGEST = 4_000  # characters; a message may quote a long line of a file
 _LONGEST_VALUE = 200  # characters of a wrong argument
 # Matches line ends, control characters that a terminal obeys, and surrogates.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class RedactedRecord(logging.LogRecord):
+    """A log record of any library, whose message has no secrets."""
+
+    def getMessage(self) -> str:
+        return redact(super().getMessage())
+
+
+class RedactedFormatter(logging.Formatter):
+    """A formatter that also hides secrets in tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+def _redact_record(record: logging.LogRecord) -> bool:
+    """Hide secrets in a log record. This filter never drops a record."""
+    record.msg, record.args = redact(record.getMessage()), None
+    return True
+
+
+log.addFilter(_redact_record)
 
 
 def visible(text: str) -> str:
@@ -34,12 +59,13 @@ class InputError(Exception):
     """Wrong input or data. The command prints the message as one line and exits with 1.
 
     The message names the file, the line if known, and the expected value. Line ends and control characters in
-    quoted text become escapes.
+    quoted text become escapes. Keys, tokens and passwords are hidden (:mod:`.redaction`).
     """
 
     def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
         where = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
-        shown = visible(where + message)
+        # A text is cut only after redaction, because half a key is not recognised. Very long texts would take long.
+        shown = visible(redact((where + message)[: 2 * _LONGEST]))
         super().__init__(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}...")
 
 
@@ -57,10 +83,10 @@ EXTRAS = {
     "": "cyclopts datasets pandas",
     "builders": "duckdb filelock huggingface_hub jieba jinja2 loky matplotlib msgspec numba numpy pyarrow rensa "
     "rjieba scipy statsmodels tqdm yaml",
-    "baselines": "faiss ir_measures",
+    "baselines": "faiss ir_measures pytrec_eval",
     "models": "accelerate sentence_transformers sklearn tokenizers torch transformers",
     "ray": "ray",
-    "elasticsearch": "elasticsearch",
+    "elasticsearch": "elastic_transport elasticsearch",
     "judge": "openai",
     "openvino": "nncf openvino",
     "space": "gradio",

@@ -7,23 +7,32 @@ import contextlib
 import io
 import os
 import re
+import select
 import signal
+import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, TracebackType
 
 from builders.core.errors import InputError, UsageError, missing_library
 from builders.core.limits import DiskFull, full_disk, reserve_little
+from builders.core.redaction import redact
 
 # Libraries report exhausted memory by different exceptions: MemoryError, duckdb.OutOfMemoryException, RuntimeError.
 _NO_MEMORY = re.compile(
-    r"bad_alloc|out of memory|outofmemory|(?:can't|cannot|unable to|failed to) allocate|can't start new thread",
+    r"bad_alloc|out of memory|outofmemory|(?:can't|cannot|unable to|failed to) allocate|can't start new thread|"
+    r"failed to map segment|cannot apply additional memory protection|thread creation failed|cannot create thread",
     re.IGNORECASE,
 )
+_QUOTED = 200  # characters of an error of memory
 _SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # default handlers
 _TOGETHER = 0.05  # seconds; signals within this time count as one, because timeout(1) sends two
+# Seconds from a signal to the end of the process, if the cleanup takes longer. The next command removes what is left,
+# as after a kill.
+_CLEANUP = 1.5
 _came: list[int] = []  # the signal that stops this process; empty before a signal
 _guarded = False  # True inside exit_code in the main thread
 
@@ -33,11 +42,12 @@ def exit_code(work: Callable[[], int]) -> int:
 
     Errors are reported on stderr as one line. The code is 1 for wrong input or data, a full disk or another OSError, no
     memory, or a missing library; 2 for a wrong option; 130 after Ctrl-C; 143 after SIGTERM; and 141 if the reader of
-    stdout closes the pipe. Other exceptions are raised. After a signal, the command cleans up. A second signal ends the
-    command at once.
+    stdout closes the pipe. Other exceptions are raised. After a signal, the command cleans up, for at most
+    ``_CLEANUP`` seconds. A second signal ends the command at once.
     """
     _open_streams()
     say_once()
+    redact_tracebacks()
     try:
         with _stoppable():
             reserve_little()
@@ -68,17 +78,50 @@ def exit_code(work: Callable[[], int]) -> int:
             return _say(f"error: {place}: {full}")
         if isinstance(error, ModuleNotFoundError) and (line := missing_library(error)):
             return _say(f"error: {line}")
-        if isinstance(error, MemoryError) or _NO_MEMORY.search(f"{type(error).__name__}: {error}"):
-            return _say(f"error: not enough memory ({' '.join(str(error).split())[:200] or 'an allocation failed'})")
+        if shortage := _memory_shortage(error):
+            return _say(f"error: not enough memory ({shortage})")
         if isinstance(error, OSError):
             return _say(f"error: {error}")
         raise
 
 
+def _memory_shortage(error: BaseException) -> str:
+    """Return the line of an error, or of one of its causes, that reports exhausted memory; otherwise empty."""
+    cause: BaseException | None = error
+    while cause is not None:
+        for line in f"{type(cause).__name__}: {cause}".splitlines():
+            if _NO_MEMORY.search(line):
+                return " ".join(redact(line).split())[:_QUOTED]
+        if isinstance(cause, MemoryError):
+            return " ".join(str(cause).split())[:_QUOTED] or "an allocation failed"
+        cause = cause.__cause__ or cause.__context__
+    return ""
+
+
 def _say(line: str, code: int = 1) -> int:
     with contextlib.suppress(OSError):  # stderr is closed or its disk is full; the exit code still reports the error
-        print(line, file=sys.stderr, flush=True)
+        print(redact(line), file=sys.stderr, flush=True)
     return code
+
+
+def end_soon(code: int) -> int:
+    """Return the exit code of a program's main function, whose process ends within some seconds after a signal.
+
+    Without this limit, the interpreter would wait for threads that wait for a server.
+    """
+    if code in (128 + number for number in _SIGNALS):
+        _end_after(_CLEANUP, code)
+    return code
+
+
+def _end_after(seconds: float, code: int) -> None:
+    """End this process after some seconds, whatever it does then."""
+
+    def wait() -> None:
+        time.sleep(seconds)
+        os._exit(code)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def raise_if_stopped() -> None:
@@ -102,13 +145,50 @@ def _stoppable() -> Iterator[None]:
     _came.clear()
     _guarded = True
     try:
-        for number in replaced:
-            signal.signal(number, _stop)
-        yield
+        with _limited_cleanup():
+            for number in replaced:
+                signal.signal(number, _stop)
+            yield
     finally:
         for number, usual in replaced.items():
             signal.signal(number, usual)
         _guarded = False
+
+
+@contextlib.contextmanager
+def _limited_cleanup() -> Iterator[None]:
+    """End the process if the block runs for more than ``_CLEANUP`` seconds after a signal.
+
+    Python calls :func:`_stop` only between two instructions of the main thread, which may be inside a library for
+    minutes. The interpreter therefore also writes the number of each signal to a socket, which a thread reads.
+    """
+    if os.name == "nt":
+        yield
+        return
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    ended = threading.Event()
+
+    def watch() -> None:
+        while number := reader.recv(1):
+            if number[0] in _SIGNALS and not ended.wait(_CLEANUP):
+                # The main thread may hold the lock of sys.stderr, and the reader of stderr may be busy.
+                with contextlib.suppress(OSError, ValueError):
+                    if select.select([], [2], [], 0)[1]:
+                        os.write(2, b"interrupted\n")
+                os._exit(128 + number[0])
+
+    earlier = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(earlier)
+        writer.close()  # ends the thread
+        watcher.join(_CLEANUP)
+        reader.close()
 
 
 def _stop(number: int, _: FrameType | None) -> None:
@@ -121,6 +201,17 @@ def _stop(number: int, _: FrameType | None) -> None:
         if signal.getsignal(other) == _stop:
             signal.signal(other, signal.SIG_DFL)  # the next signal ends the process at once
     raise KeyboardInterrupt
+
+
+def _forget_wakeup_socket() -> None:
+    """Keep signals of a forked process from the socket of its parent, which would end."""
+    with contextlib.suppress(ValueError):  # not the main thread
+        if _guarded:
+            signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_wakeup_socket)
 
 
 def _open_streams() -> None:
@@ -164,10 +255,38 @@ def say_once() -> None:
 
     def report(event: sys.UnraisableHookArgs) -> None:
         dropped = bool(_came) and isinstance(event.exc_value, KeyboardInterrupt)
-        if not dropped and (event.exc_value is None or not full_disk(event.exc_value)):
+        if dropped or (event.exc_value is not None and full_disk(event.exc_value)):
+            return
+        if before is not sys.__unraisablehook__:
             before(event)
+            return
+        with contextlib.suppress(OSError):
+            print(redact(f"{event.err_msg or 'Exception ignored in'}: {event.object!r}"), file=sys.stderr)
+        _print_traceback(event.exc_type, event.exc_value, event.exc_traceback)
 
     sys.unraisablehook = report
+
+
+def redact_tracebacks() -> None:
+    """Hide secrets in the tracebacks of unexpected errors. The change applies to the whole process."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _print_traceback
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _print_thread_traceback
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    text = "".join(traceback.format_exception(kind, error, trace))
+    with contextlib.suppress(OSError):
+        print(redact(text), end="", file=sys.stderr, flush=True)
+
+
+def _print_thread_traceback(event: threading.ExceptHookArgs) -> None:
+    if event.exc_type is not SystemExit:
+        name = event.thread.name if event.thread else "without a name"
+        with contextlib.suppress(OSError):
+            print(f"Exception in thread {name}:", file=sys.stderr)
+        _print_traceback(event.exc_type, event.exc_value, event.exc_traceback)
 
 
 def _drop_stdout() -> None:

@@ -41,6 +41,9 @@ _STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/f
 _TEMPORARY = "dureader-"
 _PATTERN = re.compile(r"[*?\[=\\]")  # characters that DuckDB does not take literally in a path
 BOM = b"\xef\xbb\xbf"
+# Limits for the memory of readers. A few megabytes of gzip may contain gigabytes.
+LONGEST_LINE = 64 << 20  # bytes of a line
+LARGEST_WHOLE = 512 << 20  # bytes of a file that is read as a whole, for example of JSON that is not JSON lines
 _SHOWN = 40  # maximum length of a quoted column in an error message
 _DIGITS = 18  # a number of at most 18 digits fits into 64 bits
 _copies: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
@@ -85,6 +88,21 @@ def real_path(path: Path) -> Path:
     if real.is_symlink() and (real := Path(os.path.realpath(real))).is_symlink():
         raise InputError("is a link that leads back to itself", path=path)
     return real
+
+
+def expect_inside(file: Path, folder: Path) -> Path:
+    """Return ``file``. Raise :class:`InputError` for a link that leads out of the folder that is copied.
+
+    Such a link could copy any file of this machine into an output. The hub's cache has links from each
+    ``snapshots/COMMIT`` to the folder ``blobs`` beside ``snapshots``, which are allowed.
+    """
+    target, root = Path(os.path.realpath(file)), Path(os.path.realpath(folder))
+    allowed = [root]
+    if root.parent.name == "snapshots":
+        allowed.append(root.parent.parent / "blobs")
+    if not any(target.is_relative_to(place) for place in allowed):
+        raise InputError(f"is a link to {target}, outside of {folder}; copy the folder with `cp -rL`", path=file)
+    return file
 
 
 def kind_of(path: Path) -> str:
@@ -344,7 +362,34 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
 def read_whole(path: Path) -> bytes:
     """Return the content of a file, decompressed if gzipped. Raise :class:`InputError` if it cannot be read."""
     with open_text(path) as file:
-        return file.read()
+        return read_all(file, path)
+
+
+def read_all(file: IO[bytes], shown_path: Path | str) -> bytes:
+    """Return the content of an open file. Raise :class:`InputError` for more than ``LARGEST_WHOLE`` bytes."""
+    content = file.read(LARGEST_WHOLE + 1)
+    if len(content) > LARGEST_WHOLE:
+        raise InputError(f"has over {LARGEST_WHOLE >> 20} MiB, which is too long for one JSON value", path=shown_path)
+    return content
+
+
+def numbered_lines(file: IO[bytes], shown_path: Path | str) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number from 1, line with its end) of an open file.
+
+    Raises :class:`InputError` for a line of more than ``LONGEST_LINE`` bytes.
+    """
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise line_too_long(shown_path, number)
+        yield number, line
+
+
+def line_too_long(shown_path: Path | str, number: int) -> InputError:
+    """Return the error for a line of more than ``LONGEST_LINE`` bytes."""
+    problem = f"has a line of over {LONGEST_LINE >> 20} MiB; expected shorter lines that end with \\n"
+    return InputError(problem, path=shown_path, line=number)
 
 
 def read_utf8(path: Path) -> str:
@@ -375,15 +420,20 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     :class:`InputError` for an unreadable or incomplete file.
     """
     with open_text(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in numbered_lines(file, path):
             yield number, line.removeprefix(BOM).rstrip(b"\r\n")
 
 
 def first_character(path: Path) -> str:
     """Return the first character that is not blank. Raise :class:`InputError` if there is none."""
-    for _, line in raw_lines(path):
-        if text := line.strip():
-            return text[:1].decode("utf-8", errors="replace")
+    is_start = True
+    # The file is read in blocks, because a JSON file may be one line of any length.
+    with open_text(path) as file:
+        while block := file.read(_BLOCK):
+            text = (block.removeprefix(BOM) if is_start else block).strip()
+            is_start = False
+            if text:
+                return text[:1].decode("utf-8", errors="replace")
     raise InputError("is empty", path=path)
 
 

@@ -6,6 +6,7 @@ are no longer published. Files that the manifest does not list are never deleted
 import contextlib
 import errno
 import re
+import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ import msgspec
 from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import sha256_of, temporary_folder
 from builders.core.limits import full_disk
+from builders.core.redaction import quote_reply, without_credentials
+from builders.core.reply_limits import ReplyLimits, limit_replies
 from builders.core.results import Report, Table
 from builders.core.typed import read_json
 
@@ -26,6 +29,10 @@ _SMALL = 1 << 20
 # Errors that invalid file names cause. The library names files after a hub's ETags, which may be invalid names.
 _BAD_NAMES = {errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
 _LONGEST = 300  # characters of a library's message, so that the advice after the message is not cut
+# The longest answers are lists of the files of a repository. Downloads have no limit but a slowest speed.
+REPLY_LIMITS = ReplyLimits(seconds=120, size=256 << 20, has_downloads=True)
+_limited_calls = 0  # the number of active limited_hub blocks
+_limited_lock = threading.Lock()
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, and never reported as foreign files
 
 
@@ -123,7 +130,7 @@ def upload(
         )
     if commit.oid == info.sha:
         log.info("%s is already up to date", repo)
-    return str(commit.commit_url)
+    return without_credentials(str(commit.commit_url))
 
 
 def _repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) -> Any:
@@ -186,6 +193,31 @@ def need_hub() -> None:
 
 
 @contextlib.contextmanager
+def limited_hub() -> Iterator[None]:
+    """Limit the time and size of the hub's replies in the block (:data:`REPLY_LIMITS`), for all threads.
+
+    A client that the caller has set by ``huggingface_hub.set_client_factory`` is not replaced.
+    """
+    global _limited_calls
+    from huggingface_hub import close_session, set_client_factory
+    from huggingface_hub.utils import _http
+
+    usual: Any = getattr(_http, "default_client_factory", None)
+    with _limited_lock:
+        _limited_calls += 1
+        if _limited_calls == 1 and usual is not None and _http._GLOBAL_CLIENT_FACTORY is usual:
+            close_session()
+            set_client_factory(lambda: limit_replies(usual(), REPLY_LIMITS))
+    try:
+        yield
+    finally:
+        with _limited_lock:
+            _limited_calls -= 1
+            if _limited_calls == 0 and getattr(_http._GLOBAL_CLIENT_FACTORY, "__module__", "") == __name__:
+                set_client_factory(usual)
+
+
+@contextlib.contextmanager
 def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> Iterator[None]:
     """Convert errors of huggingface_hub in the block into an :class:`InputError` with advice.
 
@@ -196,8 +228,10 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
     again = f"run the same command again; complete files are not {'sent' if way == 'upload' else 'fetched'} again"
     # HTTPError of the HTTP library: httpx or httpx2, depending on the version of huggingface_hub.
     network = next(kind for kind in errors.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
+    endpoint = without_credentials(endpoint)
     try:
-        yield
+        with limited_hub():
+            yield
     except errors.HFValidationError:  # a ValueError for an invalid repository name, raised before any request
         raise
     except errors.LocalTokenNotFoundError as error:
@@ -217,7 +251,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
                 ) from error
             bad_name = way == "download" and isinstance(error, OSError) and error.errno in _BAD_NAMES
             if bad_name or _in_the_library(error):
-                words = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+                words = f"{type(error).__name__}: {quote_reply(str(error), _LONGEST)}"
                 raise Unfinished(f"{endpoint} sent an unexpected answer ({words}); {again}{OTHER_HUB}") from error
             raise
         status = getattr(getattr(cause, "response", None), "status_code", None)
@@ -236,11 +270,12 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
                 None: f"{endpoint} cannot be reached, or broke the connection ({reason}); {again}",
             }.get(status, f"{endpoint} {failed if passes else f'refused: {reason} (status {status})'}")
         advice = "" if status in (403, 412) else OTHER_HUB  # another hub would not help
-        raise (Unfinished if passes else InputError)(message + advice) from error
+        # The library's error has the whole reply, which may repeat the token.
+        raise (Unfinished if passes else InputError)(message + advice) from None
 
 
 def _at(endpoint: str, repo: str) -> str:
-    return f"{repo} on {endpoint} (HF_ENDPOINT)"
+    return f"{repo} on {without_credentials(endpoint)} (HF_ENDPOINT)"
 
 
 def _in_the_library(error: Exception) -> bool:
@@ -255,4 +290,4 @@ def _in_the_library(error: Exception) -> bool:
 
 def _last_line(error: BaseException) -> str:
     words = str(error).strip().splitlines()
-    return words[-1][:_LONGEST] if words else type(error).__name__
+    return quote_reply(words[-1], _LONGEST) if words else type(error).__name__

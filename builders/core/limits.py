@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,7 @@ _ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WORDS = re.compile(
     r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
 )
-_places: list[Path] = []  # the folders of the active `writing` blocks of this process
+_of_thread = threading.local()  # the folders of the active `writing` blocks of each thread
 
 
 def memory_limit() -> int | None:
@@ -69,17 +70,20 @@ def writing(place: Path) -> Iterator[None]:
 
     If blocks are nested, the error names the folder whose disk has the least free space.
     """
-    _places.append(place)
+    if not hasattr(_of_thread, "places"):
+        _of_thread.places = []
+    places: list[Path] = _of_thread.places
+    places.append(place)
     try:
         yield
     except Exception as error:
         reason = full_disk(error)
         if isinstance(error, DiskFull) or not reason:
             raise
-        named = min(reversed(_places), key=_free)
+        named = min(reversed(places), key=_free)
         raise DiskFull(f"{named}: {reason}; free some space there, and run the same command again") from error
     finally:
-        _places.remove(place)
+        places.remove(place)  # of this thread's list, also if a generator is closed by another thread
 
 
 def _free(place: Path) -> int:

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, inspect
 
 from builders.core.errors import UNSAFE, InputError, shown_value
 from builders.core.file_formats import HEAD_BYTES, describe_encoding, is_utf16
-from builders.core.files import BOM, kind_of, raw_lines
+from builders.core.files import BOM, kind_of, raw_lines, read_all
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 NotNegativeNumber = Annotated[float, Meta(ge=0)]
@@ -59,7 +59,8 @@ def _bytes_of(path: Path) -> bytes:
     if kind_of(path) not in ("", "directory"):  # reading a pipe could block; reading a directory fails below
         raise InputError("is a device or a pipe; expected a regular file", path=path)
     try:
-        return path.read_bytes()
+        with open(path, "rb") as file:
+            return read_all(file, path)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:

@@ -8,12 +8,13 @@ import contextlib
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from builders.core.errors import UsageError
+from builders.core.errors import InputError, UsageError
 from builders.core.options import (
     Help,
     Option,
@@ -30,6 +31,8 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 TABLE_FORMATS = ("text", "json", "markdown", "csv")
 _from_shell: ContextVar[bool] = ContextVar("from_shell", default=False)
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # bytes of a path that are not UTF-8
+_SHOWN_PATH = 300  # characters
 QUIET = Option("quiet", bool, False, False, False, (Help("log only warnings and errors"),))
 QUIET_PARAMETER = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
 
@@ -105,7 +108,7 @@ def verb(
         def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
             quiet, bound = check_arguments(function.__name__, signature, options, args, kwargs)
             check_combination(options, bound.arguments, from_shell=_from_shell.get())
-            with quiet_call(quiet):
+            with quiet_call(quiet), clear_path_errors():
                 return function(*bound.args, **bound.kwargs)
 
         # Notebooks show this signature. The markers of the annotations would fill the screen.
@@ -120,6 +123,21 @@ def verb(
         return checked
 
     return decorate
+
+
+@contextlib.contextmanager
+def clear_path_errors() -> Iterator[None]:
+    """Raise :class:`InputError` if a library in the block cannot encode a path, because its name is not UTF-8.
+
+    Python represents other bytes of a path as surrogates. Many libraries and file formats do not allow such texts.
+    """
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        if not _NOT_UTF8.search(str(error.object)):
+            raise
+        problem = "a path is not UTF-8, which a library or file format needs; rename the file or folder"
+        raise InputError(problem, path=str(error.object)[:_SHOWN_PATH]) from error
 
 
 def check_arguments(

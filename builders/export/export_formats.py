@@ -25,7 +25,7 @@ from builders.export.exported_runs import FORMS, write_runs
 from builders.export.output import Output
 from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with
 from builders.store.layout import JOINED, MANIFEST, SETS
-from builders.store.reader import Release
+from builders.store.reader import Release, refuse_outer_links
 from builders.store.runs import Run
 
 PASSAGES_PER_FILE = 500_000  # several files, because Pyserini's indexer reads one file in each thread
@@ -254,6 +254,7 @@ def export(
             raise UsageError(f"{option} needs --format {', '.join(forms)}, not {form}")
     if not runs and (runs_only or form == "rag"):
         raise UsageError(f"{'--runs-only' if runs_only else '--format rag'} needs --run")
+    refuse_outer_links(release)
     if (source := Path(os.path.realpath(release.path))) in Path(os.path.realpath(out)).parents:
         raise InputError(f"is inside the release {source}; choose a directory outside", path=out)
     with new_directory(out, "an export", MARKER) as folder:

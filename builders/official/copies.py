@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import is_parquet, reading
+from builders.core.files import expect_inside, is_parquet, reading
 from builders.core.finished_outputs import UNKNOWN, VerbInput
 from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub
 from builders.core.progress import progress
@@ -304,7 +304,7 @@ def _local_files(path: Path) -> dict[str, Path]:
         # Hidden folders have the hub client's metadata of downloads.
         is_hidden = any(part.startswith(".") for part in name.parts)
         if file.is_file() and _DATA.search(name.name) and not is_hidden:
-            files[name.as_posix()] = file
+            files[name.as_posix()] = expect_inside(file, path)
     if not files:
         raise InputError("has no .jsonl, .jsonl.gz or .parquet file", path=path)
     return files

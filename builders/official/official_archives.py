@@ -14,7 +14,7 @@ from typing import IO
 
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
-from builders.core.files import reading
+from builders.core.files import expect_inside, reading
 from builders.core.finished_outputs import VerbInput
 from builders.core.progress import progress
 from builders.core.typed import problem_of
@@ -87,7 +87,8 @@ def archives_input(archives: Iterable[Path]) -> VerbInput:
     for number, archive in enumerate(archives, 1):
         paths = [archive]
         if archive.is_dir():
-            paths = sorted(path for path in archive.rglob("*") if role_of(path.name) and path.is_file())
+            found = (path for path in archive.rglob("*") if role_of(path.name) and path.is_file())
+            paths = sorted(expect_inside(path, archive) for path in found)
         for path in paths:
             name = archive.name if path == archive else path.relative_to(archive).as_posix()
             with reading(path, remedy=_REMEDY):
@@ -98,7 +99,7 @@ def archives_input(archives: Iterable[Path]) -> VerbInput:
 def _found(archive: Path, work: Path) -> list[OfficialFile]:
     if archive.is_dir():
         return [
-            OfficialFile(path.relative_to(archive).as_posix(), str(path), archive, path, role)
+            OfficialFile(path.relative_to(archive).as_posix(), str(path), archive, expect_inside(path, archive), role)
             for path in archive.rglob("*")
             if (role := role_of(path.name)) and path.is_file()
         ]

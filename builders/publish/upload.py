@@ -18,7 +18,7 @@ from builders.store.benchmark_tasks import parts_of
 from builders.store.card import CHINESE, card, configs_of, is_reading
 from builders.store.layout import MANIFEST, NAME
 from builders.store.manifest import CARD, CARD_ZH, EVAL, STATS, is_published, read_stats, write_manifest
-from builders.store.reader import Release
+from builders.store.reader import Release, refuse_outer_links
 
 _FORBIDDEN = (".py", ".lock")  # `datasets` refuses repositories with scripts; .lock files come from its cache
 
@@ -46,6 +46,7 @@ def publish(
     if unlisted:
         shown = ", ".join(unlisted[:3]) + ", ..." * (len(unlisted) > 3)
         raise InputError(f"has {shown}, which the manifest does not list; remove these files", path=release.path)
+    refuse_outer_links(release)
     report = check(release, frozenset(accepted_tests))
     if report.errors:
         first = report.errors[0]

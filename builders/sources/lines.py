@@ -4,11 +4,10 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from builders.core.errors import InputError
-from builders.core.files import BOM
+from builders.core.files import BOM, LONGEST_LINE, line_too_long
 from builders.sources.source_files import Source, open_bytes
 
 BLOCK_BYTES = 4 << 20  # small, because several blocks are in memory at once
-LONGEST_LINE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
             else:
                 rest += data
             if len(rest) > LONGEST_LINE:
-                problem = "has a line of over 1 GiB; expected JSON lines"
-                raise InputError(problem, path=source.shown, line=line_number(source, start))
+                raise line_too_long(source.shown, line_number(source, start))
     if rest:
         yield start, rest
     if not seen:

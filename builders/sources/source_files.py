@@ -12,7 +12,7 @@ from typing import IO, Any
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
 from builders.core.file_formats import decompressed
-from builders.core.files import reading
+from builders.core.files import expect_inside, reading
 from builders.core.finished_outputs import VerbInput
 
 _SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
@@ -45,9 +45,12 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
     found: list[Source] = []
     for file in files:
         name = file.name if path.is_file() else file.relative_to(path).as_posix()
+        is_wanted = path.is_file() or bool(pattern.search(file.name))
+        if path.is_dir() and (is_wanted or zipfile.is_zipfile(file)):
+            expect_inside(file, path)
         if zipfile.is_zipfile(file):
             found += [Source(file, member, f"{name}!{member}") for member in _members(file, pattern)]
-        elif path.is_file() or pattern.search(file.name):
+        elif is_wanted:
             found.append(Source(file, None, name))
     if not found:
         raise InputError(f"has {expected}", path=path)

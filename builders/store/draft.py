@@ -23,7 +23,7 @@ from builders.store.card import card
 from builders.store.judgments import overlaps_with_train
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import CARD, STATS, Build, is_published, read_stats, write_manifest, write_stats
-from builders.store.reader import Release
+from builders.store.reader import Release, refuse_outer_links
 from builders.store.stored_answers import answer_counts
 
 # Pages of 4 MiB make files of news text 1.7 % smaller than pages of 1 MiB (Parquet's default), in the same time.
@@ -153,6 +153,7 @@ class Draft:
         self._builds: list[Build] = []
         self._writers: list[SplitWriter] = []
         if base is not None:
+            refuse_outer_links(base)
             self.stats |= read_stats(base.path)
             self._builds = list(base.manifest.builds)
             for entry in base.manifest.files:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from builders.core.cache import FileEntry, other_sha256
 from builders.core.errors import InputError
-from builders.core.files import plain_folder, reading
+from builders.core.files import expect_inside, plain_folder, reading
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import Manifest, read_manifest
@@ -170,6 +170,12 @@ class Release:
 def _top(config: str, columns: list[str] | None) -> list[str]:
     """Return the top-level columns that contain ``columns``, which may name fields inside lists and structs."""
     return list(dict.fromkeys(name.partition(".")[0] for name in columns or schema_of(config).names))
+
+
+def refuse_outer_links(release: Release) -> None:
+    """Raise :class:`InputError` if a file of a release that is copied is a link that leads out of the release."""
+    for name in [MANIFEST, *(entry.path for entry in release.manifest.files)]:
+        expect_inside(release.path / name, release.path)
 
 
 def open_release(path: Path | str | Release) -> Release:

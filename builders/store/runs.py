@@ -23,11 +23,13 @@ import pyarrow.csv
 from builders.core.errors import InputError, log
 from builders.core.files import (
     BOM,
+    LONGEST_LINE,
     atomic_text,
     expect_id,
     first_character,
     id_of,
     integer,
+    line_too_long,
     open_text,
     read_whole,
     shown,
@@ -335,6 +337,8 @@ def _table(path: Path) -> pa.Table:
     """Read the columns of a TREC run. Arrow parses the blocks. A block in an unusual format is parsed line by line."""
     tables, number = [], 1
     for block in _blocks(path):
+        if len(block) > LONGEST_LINE and b"\n" not in block[:-1]:
+            raise line_too_long(path, number)
         tables.append(_parsed(block) or _by_line(block, path, number))
         number += block.count(b"\n")
     return pa.concat_tables(tables)
@@ -347,6 +351,8 @@ def _blocks(path: Path) -> Iterator[bytes]:
             whole, end, rest = (rest + read).rpartition(b"\n")
             if whole:
                 yield whole + end
+            if len(rest) > LONGEST_LINE:
+                break  # the caller refuses the line
     if rest:
         yield rest
 

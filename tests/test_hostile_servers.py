@@ -1,0 +1,145 @@
+"""Servers that never answer, answer slowly or endlessly; and signals while a command waits for such a server."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import ROOT, command
+from hostile_server import STALLS, HostileServer
+
+from builders.core import endpoint
+from builders.core.endpoint import Endpoint
+from builders.core.errors import InputError, Unfinished
+from builders.core.hub import clear_errors
+from builders.core.reply_limits import ReplyLimits, in_daemon_threads, run_within
+
+_SECONDS = 2.0  # from a signal to the end of a command, without the load of other tests
+_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
+
+
+@pytest.fixture
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "LIMITS", ReplyLimits(seconds=1.2, size=4 << 20))
+    monkeypatch.setattr(endpoint, "_RETRIES", 0)
+    monkeypatch.setattr("builders.core.hub.REPLY_LIMITS", ReplyLimits(seconds=1.2, size=4 << 20, has_downloads=True))
+
+
+@pytest.mark.usefixtures("short_limits")
+@pytest.mark.parametrize("mode", STALLS)
+def test_an_answer_has_limits_of_time_and_size(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostileServer(mode) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        started = time.monotonic()
+        problem = (
+            "over 4,194,304 bytes" if mode.startswith("endless") else "(no complete reply within 1 seconds|timed out)"
+        )
+        with pytest.raises(Unfinished, match=f"cannot be reached .*{problem}"):
+            Endpoint("judge").answer("question")
+        assert time.monotonic() - started < 10 and server.sent < 64 << 20
+
+
+@pytest.mark.usefixtures("short_limits")
+@pytest.mark.parametrize("mode", ["drip-head", "drip-body", "endless"])
+def test_an_answer_of_a_hub_has_limits_of_time_and_size(mode: str) -> None:
+    from huggingface_hub import HfApi
+
+    with HostileServer(mode) as server:
+        api = HfApi(server.url, token="hf_none")
+        problem = "over 4,194,304 bytes" if mode == "endless" else "no complete reply within 1 seconds"
+        with pytest.raises(InputError, match=problem), clear_errors("org/name", server.url, "model", "download"):
+            api.model_info("org/name")
+        assert server.sent < 64 << 20
+
+
+_ASK = """
+import sys
+from builders.core.endpoint import Endpoint
+from builders.core.exit_codes import end_soon, exit_code
+def ask():
+    Endpoint("judge").ask_all(["a", "b", "c"], print, 2, "ask")
+    return 0
+sys.exit(end_soon(exit_code(ask)))
+"""
+_SLEEP = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from builders.core.exit_codes import end_soon, exit_code
+from builders.core.jobs import in_order, in_threads, process_pool
+def sleep(_):
+    Path(sys.argv[2]).touch()
+    time.sleep(60)
+def threads():
+    for _ in in_threads(sleep, [1, 2, 3], 2): pass
+def executor():
+    with ThreadPoolExecutor(2) as pool: list(pool.map(sleep, [1, 2]))
+def processes():
+    with process_pool(2) as pool:
+        for _ in in_order(pool, time.sleep, [0, 60, 60], 1): Path(sys.argv[2]).touch()
+def library():
+    import ctypes
+    Path(sys.argv[2]).touch()
+    ctypes.CDLL(None).poll(None, 0, 60_000)
+    ctypes.CDLL(None).poll(None, 0, 60_000)
+sys.exit(end_soon(exit_code(globals()[sys.argv[1]])))
+"""
+
+
+def stop(process: subprocess.Popen[str], number: signal.Signals) -> float:
+    """Send a signal to a process. Return the seconds until the process ends, and fail if it reports anything else."""
+    started = time.monotonic()
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=50)
+    assert (process.returncode, stderr.splitlines()[-1:]) == (_CODES[number], ["interrupted"])
+    return time.monotonic() - started
+
+
+def start(words: list[str], **environment: str) -> subprocess.Popen[str]:
+    # A background process of a shell ignores Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return subprocess.Popen(words, cwd=ROOT, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", _CODES)
+@pytest.mark.parametrize("mode", ["silent", "drip-body"])
+def test_a_signal_ends_a_command_that_asks_a_language_model(mode: str, number: signal.Signals) -> None:
+    with HostileServer(mode) as server:
+        process = start([sys.executable, "-c", _ASK], OPENAI_BASE_URL=f"{server.url}/v1")
+        while not server.is_asked:
+            assert process.poll() is None
+            time.sleep(0.05)
+        assert stop(process, number) < _SECONDS + 2
+
+
+@pytest.mark.parametrize("number", _CODES)
+def test_a_signal_ends_a_command_that_asks_a_hub(number: signal.Signals, tmp_path: Path) -> None:
+    with HostileServer("silent") as server:
+        environment = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path)}
+        process = start(command("baselines", "pull", "org/name", "--out", tmp_path / "model"), **environment)
+        while not server.is_asked:
+            assert process.poll() is None
+            time.sleep(0.05)
+        assert stop(process, number) < _SECONDS + 2
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("work", ["threads", "executor", "processes", "library"])
+def test_a_signal_ends_a_command_whose_threads_are_busy(work: str, tmp_path: Path) -> None:
+    mark = tmp_path / "begun"
+    process = start([sys.executable, "-c", _SLEEP, work, str(mark)])
+    while not mark.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    assert stop(process, signal.SIGTERM) < _SECONDS + 2
+
+
+def test_threads_end_with_the_first_error() -> None:
+    assert sorted(in_daemon_threads(abs, [-1, -2, -3], 2)) == [(0, 1), (1, 2), (2, 3)]
+    with pytest.raises(ZeroDivisionError):
+        list(in_daemon_threads(lambda number: 1 // number, [1, 0, 1], 1))
+    with pytest.raises(TimeoutError):
+        run_within(0.05, lambda: time.sleep(5))

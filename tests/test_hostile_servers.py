@@ -42,6 +42,32 @@ def test_an_answer_has_limits_of_time_and_size(mode: str, monkeypatch: pytest.Mo
         assert time.monotonic() - started < 10 and server.sent < 64 << 20
 
 
+@pytest.mark.parametrize("mode", STALLS)
+def test_a_reply_of_elasticsearch_has_limits_of_time_and_size(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = pytest.importorskip("baselines.bm25.engine_elasticsearch")
+    monkeypatch.setattr(engine, "REPLY_SECONDS", 1.5)
+    monkeypatch.setattr(engine, "REPLY_BYTES", 4 << 20)
+    with HostileServer(mode) as server:
+        client = engine.Elasticsearch(server.url, node_class=engine.LimitedNode, request_timeout=1.5)
+        problem = "over 4,194,304 bytes" if mode.startswith("endless") else "no complete reply|timed out"
+        with pytest.raises(engine.TransportError, match=problem):
+            client.info()
+        assert server.sent < 64 << 20
+
+
+def test_a_user_sets_the_time_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "_RETRIES", 0)
+    monkeypatch.setenv("OPENAI_TIMEOUT", "0.5")
+    with HostileServer("drip-body") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        with pytest.raises(Unfinished, match="cannot be reached"):
+            Endpoint("judge").answer("question")
+    for wrong in ("0", "nan", "two", "120000"):
+        monkeypatch.setenv("OPENAI_TIMEOUT", wrong)
+        with pytest.raises(InputError, match=f"OPENAI_TIMEOUT: expected seconds .* found '{wrong}'"):
+            Endpoint("judge")
+
+
 @pytest.mark.usefixtures("short_limits")
 @pytest.mark.parametrize("mode", ["drip-head", "drip-body", "endless"])
 def test_an_answer_of_a_hub_has_limits_of_time_and_size(mode: str) -> None:

@@ -41,7 +41,7 @@ def test_a_missing_library_of_measures_is_named(
     assert capfd.readouterr().err.startswith("error: pytrec_eval is not installed: pip install")
 
 
-@pytest.mark.parametrize("megabytes", [90, 240])
+@pytest.mark.parametrize("megabytes", [240, 320])
 def test_too_little_memory_for_a_library_is_one_line(megabytes: int, tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
@@ -57,7 +57,7 @@ def test_a_failed_fuse_leaves_no_weights(tmp_path: Path) -> None:
     runs = [write_dev_run(tmp_path / "a.run"), write_dev_run(tmp_path / "b.run", order=-1)]
     other = tmp_path / "other.run"
     write_run(other, [("another", [("p1", 1.0)])])
-    words = ["fuse", "--tune", "dev", "--release", release, "--out", tmp_path / "out.run"]
+    words = ["fuse", "--tune", "dev", "--tune-on-these", "--release", release, "--out", tmp_path / "out.run"]
     before = names(tmp_path)
     done = run("baselines", *words, runs[0], other, "--tune-runs", *runs, code=1)
     assert "the runs share no query" in done.stderr and names(tmp_path) == before

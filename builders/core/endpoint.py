@@ -2,11 +2,13 @@
 
 The environment variable OPENAI_BASE_URL must contain the address. Queries and passages are sent only to this address.
 OPENAI_API_KEY contains the key; a local server may need no key. OpenAI's own library reads the same two variables.
-Answers have limits of time and size (:data:`LIMITS`). The key never appears in errors, logs and answers.
+Answers have limits of time and size (:data:`LIMITS`). OPENAI_TIMEOUT sets another time, in seconds, for example for a
+model that thinks for minutes. The key never appears in errors, logs and answers.
 """
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -17,6 +19,7 @@ from builders.core.reply_limits import ReplyLimits, in_daemon_threads, limit_rep
 from builders.core.typed import json_of
 
 LIMITS = ReplyLimits(seconds=120, size=16 << 20)  # of one answer
+_LONGEST_TIME = 86_400  # seconds; a larger number is probably milliseconds
 _RETRIES = 5  # of one request
 _QUOTED = 300  # characters of a reply in an error
 
@@ -41,6 +44,18 @@ def text_in(content: bytes, where: str) -> str:
     return found.choices[0].message.content or ""
 
 
+def _answer_seconds() -> float:
+    """Return the time for one answer. Raises :class:`InputError` if OPENAI_TIMEOUT is no positive number."""
+    text = os.environ.get("OPENAI_TIMEOUT", "").strip()
+    try:
+        seconds = float(text) if text else LIMITS.seconds
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < _LONGEST_TIME:
+        raise InputError(f"OPENAI_TIMEOUT: expected seconds above 0 and below {_LONGEST_TIME:,}, found {text!r}")
+    return seconds
+
+
 class Endpoint:
     """A model behind the endpoint in OPENAI_BASE_URL."""
 
@@ -53,9 +68,10 @@ class Endpoint:
             raise InputError(f"expected an address in OPENAI_BASE_URL (http://localhost:8000/v1){otherwise}")
         self.url = without_credentials(address)
         key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"
-        http_client = limit_replies(openai.DefaultHttpxClient(base_url=address, timeout=LIMITS.seconds), LIMITS)
+        limits = replace(LIMITS, seconds=_answer_seconds())
+        http_client = limit_replies(openai.DefaultHttpxClient(base_url=address, timeout=limits.seconds), limits)
         self._client = openai.OpenAI(
-            base_url=address, api_key=key, timeout=LIMITS.seconds, max_retries=_RETRIES, http_client=http_client
+            base_url=address, api_key=key, timeout=limits.seconds, max_retries=_RETRIES, http_client=http_client
         )
 
     def answer(self, prompt: str) -> str:

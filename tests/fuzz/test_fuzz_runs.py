@@ -192,7 +192,7 @@ READERS = [
     Reader("builders.annotate.pool:read_pool", _pool, _POOL, lambda f: read_pool(f / "pool.jsonl"), _as_a_pool),
     _trec_run("a TREC run", "builders.store.runs:_parsed", _run("run"), "run", TEXT),
     _trec_run("a TREC run with tabs", "builders.store.runs:_by_line", _tabs, "run", TEXT),
-    _trec_run("a gzipped TREC run", "builders.core.files:raw_lines,first_character", _run("run.gz"), "run.gz", BYTES),
+    _trec_run("a gzipped TREC run", "builders.core.files:first_character", _run("run.gz"), "run.gz", BYTES),
     Reader(
         "builders.store.runs:read_run", writing("predictions.json", json.dumps(dict.fromkeys(ASKED, IDS))),
         {"predictions.json": JSON}, lambda f: read_run(f / "predictions.json").hits, _as_predictions,

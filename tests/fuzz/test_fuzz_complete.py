@@ -9,6 +9,7 @@ from fuzzing import Reader
 
 # A function that calls one of these is a reader of files from outside.
 _READING = {"read_json", "read_object", "json_of", "json_lines", "typed", "read_toml", "raw_lines", "read_blocks"}
+_READING |= {"object_of_lists", "open_text"}
 _READING |= {"json.loads", "json.load", "msgspec.json.decode", "pq.ParquetFile", "np.load", "safe_open", "open_table"}
 _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_file", "tarfile.open", "zipfile.ZipFile"}
 # Readers without a fuzzer, because their content is not from outside, or their parser has a fuzzer.
@@ -25,6 +26,7 @@ _OURS = {
     "baselines.reproduce.published_scores:read_published_scores": "the project's own file",
     "baselines.train.recipe_changes:inherit_values": "the project's own files",
     "baselines.retrieve.family_table:declared": "the project's own file",
+    "builders.export.exported_runs:_copied_lines": "a run that read_run, which has a fuzzer, has read before",
     "builders.sources.archives:read_archives": "the project's own file",
     "builders.store.published:published": "the project's own file",
     "baselines.core.passages:folder": "its inner function has a fuzzer",

@@ -51,8 +51,8 @@ def _as_a_trec_run(found: dict[str, Any], _: Any, folder: Path) -> bool:
     said: dict[str, list[tuple[float, int, str]]] = {}
     if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
         return True
-    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
-        if words := line.split():
+    for line in data.split(b"\n"):
+        if words := line.removeprefix(b"\xef\xbb\xbf").split():
             query, _q0, passage, rank, score, _tag = words
             said.setdefault(query.decode(), []).append((-float(score), int(rank), passage.decode()))
     assert all(math.isfinite(score) for hits in found.values() for _, score in hits)

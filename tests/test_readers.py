@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from baselines.train.data import read_pairs
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.core.passages import open_passages
 from baselines.measure.qrels import read_qrels
 from baselines.retrieve.question_pairs import PairFile, read_question_pairs
 from baselines.train.recipe import read_recipe
+from baselines.train.training_pairs import read_pairs
 from builders.add.cmedqa import read_cmedqa
 from builders.add.squad_files import read_squad
 from builders.check.release_report import check
@@ -108,11 +108,14 @@ def test_chinese_text_in_gb18030_is_named_with_its_line(tmp_path: Path) -> None:
         ("pairs", b"[\n" + JSON_PAIR + b"]", "JSON list; expected JSON lines"),
         ("negatives", NEGATIVES.replace(b", ", b",\n"), "found a JSON object that does not end in this line"),
         ("negatives", b"[\n" + NEGATIVES + b"]", "found a JSON list; write one value a line"),
+        ("predictions", b'{"q": ["a"]}\n{"p": ["a"]}', "expected one JSON value, found more text"),
+        ("predictions", '{"q": ["a"]}'.encode("utf-32"), "is UTF-32; save the file as UTF-8"),
+        ("qrels", "\ufeffq 0 a 1".encode("gb18030"), "is GB18030; save the file as UTF-8"),
         ("SQuAD", b'[{"context_text": "a", "qas": []}]', "CMRC 2018's own format; expected SQuAD.*squad-style-data"),
         ("SQuAD", b'[{"paragraphs": []}]', r"a JSON object \(data\), found a JSON list; expected SQuAD"),
     ],
 )
-def test_json_of_another_form_is_named(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
+def test_another_form_or_encoding_is_named(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
     path = tmp_path / "file.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=problem):

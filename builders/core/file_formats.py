@@ -30,6 +30,7 @@ _FORMATS = {
 }
 _BZIP2, _BZIP2_BLOCK = b"BZh", b"1AY&SY"  # a digit is between the two
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UTF32_MARKS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _WHITE_SPACE = b"\t\n\v\f\r"
 # Frequent simplified and traditional characters. Punctuation is omitted, because EUC encodings share its code points.
 _COMMON = frozenset("的一是不了在有人我他上大来到时中个地为子以你会可出也這個們來時會為")
@@ -80,9 +81,14 @@ def is_utf16(head: bytes) -> bool:
 
 
 def expect_utf8(head: bytes, name: Path | str, allowed: str = "UTF-8") -> None:
-    """Raise :class:`InputError` if the first bytes of a file are those of UTF-16. ``allowed`` names the encodings."""
-    if is_utf16(head):
-        raise InputError(f"is UTF-16; save the file as {allowed}", path=name, line=1)
+    """Raise :class:`InputError` if the first bytes of a file show another encoding than those in ``allowed``."""
+    encoding = "UTF-16" if is_utf16(head) else ""
+    if head.startswith(_UTF32_MARKS):
+        encoding = "UTF-32"
+    elif head.startswith(GB_MARK) and "GB18030" not in allowed:
+        encoding = "GB18030"
+    if encoding:
+        raise InputError(f"is {encoding}; save the file as {allowed}", path=name, line=1)
 
 
 def describe_encoding(content: bytes) -> str:

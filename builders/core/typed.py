@@ -245,6 +245,10 @@ def _no_json(content: bytes, message: str, *, is_line: bool) -> tuple[int | None
         value = "list" if start == b"[" else "object"
         problem = f"expected JSON lines, found a JSON {value} that does not end in this line"
         return None, f"{problem}; write one value a line, without a list around the lines"
+    if not is_line and "trailing characters" in message:
+        place = re.search(r" \(byte (\d+)\)", message)
+        problem = "expected one JSON value, found more text after its end; remove the text, or join the values"
+        return _line(content, int(place[1])) if place else None, f"{problem} ({message})"
     if half := _HALF_PAIR.search(content):  # msgspec's message may be misleading here
         return _line(content, half.start()), f"expected JSON, found half a surrogate pair ({half[0].decode()})"
     place = re.search(r" \(byte (\d+)\)", message)

@@ -94,7 +94,9 @@ def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
     try:
         row: Row[Any] = (_SEGMENTED_ROW if segmented else _ROW).decode(line)
     except msgspec.ValidationError as error:
-        raise ValueError(f"not a row of raw DuReader: {error}") from None
+        is_list = bytes(line[:1]) == b"["
+        remedy = "; write one row a line, without a list around the lines" if is_list else ""
+        raise ValueError(f"not a row of raw DuReader: {error}{remedy}") from None
     except msgspec.DecodeError as error:
         raise ValueError(f"not JSON: {describe_json_error(bytes(line), str(error), is_line=True)}") from None
     except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ from fuzzing import Reader
 
 # A function that calls one of these is a reader of files from outside.
 _READING = {"read_json", "read_object", "json_of", "json_lines", "typed", "read_toml", "raw_lines", "read_blocks"}
-_READING |= {"object_of_lists", "open_text"}
+_READING |= {"object_of_lists"}
 _READING |= {"json.loads", "json.load", "msgspec.json.decode", "pq.ParquetFile", "np.load", "safe_open", "open_table"}
 _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_file", "tarfile.open", "zipfile.ZipFile"}
 # Readers without a fuzzer, because their content is not from outside, or their parser has a fuzzer.

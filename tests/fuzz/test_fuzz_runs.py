@@ -108,8 +108,9 @@ def _read_negatives(folder: Path) -> Any:
 
 def _as_negatives(found: dict[str, list[int]], _: Any, folder: Path) -> bool:
     lines = (folder / "negatives.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    rows = (loads(line) for line in lines if line.strip())
-    said = {row["query-id"]: row["negative-ids"] for row in rows}
+    said: dict[str, list[str]] = {}
+    for row in (loads(line) for line in lines if line.strip()):
+        said.setdefault(row["query-id"], []).extend(row["negative-ids"])  # a query may have several lines
     return found == {q: [IDS.index(p) for p in said[q] if p != IDS[0]] for q in ASKED if q in said}
 
 

@@ -9,7 +9,7 @@ import pytest
 from commands import run as run_command
 from releases import TEXTS, make_release, md5, tables
 
-from baselines import Run, compare, compare_runs, evaluate, evaluate_runs, open_release, search_bm25
+from baselines import Run, compare, compare_runs, evaluate, evaluate_runs, fuse_runs, open_release, search_bm25
 from baselines.hub.pushed_files import score_runs
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -117,3 +117,9 @@ def test_the_leaderboard_and_a_push_check_passages_too(
     assert "3 of 3 passages in the top 50" in run_command("baselines", "reproduce", *words).stderr
     score_runs(open_release(release), "dev", "main", [run])
     assert "3 of 3 passages in the top 50" in caplog.text
+
+
+def test_the_tuning_runs_of_a_fusion_are_checked(release: Path, caplog: pytest.LogCaptureFixture) -> None:
+    unknown, known = unknown_run(release), {query_id: [md5(TEXTS[0])] for query_id in unknown_run(release)}
+    fuse_runs([unknown, known], release=release, tune="dev", tune_on_these=True)
+    assert "3 of 3 passages in the top 50 are not in corpus of" in caplog.text

@@ -88,6 +88,7 @@ def fuse_runs(
     from baselines.measure.fusion import fuse_scores, scores_of
     from baselines.measure.fusion_weights import expect_other_queries, read_weights, tuned_weights, write_weights
     from baselines.measure.qrels import release_qrels
+    from baselines.measure.run_origin import warn_of_origins
     from builders.core.files import check_file, real_path
     from builders.store.reader import open_release
     from builders.store.runs import Run, read_run, write_run
@@ -108,8 +109,10 @@ def fuse_runs(
             raise UsageError("--tune needs judgments; expected --release DIR")
         if len(tune_runs or runs) != len(runs):
             raise UsageError(f"--tune-runs: expected {len(runs)} runs, the same systems in the same order")
-        judgments = release_qrels(open_release(release), tune, set)
+        opened = open_release(release)
+        judgments = release_qrels(opened, tune, set)
         systems = [read_run(run) for run in tune_runs] or opened_runs
+        warn_of_origins(systems, judgments, opened, set_name=set, split=tune)
         if weights is None and out is not None:
             weights = out.with_name(f"{out.name}.weights.json")
         if weights is not None:

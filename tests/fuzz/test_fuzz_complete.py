@@ -15,6 +15,7 @@ _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_f
 # Readers without a fuzzer, because their content is not from outside, or their parser has a fuzzer.
 _OURS = {
     "baselines.retrieve.models:_tokenizer_settings": "the settings of an open tokenizer",
+    "baselines.retrieve.model_kinds:expect_complete_copy": "modules.json, whose readers of folders have fuzzers",
     "baselines.retrieve.official_input:official_tokenizer": "the settings of an open tokenizer",
     "baselines.core.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.core.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",

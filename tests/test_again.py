@@ -343,7 +343,6 @@ CASES = {
         "the run {world}/train.run changed",
         "baselines.train.mine",
         "baselines.train.hard_negatives.write_negatives",
-        neutral={"tokenizers": 3},
     ),
     "train": Case(
         "train_model",
@@ -716,7 +715,6 @@ CONFIGS = {
     "layer_norm_eps": ("config.json", {"layer_norm_eps": 0.1}),
     "num_attention_heads": ("config.json", {"num_attention_heads": 4}),
     "truncation_side": ("tokenizer_config.json", {"truncation_side": "left"}),
-    "padding_side": ("tokenizer_config.json", {"padding_side": "left"}),
     "normalizer": ("tokenizer.json", {"normalizer": UPPER_CASE}),
     "pre_tokenizer": ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}),
 }

@@ -124,7 +124,7 @@ def test_a_run_without_ties_is_copied_as_it_is(release: Path, tmp_path: Path) ->
     assert sorted(path.name for path in out.rglob("*") if path.is_file()) == ["EXPORT", "mine.trec"]
     done, _ = export(release, "trec", "--runs-only", code=2)
     assert "--runs-only needs --run" in done.stderr
-    (tmp_path / "mine.txt").write_text(TIES)
+    (tmp_path / "mine.txt").write_text("q Q0 a 1 2.5 t\n")
     done, _ = export(release, "trec", "--quiet", "--run", tmp_path / "mine.trec", tmp_path / "mine.txt", code=1)
     assert done.error.endswith("another run is also named 'mine'; rename one of the files")
 

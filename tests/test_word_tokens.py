@@ -11,7 +11,7 @@ from releases import make_release
 from baselines.bm25.bm25_index import Texts, search_columns
 from baselines.bm25.engine_numba import NumbaIndex, open_index
 from baselines.bm25.tokens import ANALYZERS, Analyzer
-from baselines.look.excerpts import excerpt_of, marked
+from baselines.look.excerpts import excerpt_html, flag_terms
 from builders.core.highlight import common_terms
 from builders.core.word_tokens import word_parts, word_tokens
 from builders.store.reader import open_release
@@ -108,8 +108,8 @@ def test_words_of_any_width_are_marked(query: str) -> None:
     for passage_id in ("half", "full"):
         text = PASSAGES[passage_id]
         name = text[2:10]
-        assert [part for part, is_term in marked(text, set(word_tokens(query))) if is_term] == [name]
-        assert excerpt_of(text, query)[0] == f"新的<mark>{name}</mark>怎么卖"
+        assert [part for part, is_term in flag_terms(text, set(word_tokens(query))) if is_term] == [name]
+        assert excerpt_html(text, query)[0] == f"新的<mark>{name}</mark>怎么卖"
 
 
 def test_terms_are_written_as_in_the_query_and_in_the_passage() -> None:

@@ -84,9 +84,9 @@ def _expect_equal(alone: torch.Tensor, in_batch: list[torch.Tensor], model: Any,
 def check_room_for_texts(model: Any, name: str) -> None:
     """Raise :class:`InputError` if a prompt is so long that all queries, or all passages, become the same tokens."""
     is_cross = isinstance(model, CrossEncoder)
-    # A small vocabulary may have no word of both sentences, so an empty text must become the same tokens, too. In a
-    # pair, an empty text would leave more room for the other text.
-    texts = (SENTENCE, _OTHER_SENTENCE) if is_cross else (SENTENCE, _OTHER_SENTENCE, "")
+    # A vocabulary may have no word of both sentences, which then become equally many unknown tokens. So an empty text
+    # must become the same tokens, too.
+    texts = (SENTENCE, _OTHER_SENTENCE, "")
     for side, task in (("query", "query"), ("passage", "document")):
         task = "" if is_cross else task
         given = {"task": task} if task else {}

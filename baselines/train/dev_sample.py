@@ -108,20 +108,20 @@ class RerankedRun:
 
 
 def draw_dev_sample(
-    release: Release, recipe: Recipe, passages: Passages, run: Path | None, device: str = "cuda"
+    release: Release, recipe: Recipe, passages: Passages, run: Path | None, *, on_cpu: bool = False
 ) -> SampledPassages | RerankedRun | None:
     """Return the dev sample for a recipe, or None if the training is not evaluated. Missing data is logged.
 
     Args:
         run: a run of the dev queries, which a cross-encoder re-ranks.
-        device: device of the training, which determines the size of the sample if the recipe does not.
+        on_cpu: the training runs on a CPU. The sample is then smaller, if the recipe does not determine its size.
 
     Raises :class:`InputError` if the collection lacks a passage of the run.
     """
     data = recipe.data
     set_name = base_set(data.set)
     configs = SETS[set_name]
-    default_queries, default_passages = _DEFAULT_SIZE_ON_CPU if device == "cpu" else _DEFAULT_SIZE
+    default_queries, default_passages = _DEFAULT_SIZE_ON_CPU if on_cpu else _DEFAULT_SIZE
     query_count = default_queries if data.dev_queries is None else data.dev_queries
     passage_count = default_passages if data.dev_passages is None else data.dev_passages
     if not query_count or not recipe.train.evaluations or recipe.model.kind == "mlm":

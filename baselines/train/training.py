@@ -176,7 +176,9 @@ def _read_release_rows(job: TrainingJob, release: Release, passages: Passages, d
             rows = DualRows(pairs, passages, recipe.data.rows)
         else:
             rows = CrossRows(pairs, passages)
-    sample = draw_dev_sample(release, recipe, passages, job.dev_run, device) if job.first else None
+    sample = None
+    if job.first:
+        sample = draw_dev_sample(release, recipe, passages, job.dev_run, on_cpu=device == "cpu")
     return rows, counts, sample
 
 

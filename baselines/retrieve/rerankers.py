@@ -37,7 +37,7 @@ from baselines.retrieve.vector_index import resumed
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.jobs import LastResult
-from builders.core.progress import progress
+from builders.core.progress import progress, report_share
 from builders.store.reader import Release, open_release
 
 # The prompt of Qwen3-Reranker. Sources: the model card, and vllm-project/vllm-ascend,
@@ -164,6 +164,7 @@ class Listwise(Reranker):
                 for order in [pool.submit(self._ranked, endpoint, *group) for group in groups]:
                     places = {number: place for place, number in enumerate(order.result())}
                     scores += [float(len(places) - places[number]) for number in range(len(places))]
+                    report_share(len(scores) / len(pairs))
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -286,16 +287,23 @@ def score_windows(
     """
     window = window or WINDOW
     starts = enumerate(range(0, len(groups), window))
-    tasks = ((job, work / f"window-{n:06d}.json", groups[start : start + window]) for n, start in starts)
+    tasks = [(job, work / f"window-{n:06d}.json", groups[start : start + window]) for n, start in starts]
+    # Windows that an interrupted call has scored are read quickly, so they are no measure of the speed.
+    left = [0 if path.exists() else _pair_count(some_groups) for _, path, some_groups in tasks]
+    total = _pair_count(groups)
+    scored = over_devices(_score_window, tasks, job.reranker.work.devices)
     scores: list[list[float]] = []
     try:
-        with progress(total=len(groups), unit="query", label=label) as bar:
-            for found in over_devices(_score_window, tasks, job.reranker.work.devices):
-                scores += found
-                bar.update(len(found))
+        with progress(total=total, unit="pair", label=label, done=total - sum(left)) as bar:
+            for window_scores in bar.follow(scored, left):
+                scores += window_scores
     finally:
         _scorer.cache_clear()
     return scores
+
+
+def _pair_count(groups: Sequence[Group]) -> int:
+    return sum(len(ids) for _, ids in groups)
 
 
 def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:

@@ -25,7 +25,8 @@ from baselines.retrieve.model_prompts import prompt_of
 from baselines.retrieve.search_engines import Floats
 from builders.core.errors import InputError
 from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker
-from builders.core.progress import progress, report_share
+from builders.core.progress import progress
+from builders.core.shares import report_share
 from builders.core.worker_processes import WorkerPool
 
 Halves = npt.NDArray[np.float16]
@@ -141,7 +142,7 @@ class Side:
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
         """For every batch of texts, yield (indices of the texts, result of ``compute`` for the texts' tokens).
 
-        The bar of the running task (:func:`.progress.report_share`) moves with every batch. A GPU may still compute the
+        The bar of the running task (:func:`.shares.report_share`) moves with every batch. A GPU may still compute the
         last of these batches.
         """
         self._has_tiny_vectors.zero_()

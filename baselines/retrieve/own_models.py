@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from builders.core.errors import Unfinished, UsageError
-from builders.core.progress import report_share
+from builders.core.shares import report_share
 
 Numbers = npt.NDArray[Any]  # real numbers in at most 64 bits
 _LARGEST_NUMBER_BYTES = 8

@@ -37,7 +37,8 @@ from baselines.retrieve.vector_index import resumed
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.jobs import LastResult
-from builders.core.progress import progress, report_share
+from builders.core.progress import progress
+from builders.core.shares import report_share
 from builders.store.reader import Release, open_release
 
 # The prompt of Qwen3-Reranker. Sources: the model card, and vllm-project/vllm-ascend,

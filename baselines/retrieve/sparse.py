@@ -23,7 +23,8 @@ from baselines.retrieve.models import expect_no, finished, open_as
 from baselines.retrieve.search_engines import Floats
 from baselines.retrieve.vector_index import Arrays, Best, Retriever, Scores
 from builders.core.errors import InputError
-from builders.core.progress import progress, report_share
+from builders.core.progress import progress
+from builders.core.shares import report_share
 
 _LARGEST_WEIGHT = 2.0**50  # 32 bits hold 2**127, and a text has fewer than 2**20 weights
 

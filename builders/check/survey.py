@@ -14,7 +14,8 @@ import duckdb
 from builders.core.database import database
 from builders.core.files import temporary_folder
 from builders.core.limits import full_disk, usable_cores, writing
-from builders.core.progress import progress, report_share
+from builders.core.progress import progress
+from builders.core.shares import report_share
 from builders.store.layout import (
     ANSWERS,
     CORPUS,

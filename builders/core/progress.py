@@ -3,16 +3,15 @@
 A signal stops the work at the next step.
 
 A bar counts what takes the time (texts, tokens or bytes), and moves with every batch. For a long task, the caller runs
-the task inside :meth:`Bar.task` or :meth:`Bar.follow`, and the task calls :func:`report_share` after each batch. A task
-in a worker process cannot move the caller's bar, which then moves when the task ends.
+the task inside :meth:`Bar.task` or :meth:`Bar.follow`, and the task calls :func:`.report_share` after each batch. A
+task in a worker process cannot move the bar of the caller, which then moves when the task ends.
 """
 
 import contextlib
 import io
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -20,12 +19,11 @@ from tqdm import tqdm
 from builders.core.errors import log
 from builders.core.exit_codes import raise_if_stopped
 from builders.core.quiet import is_quiet
+from builders.core.shares import share_receiver
 
 Result = TypeVar("Result")
 EVERY = 30.0  # seconds
 _SHORT = 0.5  # seconds; shorter work draws no bar
-# The function of the innermost Bar.task. A new thread has none, so only the thread of the bar moves it.
-_report: ContextVar[Callable[[float], None] | None] = ContextVar("report", default=None)
 
 
 class Bar(tqdm):  # type: ignore[misc]
@@ -42,23 +40,23 @@ class Bar(tqdm):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def task(self, amount: int) -> Iterator[None]:
-        """Move the bar by ``amount`` during a block: by :func:`report_share`, and at the end by the rest.
+        """Move the bar by ``amount`` during a block: by :func:`.report_share`, and at the end by the rest.
 
         The bar never moves back, so of several parts of a task, the longest should report its share first.
         """
         done = 0
 
-        def report(share: float) -> None:
+        def receive(share: float) -> None:
             nonlocal done
             step = max(0, int(amount * share) - done)
             done += step
             self.update(step)
 
-        token = _report.set(report)
+        token = share_receiver.set(receive)
         try:
             yield
         finally:
-            _report.reset(token)
+            share_receiver.reset(token)
         self.update(amount - done)
 
     def follow(self, results: Iterable[Result], amounts: Iterable[int]) -> Iterator[Result]:
@@ -111,18 +109,6 @@ def progress(
     if not is_quiet() and (sys.stderr.isatty() or _is_notebook()):
         return Bar(items, **options, delay=_SHORT, file=sys.stderr)
     return LogProgress(items, **options)
-
-
-def report_share(share: float) -> None:
-    """Move the bar of the running task to a share of the task, from 0 to 1.
-
-    Like a step of a bar, raise KeyboardInterrupt if a signal has asked this process to stop.
-    """
-    report = _report.get()
-    if report is None:
-        raise_if_stopped()
-    else:
-        report(share)
 
 
 def _is_notebook() -> bool:

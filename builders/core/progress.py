@@ -111,6 +111,15 @@ def progress(
     return LogProgress(items, **options)
 
 
+def slices(count: int, size: int, *, unit: str, label: str) -> Iterator[slice]:
+    """Yield the slices of ``size`` items that divide ``count`` items, with a bar that counts items."""
+    with progress(total=count, unit=unit, label=label) as bar:
+        for start in range(0, count, size):
+            stop = min(start + size, count)
+            yield slice(start, stop)
+            bar.update(stop - start)
+
+
 def _is_notebook() -> bool:
     """True if stderr is shown below a notebook's cell."""
     return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"

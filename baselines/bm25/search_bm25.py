@@ -1,5 +1,6 @@
 """The verb `bm25`: search with BM25."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,7 +11,7 @@ from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, SampleConfig, Seed, SetName
 
 if TYPE_CHECKING:
-    from builders.store.runs import Run
+    from builders.store.runs import Columns, Run
 
 # Raise this number if the same call gives another run than before.
 RESULT_VERSION = 2
@@ -88,7 +89,6 @@ def search_bm25(
     from builders.core.files import check_file
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.limits import usable_cores
-    from builders.core.progress import progress
     from builders.store.layout import SETS
     from builders.store.reader import open_release
     from builders.store.runs import Hit, Run, write_columns
@@ -144,7 +144,7 @@ def search_bm25(
             numba_index = numba_index.reopened(k1, b)
         opened_index = numba_index
 
-    blocks = progress(search_columns(opened_index, query_rows, top_k, threads), unit="block", label="search")
+    blocks = _with_bar(search_columns(opened_index, query_rows, top_k, threads), len(query_rows))
     model = {
         "name": "bm25",
         "engine": engine,
@@ -166,6 +166,16 @@ def search_bm25(
     record_finished(out, call, files=files)
     log.info("%s: %d lines for %d queries", out, line_count, len(query_rows))
     return Run(out)
+
+
+def _with_bar(blocks: "Iterable[Columns]", query_count: int) -> "Iterator[Columns]":
+    """Yield the hits of all queries, with a bar that counts queries."""
+    from builders.core.progress import progress
+
+    with progress(total=query_count, unit="query", label="search") as bar:
+        for block in blocks:
+            bar.update(len(block.queries))
+            yield block
 
 
 def _tuned_path(out: Path) -> Path:

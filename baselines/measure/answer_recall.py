@@ -14,7 +14,7 @@ import pyarrow as pa
 from baselines.measure.measures import LIST_DEPTH, mean, reciprocal_rank
 from baselines.measure.significance import rank_agreement
 from builders.core.errors import InputError
-from builders.core.progress import progress
+from builders.core.progress import slices
 from builders.core.results import Table
 from builders.core.tables import percent, text_table
 from builders.store.reader import Release
@@ -54,8 +54,8 @@ def first_answers(
             raise InputError(f"has a passage {min(missing)!r} that {corpus} lacks", path=run.path)
     found: list[Ranks] = [{kind: {} for kind in KINDS} for _ in runs]
     queries = list(asked)
-    for start in progress(range(0, len(queries), AT_ONCE), unit="block", label="answers"):
-        some = queries[start : start + AT_ONCE]
+    for some_queries in slices(len(queries), AT_ONCE, unit="query", label="answers"):
+        some = queries[some_queries]
         passages = [[texts[passage] for passage in wanted[query]] for query in some]
         labels = contain_answer(passages, [asked[query]["answers"] for query in some], options)
         for query, own in zip(some, labels, strict=True):

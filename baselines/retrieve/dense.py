@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from baselines.core.passages import Passages, Rows
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import dtype_of, moved
-from baselines.retrieve.encoder import Halves, TextEncoder
+from baselines.retrieve.encoder import Halves, TextEncoder, encode_queries
 from baselines.retrieve.exact_search import exact_scores, nearest
 from baselines.retrieve.index_files import Index
 from baselines.retrieve.model_kinds import expect_encoder
@@ -72,7 +72,7 @@ class Dense(Retriever):
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
-        asked = self.encoder(self.work.devices[0], "query").encode(queries)
+        asked = encode_queries(self.encoder(self.work.devices[0], "query"), queries)
         return nearest(index, asked, passages, self.work.devices, top_k)
 
 

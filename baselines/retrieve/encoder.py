@@ -25,6 +25,8 @@ from baselines.retrieve.model_prompts import prompt_of
 from baselines.retrieve.search_engines import Floats
 from builders.core.errors import InputError
 from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker
+from builders.core.progress import progress
+from builders.core.shares import report_share
 from builders.core.worker_processes import WorkerPool
 
 Halves = npt.NDArray[np.float16]
@@ -138,9 +140,17 @@ class Side:
     def batches(
         self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
-        """For every batch of texts, yield (indices of the texts, result of ``compute`` for the texts' tokens)."""
+        """For every batch of texts, yield (indices of the texts, result of ``compute`` for the texts' tokens).
+
+        The bar of the running task (:func:`.shares.report_share`) moves with every batch. A GPU may still compute the
+        last of these batches.
+        """
         self._has_tiny_vectors.zero_()
-        places = list(batches(np.array([_size(text) for text in texts], np.int64), self._longest, self._tokens))
+        sizes = np.array([_size(text) for text in texts], np.int64)
+        places = list(batches(sizes, self._longest, self._tokens))
+        # The bar counts tokens: the longest texts come first, so half of the texts take more than half of the time.
+        token_counts = expected_tokens(sizes, self._longest)
+        finished_tokens, all_tokens = 0, int(token_counts.sum())
         tokenised = self._prefetcher(([texts[number] for number in batch] for batch in places), len(texts))
         with torch.inference_mode():
             for batch, found in zip(places, tokenised, strict=True):
@@ -149,6 +159,8 @@ class Side:
                     for name, each in found.items()
                 }
                 yield batch, compute(moved)
+                finished_tokens += int(token_counts[batch].sum())
+                report_share(finished_tokens / all_tokens)
 
     def computed(self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
         """Return the results of ``compute``, in the texts' order. Raises :class:`InputError` if a number is not finite.
@@ -240,14 +252,28 @@ def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator
     ``sizes`` has the texts' lengths in bytes. A batch has at most ``tokens`` tokens, padding included, by an estimate.
     """
     order = np.argsort(-sizes, kind="stable")
-    # The estimate is three bytes per token: the size of a Chinese character, and about that of an English WordPiece.
-    expected = np.minimum(sizes[order] // 3 + 2, longest)
+    expected = expected_tokens(sizes[order], longest)
     start = 0
     while start < len(order):
         count = max(1, min(int(tokens // expected[start]), 2_048))
         count -= count % 8 if count > 8 else 0  # matrix units work on multiples of 8
         yield order[start : start + count]
         start += count
+
+
+def expected_tokens(sizes: npt.NDArray[np.int64], longest: int) -> npt.NDArray[np.int64]:
+    """Estimate the numbers of tokens of texts from their lengths in bytes. ``longest`` is the limit of the model.
+
+    The estimate is three bytes per token: the size of a Chinese character, and about that of an English WordPiece.
+    """
+    tokens: npt.NDArray[np.int64] = np.minimum(sizes // 3 + 2, longest)
+    return tokens
+
+
+def encode_queries(encoder: Any, queries: Sequence[str]) -> Any:
+    """Return ``encoder.encode(queries)`` of a :class:`Side`, with a bar."""
+    with progress(total=len(queries), unit="query", label="encode queries") as bar, bar.task(len(queries)):
+        return encoder.encode(queries)
 
 
 def _size(text: str | tuple[str, str]) -> int:

@@ -22,10 +22,12 @@ import numpy.typing as npt
 from baselines.core.passages import Passages, Rows
 from baselines.retrieve.search_engines import Engine, FaissEngine, Floats, Vectors, widened
 from builders.core.jobs import in_threads
+from builders.core.progress import progress
 
 Scores = npt.NDArray[np.float64]
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
 _PAIRS = 8_192  # pairs per step of exact scoring
+_POLL = 0.2  # seconds between two looks at the engines
 _ROWS = 1 << 14  # rows converted per step: 50 MB in 32 bits at 768 dimensions
 
 
@@ -70,6 +72,7 @@ def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) ->
     thread and searches every n-th block. Threads suffice, because devices and libraries work outside Python.
     """
     stopped = threading.Event()
+    scanned = [0] * len(engines)  # number of passages that each engine has got
 
     def feed(number: int) -> tuple[Floats, Rows]:
         engine, blocks = engines[number], islice(vectors.blocks(BLOCK), number, None, len(engines))
@@ -81,12 +84,21 @@ def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) ->
             if stopped.is_set():
                 break
             engine.add(start, block)
+            scanned[number] += len(block)
         return engine.best()
 
-    with ThreadPoolExecutor(len(engines)) as pool:
+    with (
+        ThreadPoolExecutor(len(engines)) as pool,
+        progress(total=vectors.rows, unit="passage", label="search") as bar,
+    ):
         fed = [pool.submit(feed, number) for number in range(len(engines))]
         try:
-            wait(fed, return_when=FIRST_EXCEPTION)
+            # The engines' threads only count, and this thread moves the bar.
+            while True:
+                finished, running = wait(fed, _POLL, return_when=FIRST_EXCEPTION)
+                bar.update(sum(scanned) - bar.n)
+                if not running or any(each.exception() for each in finished):
+                    break
         finally:
             stopped.set()  # after an error, the other engines stop early
         scores, rows = (np.concatenate(each, axis=1) for each in zip(*(each.result() for each in fed), strict=True))
@@ -105,11 +117,13 @@ def exact_scores(queries: Vectors, vectors: StoredVectors, rows: Rows) -> Scores
     order = np.argsort(flat, kind="stable")
     asked, sorted_rows = order // rows.shape[1], flat[order]
     scores = np.full(len(flat), -np.inf)
-    for start, block in vectors.blocks(BLOCK):
-        low, high = np.searchsorted(sorted_rows, [start, start + len(block)]).tolist()
-        for begin in range(low, high, _PAIRS):
-            some = slice(begin, min(begin + _PAIRS, high))
-            scores[order[some]] = pair_scores(queries[asked[some]], block[sorted_rows[some] - start])
+    with progress(total=int((flat >= 0).sum()), unit="pair", label="score") as bar:
+        for start, block in vectors.blocks(BLOCK):
+            low, high = np.searchsorted(sorted_rows, [start, start + len(block)]).tolist()
+            for begin in range(low, high, _PAIRS):
+                some = slice(begin, min(begin + _PAIRS, high))
+                scores[order[some]] = pair_scores(queries[asked[some]], block[sorted_rows[some] - start])
+                bar.update(some.stop - some.start)
     return scores.reshape(rows.shape)
 
 
@@ -169,20 +183,22 @@ def _second_pass(
     """Return each query's ``top_k`` best passages (by score, then id) with a 32-bit score of at least ``limits``."""
     best = [(np.array([], np.int64), np.array([], np.float64))] * len(queries)
     wide, order = widened(queries), ranks()
-    for start, block in vectors.blocks(BLOCK):
-        passages = widened(_scale(block, vectors.exponent))
-        for low in range(0, len(queries), 256):
-            reached = wide[low : low + 256] @ passages.T >= limits[low : low + 256, None]
-            for number in (np.flatnonzero(reached.any(1)) + low).tolist():
-                inside = np.flatnonzero(reached[number - low])
-                new = [
-                    pair_scores(np.repeat(queries[number : number + 1], len(some), axis=0), block[some])
-                    for some in np.split(inside, range(_PAIRS, len(inside), _PAIRS))
-                ]
-                rows = np.concatenate([best[number][0], inside + start])
-                scores = np.concatenate([best[number][1], *new])
-                first = np.lexsort((order[rows], -scores))[:top_k]
-                best[number] = rows[first], scores[first]
+    with progress(total=vectors.rows, unit="passage", label="second pass") as bar:
+        for start, block in vectors.blocks(BLOCK):
+            passages = widened(_scale(block, vectors.exponent))
+            for low in range(0, len(queries), 256):
+                reached = wide[low : low + 256] @ passages.T >= limits[low : low + 256, None]
+                for number in (np.flatnonzero(reached.any(1)) + low).tolist():
+                    inside = np.flatnonzero(reached[number - low])
+                    new = [
+                        pair_scores(np.repeat(queries[number : number + 1], len(some), axis=0), block[some])
+                        for some in np.split(inside, range(_PAIRS, len(inside), _PAIRS))
+                    ]
+                    rows = np.concatenate([best[number][0], inside + start])
+                    scores = np.concatenate([best[number][1], *new])
+                    first = np.lexsort((order[rows], -scores))[:top_k]
+                    best[number] = rows[first], scores[first]
+            bar.update(len(block))
     return best
 
 

@@ -145,8 +145,12 @@ class Index:
             return wrong_file(path, file, lambda: _wrong_array(path, file))
 
         found = in_threads(look, self.files, usable_cores())
-        faults = progress(found, total=len(self.files), unit="file", label="verify")
-        return next((f"{file.path} {fault}" for file, fault in zip(self.files, faults, strict=True) if fault), "")
+        with progress(total=sum(file.bytes for file in self.files), unit="B", label="verify") as bar:
+            for file, fault in zip(self.files, found, strict=True):
+                if fault:
+                    return f"{file.path} {fault}"
+                bar.update(file.bytes)
+        return ""
 
     def check(self, of: str, release: Release, config: str, split: str) -> None:
         """Raise :class:`InputError` if the index has another source. ``of`` is passages or queries."""

@@ -18,7 +18,7 @@ from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.util.similarity import maxsim
 
 from baselines.core.passages import Passages, Rows
-from baselines.retrieve.encoder import Halves, Side
+from baselines.retrieve.encoder import Halves, Side, encode_queries
 from baselines.retrieve.index_files import Index
 from baselines.retrieve.model_kinds import kind_of_model
 from baselines.retrieve.models import expect_no, open_as, shorten
@@ -26,6 +26,7 @@ from baselines.retrieve.reading_checks import check_reading, check_room_for_text
 from baselines.retrieve.search_engines import widened
 from baselines.retrieve.vector_index import Arrays, Best, Retriever, Scores
 from builders.core.errors import InputError
+from builders.core.progress import progress
 
 _TOKENS = 1 << 17  # tokens of passages per step: 67 MB in 32 bits at 128 dimensions
 
@@ -78,19 +79,23 @@ class MultiVector(Retriever):
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
         device, rows_each = self.work.devices[0], index.manifest["shard_rows"]
-        asked = self.encoder(device, "query").encode(queries)
+        asked = encode_queries(self.encoder(device, "query"), queries)
         tokens = [torch.from_numpy(widened(own)) for own in asked]
         lengths = np.array([float(own.norm(dim=1).sum()) for own in tokens])
         # The error bound of a 32-bit sum of products, doubled for safety.
         best = Best(len(queries), top_k, 2 * asked[0].shape[1] * 2.0**-22 * lengths * index.longest)
         some = [number for number, own in enumerate(asked) if len(own)]
         chunks = [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks]
-        for chunk, (vectors, ends) in enumerate(chunks):
-            for rows, block in _blocks(vectors, ends):
-                scores = maxsim([tokens[number] for number in some], block, device=device).double().numpy()
-                for number, own in zip(some, scores, strict=True):
-                    best.add(number, rows + chunk * rows_each, own)
-        for own, (rows, _) in zip(asked, best, strict=True):
+        token_count = sum(len(vectors) for vectors, _ in chunks)
+        with progress(total=token_count, unit="token", label="search") as bar:
+            for chunk, (vectors, ends) in enumerate(chunks):
+                for rows, block in _blocks(vectors, ends):
+                    scores = maxsim([tokens[number] for number in some], block, device=device).double().numpy()
+                    for number, own in zip(some, scores, strict=True):
+                        best.add(number, rows + chunk * rows_each, own)
+                    bar.update(sum(map(len, block)))
+        pairs = zip(asked, best, strict=True)
+        for own, (rows, _) in progress(pairs, total=len(asked), unit="query", label="score"):
             yield rows, _exact(index, chunks, own, rows)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from builders.core.errors import Unfinished, UsageError
+from builders.core.shares import report_share
 
 Numbers = npt.NDArray[Any]  # real numbers in at most 64 bits
 _LARGEST_NUMBER_BYTES = 8
@@ -55,6 +56,7 @@ class OwnModel:
             if rows.shape[1] != dimensions:
                 raise self._wrong(f"{dimensions} dimensions, as in earlier calls", f"{rows.shape[1]} dimensions")
             parts.append(rows.astype(np.float64))  # a copy, because a model may return the same buffer at each call
+            report_share((start + count) / len(texts))
         return np.concatenate(parts) if parts else np.empty((0, dimensions or 0))
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -69,6 +71,7 @@ class OwnModel:
             if batch_scores.shape != (count,):
                 raise self._wrong(f"an array of shape ({count},)", describe(batch_scores))
             scores += batch_scores.tolist()
+            report_share((start + count) / len(pairs))
         return _as_floats(scores)
 
     def _numbers(self, returned: Any, expected: str) -> Numbers:

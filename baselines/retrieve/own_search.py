@@ -32,6 +32,7 @@ from baselines.retrieve.own_vectors import OwnVectors, build_vectors, to_32_bits
 from baselines.retrieve.reordering import expect_hits, reorder_passages
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
+from builders.core.exit_codes import raise_if_stopped
 from builders.core.files import temporary_folder
 from builders.core.folders import key_of
 from builders.core.progress import progress
@@ -152,7 +153,8 @@ class OwnEncoderSearch:
 
     def query_vectors(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
         """Return vectors divided by powers of two, and the exponents, shape (queries,)."""
-        vectors = self.encode_queries(texts, self.dim)
+        with progress(total=len(texts), unit="query", label="encode queries") as bar, bar.task(len(texts)):
+            vectors = self.encode_queries(texts, self.dim)
         zeros = int((vectors == 0).all(axis=1).sum())
         if zeros == len(texts) and zeros:
             raise WrongOutput(f"{self._queries.name}: expected vectors, found only zeros for all queries")
@@ -182,9 +184,9 @@ def search_by_encoder(
         query_vectors, exponents = encoder.query_vectors([text for _, text in queries])
         passages = texts.passages()
         nearest_rows = nearest(vectors, query_vectors, passages, ["cpu"], top_k)
-        bar = progress(nearest_rows, total=len(queries), unit="query", label="search")
         hits_by_query = {}
-        for (query_id, _), exponent, (rows, scores) in zip(queries, exponents.tolist(), bar, strict=True):
+        for (query_id, _), exponent, (rows, scores) in zip(queries, exponents.tolist(), nearest_rows, strict=True):
+            raise_if_stopped()
             whole_scores = _restore(scores, exponent)
             hits = zip(passages.ids(rows.tolist()), whole_scores, strict=True)
             hits_by_query[query_id] = best_first(hits)[:top_k]
@@ -242,9 +244,11 @@ def _pair_scores(
     reranker: OwnModel, passages: Passages, groups: Sequence[Group], query_prompt: str
 ) -> list[list[float]]:
     scores = []
-    for query_text, ids in progress(groups, total=len(groups), unit="query", label="rerank"):
-        passage_texts = passages.texts(passages.rows(ids).tolist())
-        scores.append(reranker.scores([(query_prompt + query_text, text) for text in passage_texts]))
+    with progress(total=sum(len(ids) for _, ids in groups), unit="pair", label="rerank") as bar:
+        for query_text, ids in groups:
+            passage_texts = passages.texts(passages.rows(ids).tolist())
+            with bar.task(len(ids)):
+                scores.append(reranker.scores([(query_prompt + query_text, text) for text in passage_texts]))
     return scores
 
 

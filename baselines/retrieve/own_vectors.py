@@ -153,19 +153,18 @@ def build_vectors(
         part = max(_PART // texts_per_call, 1) * texts_per_call
         with (
             open(path, "ab") as file,
-            progress(total=len(rows), unit="text", label="encode") as bar,
+            progress(total=len(rows), unit="text", label="encode", done=done) as bar,
         ):
             file.truncate(done * row_bytes)  # a killed process may leave half of a vector
-            bar.update(done)
             for start in range(done, len(rows), part):
                 chunk = rows[start : start + part]
-                vectors, is_missing = _copy_vectors(reused, chunk, about["dim"])
-                if is_missing.any():
-                    texts = texts_of(chunk[is_missing].tolist())
-                    vectors[is_missing] = to_32_bits(encode(texts), about["model"])
-                file.write(vectors.tobytes())
-                file.flush()
-                bar.update(len(chunk))
+                with bar.task(len(chunk)):
+                    vectors, is_missing = _copy_vectors(reused, chunk, about["dim"])
+                    if is_missing.any():
+                        texts = texts_of(chunk[is_missing].tolist())
+                        vectors[is_missing] = to_32_bits(encode(texts), about["model"])
+                    file.write(vectors.tobytes())
+                    file.flush()
         longest, zeros = _measure(OwnVectors(path, len(rows), about["dim"], 0.0, 0))
         if zeros == len(rows):  # an index of zeros must not be reused when the model is mended
             raise InputError(f"{about['model']}: expected vectors, found only zeros for all passages")

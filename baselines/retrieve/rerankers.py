@@ -38,6 +38,7 @@ from builders.core.errors import InputError, log
 from builders.core.jobs import LastResult
 from builders.core.progress import progress
 from builders.core.reply_limits import in_daemon_threads
+from builders.core.shares import report_share
 from builders.store.reader import Release, open_release
 
 # The prompt of Qwen3-Reranker. Sources: the model card, and vllm-project/vllm-ascend,
@@ -163,6 +164,7 @@ class Listwise(Reranker):
             lambda group: self._ranked(endpoint, *group), groups, self.work.parallel
         ):
             orders[group_number] = order
+            report_share(len(orders) / len(groups))
         scores: list[float] = []
         for group_number in range(len(groups)):
             places = {number: place for place, number in enumerate(orders[group_number])}
@@ -286,16 +288,23 @@ def score_windows(
     """
     window = window or WINDOW
     starts = enumerate(range(0, len(groups), window))
-    tasks = ((job, work / f"window-{n:06d}.json", groups[start : start + window]) for n, start in starts)
+    tasks = [(job, work / f"window-{n:06d}.json", groups[start : start + window]) for n, start in starts]
+    # Windows that an interrupted call has scored are read quickly, so they are no measure of the speed.
+    left = [0 if path.exists() else _pair_count(some_groups) for _, path, some_groups in tasks]
+    total = _pair_count(groups)
+    scored = over_devices(_score_window, tasks, job.reranker.work.devices)
     scores: list[list[float]] = []
     try:
-        with progress(total=len(groups), unit="query", label=label) as bar:
-            for found in over_devices(_score_window, tasks, job.reranker.work.devices):
-                scores += found
-                bar.update(len(found))
+        with progress(total=total, unit="pair", label=label, done=total - sum(left)) as bar:
+            for window_scores in bar.follow(scored, left):
+                scores += window_scores
     finally:
         _scorer.cache_clear()
     return scores
+
+
+def _pair_count(groups: Sequence[Group]) -> int:
+    return sum(len(ids) for _, ids in groups)
 
 
 def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:

@@ -103,10 +103,9 @@ def search_vectors(
     from baselines.measure.qrels import read_queries
     from baselines.retrieve.dense import encoding_model, expect_model
     from baselines.retrieve.devices import devices_of, dtype_of
-    from baselines.retrieve.encoder import TextEncoder
+    from baselines.retrieve.encoder import TextEncoder, encode_queries
     from baselines.retrieve.exact_search import nearest
     from baselines.retrieve.vector_index import named
-    from builders.core.progress import progress
 
     passage_vectors = open_vectors(passages)
     passage_vectors.check("passages", release, configs.corpus, "corpus")
@@ -125,15 +124,14 @@ def search_vectors(
         assert model is not None
         # The queries are encoded on one device; `encode --queries` uses all devices.
         encoder = TextEncoder(encoding_model(model, passage_vectors, devices[0], dtype, revision), "query")
-        query_vectors = encoder.encode([text for _, text in query_rows])
+        query_vectors = encode_queries(encoder, [text for _, text in query_rows])
         query_precision = dtype_of(dtype, devices[0])
 
     corpus = open_passages(release, configs.corpus)
     if sample:
         passage_vectors = replace(passage_vectors, chosen=sample_rows(release, configs.corpus, sample))
     nearest_rows = nearest(passage_vectors, query_vectors, corpus, devices, top_k, engine or "")
-    bar = progress(named(nearest_rows, corpus, top_k), total=len(query_rows), unit="query", label="search")
-    hits = zip((query_id for query_id, _ in query_rows), bar, strict=True)
+    hits = zip((query_id for query_id, _ in query_rows), named(nearest_rows, corpus, top_k), strict=True)
     precisions = {"passages": passage_vectors.precision, "queries": query_precision, "search": "fp32"}
     about = describe_search(release, kind="dense", set_name=set, split=split, top_k=top_k)
     about |= {"index": "exact", "sample": sample, "precision": precisions}

@@ -16,13 +16,15 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import select_max_active_dims
 
 from baselines.core.passages import Passages, Rows
-from baselines.retrieve.encoder import Side, unit_length
+from baselines.retrieve.encoder import Side, encode_queries, unit_length
 from baselines.retrieve.index_files import Index
 from baselines.retrieve.model_kinds import kind_of_model
 from baselines.retrieve.models import expect_no, finished, open_as
 from baselines.retrieve.search_engines import Floats
 from baselines.retrieve.vector_index import Arrays, Best, Retriever, Scores
 from builders.core.errors import InputError
+from builders.core.progress import progress
+from builders.core.shares import report_share
 
 _LARGEST_WEIGHT = 2.0**50  # 32 bits hold 2**127, and a text has fewer than 2**20 weights
 
@@ -108,16 +110,19 @@ class Sparse(Retriever):
     def found(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
-        asked, dims, weights = self.encoder(self.work.devices[0], "query").encode(queries)
+        asked, dims, weights = encode_queries(self.encoder(self.work.devices[0], "query"), queries)
         ends = np.searchsorted(asked, np.arange(len(queries) + 1))
-        best = Best(len(queries), top_k)
-        for number, chunk in enumerate(index.chunks):
-            lists = index.arrays(chunk, "/dims", "/starts", "/rows", "/weights")
-            sums = np.zeros(int(lists[2].max(initial=-1)) + 1)
-            for query in range(len(queries)):
-                own = slice(ends[query], ends[query + 1])
-                rows, scores = _scores(lists, sums, dims[own], weights[own])
-                best.add(query, rows + number * index.manifest["shard_rows"], scores)
+        best, chunk_rows = Best(len(queries), top_k), index.manifest["shard_rows"]
+        with progress(total=len(passages), unit="passage", label="search") as bar:
+            for number, chunk in enumerate(index.chunks):
+                lists = index.arrays(chunk, "/dims", "/starts", "/rows", "/weights")
+                sums = np.zeros(int(lists[2].max(initial=-1)) + 1)
+                with bar.task(min(chunk_rows, len(passages) - number * chunk_rows)):
+                    for query in range(len(queries)):
+                        own = slice(ends[query], ends[query + 1])
+                        rows, scores = _scores(lists, sums, dims[own], weights[own])
+                        best.add(query, rows + number * chunk_rows, scores)
+                        report_share((query + 1) / len(queries))
         return iter(best)
 
 

@@ -26,13 +26,14 @@ from baselines.core.passages import Passages, Rows, first_fault, open_passages
 from baselines.core.settings import ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve.devices import Work, moved, over_devices
-from baselines.retrieve.encoder import Side
+from baselines.retrieve.encoder import Side, encode_queries
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.index_files import MANIFEST, NAME, File, Halves, Index, chunk_name, longest_vector
 from baselines.retrieve.model_kinds import kind_of_model
 from baselines.retrieve.models import described, settings_in_use
 from builders.core.cache import describe
 from builders.core.errors import InputError, log
+from builders.core.exit_codes import raise_if_stopped
 from builders.core.files import check_place, new_file, write_text
 from builders.core.folders import (
     check_output,
@@ -158,10 +159,12 @@ class Retriever(abc.ABC):
             tasks = [(self, release.path, config, split, *each, stored) for each in zip(spans, places, strict=True)]
             files: list[File] = []
             try:
-                with progress(total=total, unit="row", label="encode") as bar:
-                    for span, own in zip(spans, over_devices(_encode_chunk, tasks, self.work.devices), strict=True):
-                        files += own
-                        bar.update(len(span))
+                # Chunks of an interrupted build are verified quickly, so they are no measure of the speed.
+                left = [0 if _note_of(place).exists() else len(span) for span, place in zip(spans, places, strict=True)]
+                encoded = over_devices(_encode_chunk, tasks, self.work.devices)
+                with progress(total=total, unit="row", label="encode", done=total - sum(left)) as bar:
+                    for chunk_files in bar.follow(encoded, left):
+                        files += chunk_files
             finally:  # also after an error, because the model's files may change before the next call
                 _encoder_of.cache_clear()
             for path in [*work.rglob(".*"), *work.glob("*.npy.json")]:
@@ -218,7 +221,9 @@ class Retriever(abc.ABC):
             chosen, size = missing.tolist(), max(1, self.chunk_rows // 8)  # an interruption loses a chunk
             index = self.index(release, config, beside / key_of(chosen), chunk_rows=size, chosen=chosen)
             parts.append((index, missing))
-        queries = self.encoder(self.work.devices[0], "query").encode([text for text, _ in groups]) if parts else None
+        queries = None
+        if parts:
+            queries = encode_queries(self.encoder(self.work.devices[0], "query"), [text for text, _ in groups])
         for index, rows in parts:
             places = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
             here = rows[places] == wanted
@@ -254,8 +259,7 @@ class Retriever(abc.ABC):
         """Return (query id, best passages) for each (query id, text). Build or reuse the index in ``folder``."""
         texts = [text for _, text in queries]
         found = self.search(release, config, self.index(release, config, folder), texts, top_k)
-        bar = progress(found, total=len(queries), unit="query", label="search")
-        return zip((query for query, _ in queries), bar, strict=True)
+        return zip((query for query, _ in queries), found, strict=True)
 
 
 # Module and class of the retriever for each kind of model.
@@ -350,8 +354,12 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, Sequence[int], Path, list
         log.info("%s is done", place.name)
         return found
 
-    note = place.with_name(f"{place.name}.npy.json")
-    return resumed(note, list[File], lambda files: bool(files) and not first_fault(work, files), make)
+    return resumed(_note_of(place), list[File], lambda files: bool(files) and not first_fault(work, files), make)
+
+
+def _note_of(place: Path) -> Path:
+    """Return the path of the JSON file that lists the files of a finished chunk."""
+    return place.with_name(f"{place.name}.npy.json")
 
 
 @LastResult
@@ -405,5 +413,6 @@ class Best:
 def named(found: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
     """Convert each query's (rows, scores) to its ``top_k`` best hits, by falling score, then by corpus id."""
     for rows, scores in found:
+        raise_if_stopped()
         hits = zip(passages.ids(rows.tolist()), map(_digits, scores.astype(np.float32)), strict=True)
         yield best_first(hits)[:top_k]

@@ -10,7 +10,7 @@ from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.hub import limited_hub
-from builders.core.progress import progress
+from builders.core.progress import slices
 from builders.core.redaction import quote_reply
 from builders.sources.source_tables import find_tables, open_table
 from builders.store.layout import text_id
@@ -154,11 +154,11 @@ def _ask_local(model_name: str, texts: Sequence[str], keep: Keep) -> None:
         ) from None
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
-    for start in progress(range(0, len(texts), _BATCH), unit="batch", label="translate"):
-        batch = list(texts[start : start + _BATCH])
+    for some_texts in slices(len(texts), _BATCH, unit="text", label="translate"):
+        batch = list(texts[some_texts])
         # Tokenizers of BERT return token types, which generate() of a BART refuses.
         some = tokenizer(batch, return_tensors="pt", padding=True, truncation=True, return_token_type_ids=False)
         with torch.inference_mode():
             tokens = model.generate(**some.to(device), max_new_tokens=_LONGEST, do_sample=False)
-        for number, text in enumerate(tokenizer.batch_decode(tokens, skip_special_tokens=True), start):
+        for number, text in enumerate(tokenizer.batch_decode(tokens, skip_special_tokens=True), some_texts.start):
             keep(number, text)

@@ -109,8 +109,12 @@ def check_files(release: Release) -> list[Finding]:
     with concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
         # ``again`` ignores the cache of verified files, because `check` must read every file.
         reasons = pool.map(lambda entry: wrong_file(release.path / entry.path, entry, again=True), entries)
-        checked = zip(entries, progress(reasons, total=len(entries), unit="file", label="files"), strict=True)
-        wrong = [(entry.path, reason) for entry, reason in checked if reason]
+        wrong = []
+        with progress(total=sum(entry.bytes for entry in entries), unit="B", label="files") as bar:
+            for entry, reason in zip(entries, reasons, strict=True):
+                if reason:
+                    wrong.append((entry.path, reason))
+                bar.update(entry.bytes)
     for config, split in release.splits():
         try:
             release.shards(config, split)

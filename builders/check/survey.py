@@ -13,8 +13,9 @@ import duckdb
 
 from builders.core.database import database
 from builders.core.files import temporary_folder
-from builders.core.limits import full_disk, writing
+from builders.core.limits import full_disk, usable_cores, writing
 from builders.core.progress import progress
+from builders.core.shares import report_share
 from builders.store.layout import (
     ANSWERS,
     CORPUS,
@@ -140,14 +141,46 @@ def survey(release: Release, broken: Collection[str] = ()) -> Iterator[Survey]:
         con.execute(_MACROS)
         found = Survey(con, release)
         pairs = [(config, split) for config, split in release.splits() if config not in broken]
-        for config, split in progress(pairs, unit="split", label="read"):
-            try:
-                with release.files(config, split) as files:
-                    for statement in next(sql for columns, sql in _READ if columns is schema_of(config)):
-                        con.execute(statement, {"config": config, "split": split, "files": files})
-                found.loaded.append((config, split))
-            except (duckdb.Error, ValueError) as error:
-                if full_disk(error) or isinstance(error, duckdb.OutOfMemoryException):
-                    raise  # the file is not at fault
-                found.failures.append((config, split, str(error).splitlines()[0]))
+        split_bytes = [_bytes_of(release, config, split) for config, split in pairs]
+        with progress(total=sum(split_bytes), unit="B", label="read") as bar:
+            for (config, split), byte_count in zip(pairs, split_bytes, strict=True):
+                with bar.task(byte_count):
+                    try:
+                        _read_split(found, config, split)
+                        found.loaded.append((config, split))
+                    except (duckdb.Error, ValueError) as error:
+                        if full_disk(error) or isinstance(error, duckdb.OutOfMemoryException):
+                            raise  # the file is not at fault
+                        found.failures.append((config, split, str(error).splitlines()[0]))
         yield found
+
+
+def _bytes_of(release: Release, config: str, split: str) -> int:
+    """Return the size of a split's files by the manifest, which may lack some of the files."""
+    return sum(entry.bytes for entry in release.manifest.files if entry.path.startswith(f"{config}/{split}-"))
+
+
+def _read_split(tables: Survey, config: str, split: str) -> None:
+    """Read a split into the tables: all rows, or after an error none. The bar of the task moves with the shards."""
+    statements = next(sql for columns, sql in _READ if columns is schema_of(config))
+    # DuckDB's threads share the row groups of a statement's files. Each thread gets two row groups or more.
+    shards_at_once = max(1, usable_cores() // 4)
+    with tables.release.files(config, split) as files, _transaction(tables.con):
+        for start in range(0, len(files), shards_at_once):
+            some_files = files[start : start + shards_at_once]
+            for statement in statements:
+                tables.con.execute(statement, {"config": config, "split": split, "files": some_files})
+            report_share((start + len(some_files)) / len(files))
+
+
+@contextlib.contextmanager
+def _transaction(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Commit the changes of a block, or discard them after an error."""
+    con.begin()
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(duckdb.Error):  # some errors have ended the transaction
+            con.rollback()
+        raise
+    con.commit()

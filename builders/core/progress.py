@@ -1,21 +1,29 @@
 """Progress of long work: a bar on a terminal or in a notebook, otherwise log lines.
 
 A signal stops the work at the next step.
+
+A bar counts what takes the time (texts, tokens or bytes), and moves with every batch. For a long task, the caller runs
+the task inside :meth:`Bar.task` or :meth:`Bar.follow`, and the task calls :func:`.report_share` after each batch. A
+task in a worker process cannot move the bar of the caller, which then moves when the task ends.
 """
 
+import contextlib
 import io
 import logging
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 from builders.core.errors import log
 from builders.core.exit_codes import raise_if_stopped
 from builders.core.quiet import is_quiet
+from builders.core.shares import share_receiver
 
+Result = TypeVar("Result")
 EVERY = 30.0  # seconds
+_SHORT = 0.5  # seconds; shorter work draws no bar
 
 
 class Bar(tqdm):  # type: ignore[misc]
@@ -30,9 +38,39 @@ class Bar(tqdm):  # type: ignore[misc]
         raise_if_stopped()
         super().update(n)
 
+    @contextlib.contextmanager
+    def task(self, amount: int) -> Iterator[None]:
+        """Move the bar by ``amount`` during a block: by :func:`.report_share`, and at the end by the rest.
+
+        The bar never moves back, so of several parts of a task, the longest should report its share first.
+        """
+        done = 0
+
+        def receive(share: float) -> None:
+            nonlocal done
+            step = max(0, int(amount * share) - done)
+            done += step
+            self.update(step)
+
+        token = share_receiver.set(receive)
+        try:
+            yield
+        finally:
+            share_receiver.reset(token)
+        self.update(amount - done)
+
+    def follow(self, results: Iterable[Result], amounts: Iterable[int]) -> Iterator[Result]:
+        """Yield the results of tasks. ``amounts`` are the amounts of the tasks, see :meth:`task`."""
+        running = iter(results)
+        for amount in amounts:
+            with self.task(amount):
+                result = next(running)
+            yield result
+        assert next(running, None) is None  # a generator of results ends here, with its processes
+
 
 class LogProgress(Bar):
-    """A bar that is not drawn but logged every :data:`EVERY` seconds. Shorter work logs nothing."""
+    """A bar that is not drawn but logged every :data:`EVERY` seconds, and at the end. Shorter work logs nothing."""
 
     monitor_interval = 0  # disables tqdm's monitor thread
 
@@ -40,6 +78,13 @@ class LogProgress(Bar):
         fixed = {"mininterval": EVERY, "delay": EVERY, "miniters": 1, "leave": False, "ncols": 0, "file": io.StringIO()}
         is_hidden = is_quiet() or (log.hasHandlers() and not log.isEnabledFor(logging.INFO))
         super().__init__(*args, **options, **fixed, disable=is_hidden)
+
+    def close(self) -> None:
+        """Log the end if an earlier state is logged."""
+        is_logged = not self.disable and self.last_print_n > self.initial
+        if is_logged and self.last_print_n < self.n:
+            self.refresh()
+        super().close()
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Log the state. An empty ``msg`` clears the bar and logs nothing."""
@@ -51,16 +96,28 @@ class LogProgress(Bar):
             print(str(self), file=sys.stderr, flush=True)
 
 
-def progress(items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "") -> Any:
+def progress(
+    items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "", done: int = 0
+) -> Any:
     """Return a progress bar on stderr. Outside terminals and notebooks, the bar logs a line every 30 seconds.
 
-    Inside a :func:`.quiet.quiet_call`, nothing is shown. Every step of the loop raises KeyboardInterrupt if a signal
-    has asked this process to stop.
+    ``done`` is the part of ``total`` that an interrupted call has finished. It does not count for the speed. Inside a
+    :func:`.quiet.quiet_call`, nothing is shown. Every step of the loop raises KeyboardInterrupt if a signal has asked
+    this process to stop.
     """
-    options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True}
+    options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True, "initial": done}
     if not is_quiet() and (sys.stderr.isatty() or _is_notebook()):
-        return Bar(items, **options, file=sys.stderr)
+        return Bar(items, **options, delay=_SHORT, file=sys.stderr)
     return LogProgress(items, **options)
+
+
+def slices(count: int, size: int, *, unit: str, label: str) -> Iterator[slice]:
+    """Yield the slices of ``size`` items that divide ``count`` items, with a bar that counts items."""
+    with progress(total=count, unit=unit, label=label) as bar:
+        for start in range(0, count, size):
+            stop = min(start + size, count)
+            yield slice(start, stop)
+            bar.update(stop - start)
 
 
 def _is_notebook() -> bool:

@@ -93,6 +93,15 @@ def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
         yield place, typed({_NAMES.get(name, name): value for name, value in row.items()}, kind, place)
 
 
+def _rows_with_bar(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
+    """Call :func:`rows_of` with a bar. Only Parquet files have their number of rows, which the time left needs."""
+    row_count = None
+    if is_parquet(path):
+        with reading(path, damaged="is damaged, or not a Parquet file"):
+            row_count = pq.read_metadata(path).num_rows
+    yield from progress(rows_of(path, kind), total=row_count, unit="row", label=path.name)
+
+
 def kind_of(path: Path, *names: str) -> str:
     """Return ``ranking``, ``corpus``, ``queries`` or ``qrels``, by the columns of the file.
 
@@ -203,7 +212,7 @@ def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Q
 
 def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
     for path in paths:
-        for place, row in progress(rows_of(path, Ranked), unit="query", label=path.name):
+        for place, row in _rows_with_bar(path, Ranked):
             if not row.query.strip():
                 raise InputError("the query is empty; expected a text", path=place)
             if fault := long_text_fault(row.query):
@@ -232,7 +241,7 @@ def _read_tables(
     passages, questions = _read_texts(work, "passages", corpus), _read_texts(work, "queries", queries)
     judged: dict[tuple[str, str], list[Pair]] = {}  # (split, query) -> positive passages
     for file in qrels:
-        for _, row in rows_of(file.path, Judgment):
+        for _, row in _rows_with_bar(file.path, Judgment):
             query, passage = str(row.query), str(row.passage)
             if not row.score > 0:
                 work.findings.add(f"judgments of {file.split} with a score of 0 (skipped)")
@@ -255,7 +264,7 @@ def _read_tables(
 def _read_texts(work: Work, what: str, files: Iterable[CopyFile]) -> dict[str, Pair]:
     found: dict[str, Pair] = {}
     for file in files:
-        for place, row in rows_of(file.path, Text):
+        for place, row in _rows_with_bar(file.path, Text):
             _count_titles(work, what, [row])
             for pair in _number(work, what, [(row.id, row.text)]):
                 if found.setdefault(str(row.id), pair) != pair:

@@ -20,7 +20,7 @@ from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.release.label import label_block
 from builders.release.select import Selection, select
-from builders.release.write import configs_of, files_of, write_file
+from builders.release.write import NewFile, configs_of, files_of, write_file
 from builders.sources.lines import read_blocks
 from builders.sources.source_files import Source, states_of
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
@@ -94,11 +94,16 @@ def _write(selection: Selection, work: Path, draft: Draft, engine: Engine, optio
     # Answers take the most time, so their files are written first.
     files = sorted(files_of(selection), key=lambda file: file.config != "answers")
     (work / "files").mkdir(exist_ok=True)
-    with progress(total=len(files), unit="file", label="write") as bar:
+    with progress(total=sum(map(_text_count, files)), unit="text", label="write") as bar:
         written = engine.map(partial(write_file, work=work, options=options), files)
         for file, (path, entry) in zip(files, written, strict=True):
             writers[file.config, file.split].adopt(path, entry)
-            bar.update()
+            bar.update(_text_count(file))
+
+
+def _text_count(file: NewFile) -> int:
+    """Return the number of queries and passages in a file, which determines the time of writing."""
+    return len(file.queries) + len(file.passages)
 
 
 def _figures(selection: Selection) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text
-from builders.core.progress import progress
+from builders.core.progress import slices
 from builders.core.results import Report, Table
 from builders.core.tables import aligned, round_stat
 from builders.store.draft import Draft, describe_files, draft_release
@@ -65,8 +65,7 @@ def _similar(train: Mapping[str, str], tested: Tested) -> Scores:
     index = LikeTexts(tested.questions(), tested.rule.active_ways, tested.rule.ngram, tested.rule.jaccard)
     ids, texts = list(train), list(train.values())
     similar: Scores = {}
-    for start in progress(range(0, len(ids), _BLOCK), unit="block", label="compare"):
-        block = slice(start, start + _BLOCK)
+    for block in slices(len(ids), _BLOCK, unit="question", label="compare"):
         for train_id, likes in zip(ids[block], index.find(texts[block]), strict=True):
             matches = with_scores(likes, tested.scores.get(train_id, ()))
             if matches:

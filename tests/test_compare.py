@@ -19,8 +19,12 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
 from baselines.measure.compare import compare_runs
+from baselines.measure.comparison import table_of_run
+from baselines.measure.holes import HOLE_MEASURES
+from baselines.measure.measures import IR_MEASURES, measured
+from baselines.measure.qrels import read_qrels
 from baselines.measure.significance import detectable, groups, holm, of_means, paired, randomisation
-from builders.store.runs import write_run
+from builders.store.runs import read_run, write_run
 
 HIT, MISS = "good", "other"
 
@@ -98,6 +102,15 @@ def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> N
         assert system["means"] == {name: of["ir_measures"][name] for name in ("nDCG@10", "Success@5")}
     error = compare(*world, "--measure", "MRR", code=1).error
     assert error.startswith("unknown measure 'MRR'") and "recall@50" in error and "nDCG@10" in error
+
+
+def test_names_of_measures_are_checked_first_and_in_any_case(world: list[Path], tmp_path: Path) -> None:
+    any_case = ["--measure", "ndcg@10", "--measure", "Recall@50", "--measure", "RECALL@50"]
+    assert result_of(*world, *any_case) == result_of(*world, "--measure", "nDCG@10", "--measure", "recall@50")
+    error = compare(*world, tmp_path / "missing.run", "--measure", "MRR10", code=1).error
+    assert error.startswith("unknown measure 'MRR10'; did you mean MRR@10?; expected one of MRR@10, ")
+    table = table_of_run(read_run(world[1]), read_qrels(world[0]), ["Judged@10"])
+    assert set(measured(table)) == {"MRR@10", "recall@1", "recall@50", "RR@10", *IR_MEASURES, *HOLE_MEASURES}
 
 
 def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: list[Path]) -> None:

@@ -134,9 +134,11 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 def test_text_is_percent_and_a_table_has_every_query(files: tuple[Path, Path], tmp_path: Path) -> None:
     target = tmp_path / "new" / "values.parquet"
     done = run("baselines", "evaluate", "--qrels", *files, "--per-query", target)
-    assert "official keys, percent (recall@k here is a hit rate: Success@k)" in done.stdout
-    official = next(line for line in done.stdout.splitlines() if line.startswith(str(files[1]))).split()[1:]
-    assert official == ["25.00", "0.00", "50.00", "2"]
+    heading = "official keys, percent, with 95 % intervals over queries (recall@k here is a hit rate: Success@k)"
+    assert heading in done.stdout
+    official = next(line for line in done.stdout.splitlines() if line.startswith(str(files[1]))).split("  ")[1:]
+    cells = [cell.strip() for cell in official if cell.strip()]
+    assert cells == ["25.00 (0.00 to 50.00)", "0.00 (0.00 to 0.00)", "50.00 (0.00 to 100.00)", "2"]
     assert "1 queries without a positive passage are excluded" in done.stderr
     assert "lacks 1 of 2 queries; they count as 0" in done.stderr
     assert "1 queries list a passage more than once" in done.stderr
@@ -338,7 +340,7 @@ def test_a_call_from_python_returns_figures_as_a_table(files: tuple[Path, Path])
     frame = report.to_pandas()
     assert frame["MRR@10"].tolist() == [result["official"]["MRR@10"] for result in report.value]
     csv_lines = run("baselines", "evaluate", "--qrels", qrels, path, "--format", "csv").stdout.splitlines()
-    assert csv_lines[0].startswith("run,MRR@10,recall@1") and len(csv_lines) == 2
+    assert csv_lines[0].startswith("run,MRR@10,MRR@10 low,MRR@10 high,recall@1,") and len(csv_lines) == 2
 
 
 def test_a_call_names_either_a_release_or_a_file(files: tuple[Path, Path]) -> None:

@@ -79,7 +79,7 @@ def compare_runs(
         python -m baselines compare --release DIR --name BM25 --name "DE w/ BM25 Neg" bm25.run de.run --format latex
     """
     from baselines.measure.compare_tables import Comparison
-    from baselines.measure.comparison import LABELS, SignificanceRule, compare_systems, table_of_run
+    from baselines.measure.comparison import LABELS, SignificanceRule, compare_systems, resolve_measures, table_of_run
     from baselines.measure.groups import groups_of
     from baselines.measure.measures import PAPER
     from baselines.measure.qrels import expect_one_reference, read_queries, read_reference
@@ -94,11 +94,11 @@ def compare_runs(
         raise UsageError(f"expected a --name for each of {len(runs)} runs, found {len(name)}")
     if not 2 <= len(runs) <= len(LABELS):
         raise UsageError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
+    measures = resolve_measures(measure or PAPER.values())
     opened = None if release is None else open_release(release)
     reference = read_reference(
         release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    measures = list(dict.fromkeys(measure or PAPER.values()))
     names, tables = list(name), []
     opened_runs = [order_ties(read_run(run), ties) for run in runs]
     warn_of_origins(opened_runs, reference, opened, set_name=set, split=split, qrels_config=qrels_config or "")

@@ -1,6 +1,6 @@
 """Compare systems pairwise on the same queries: tests, groups, and the queries that changed most."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import median
@@ -10,13 +10,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from baselines.measure.groups import Groups
-from baselines.measure.holes import measure_holes
+from baselines.measure.holes import HOLE_MEASURES, measure_holes
 from baselines.measure.measure_options import TEST_RESAMPLES, TESTS
-from baselines.measure.measures import LIST_DEPTH, Values, mean, measure_run, measured, values_of, with_columns
+from baselines.measure.measures import (
+    IR_MEASURES,
+    LIST_DEPTH,
+    PAPER,
+    Values,
+    mean,
+    measure_run,
+    measured,
+    values_of,
+    with_columns,
+)
 from baselines.measure.qrels import Qrels
 from baselines.measure.significance import detectable, groups, holm, paired
 from baselines.measure.ties import EXPECTED, LISTED
 from builders.core.errors import InputError, UsageError, log
+from builders.core.options import did_you_mean
 from builders.store.runs import Run
 
 LABELS = "abcdefghijklmnoprstuvwxyz"  # one per system; q is omitted, because few fonts have a superscript q
@@ -43,6 +54,22 @@ class SignificanceRule:
     def paired(self, better: Values, worse: Values) -> dict[str, Any]:
         """Return the figures of :func:`baselines.measure.significance.paired` for two systems."""
         return paired(better, worse, level=1 - self.alpha, resamples=self.resamples, seed=self.seed)
+
+
+def resolve_measures(names: Iterable[str]) -> list[str]:
+    """Return the measures that names in any case mean, each once. No run is needed.
+
+    Raises :class:`InputError` for the first unknown name.
+    """
+    comparable = (*PAPER.values(), "RR@10", *IR_MEASURES, *HOLE_MEASURES)
+    names_by_lower_case = {name.lower(): name for name in comparable}
+    resolved: dict[str, None] = {}
+    for name in names:
+        if name.lower() not in names_by_lower_case:
+            near = did_you_mean(name, comparable)
+            raise InputError(f"unknown measure {name!r}{near}; expected one of {', '.join(comparable)}")
+        resolved[names_by_lower_case[name.lower()]] = None
+    return list(resolved)
 
 
 def table_of_run(run: Run, qrels: Qrels, measures: Sequence[str], ties: str = LISTED) -> pa.Table:

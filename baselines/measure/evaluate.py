@@ -39,10 +39,10 @@ def evaluate_runs(
     """Measure runs by the official measures and by usual measures.
 
     A run is a TREC run (gzipped or not) or the official JSON of predictions. The reference is a split of a release, or
-    a file: TREC qrels, BEIR's TSV, or an official dev.json. The first table has the four keys of the official script.
-    recall@k is a hit rate: the share of queries with a positive in the top k. The second table has the usual measures
-    under ir-measures' names. R@k is the share of all positives in the top k. Figures are percent in text and Markdown,
-    and fractions in JSON and CSV.
+    a file: TREC qrels, BEIR's TSV, or an official dev.json. The first table has the four keys of the official script
+    with 95 % intervals over queries. recall@k is a hit rate: the share of queries with a positive in the top k. The
+    second table has the usual measures under ir-measures' names. R@k is the share of all positives in the top k.
+    Figures are percent in text and Markdown, and fractions in JSON and CSV.
 
     --queries measures only the questions that are similar to a removed training question, or only the other questions
     (Section 2.3, Table 6). --qrels-config qrels-before uses the judgments before people corrected them (Figure 2). For

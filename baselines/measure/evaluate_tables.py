@@ -6,7 +6,7 @@ from typing import Any
 from baselines.measure import measures
 from baselines.measure.answer_recall import answers_table, answers_text
 from baselines.measure.duplicates import duplicates_tables, duplicates_text
-from baselines.measure.groups import groups_table, groups_text
+from baselines.measure.groups import groups_table, groups_text, percent_with_interval
 from baselines.measure.holes import holes_tables, holes_text
 from baselines.measure.qrels import Qrels
 from baselines.measure.ties import TIE_RULES
@@ -14,19 +14,19 @@ from builders.core.results import Table
 from builders.core.tables import percent, text_table
 
 _COUNT = "QueriesRanked"  # the official key that is no share
+_SHARES = tuple(measures.PAPER.values())
 
 
 def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     """Format the results of :func:`baselines.measure.evaluation.measure_runs` in percent."""
     official_rows, other_rows = [], []
     for result in results:
-        official = result["official"]
-        cells = [str(official[key]) if key == _COUNT else percent(official[key]) for key in measures.OFFICIAL]
-        official_rows.append([result["run"], *cells])
+        cells = [percent_with_interval(result["official"][key], result["intervals"][key]) for key in _SHARES]
+        official_rows.append([result["run"], *cells, str(result["official"][_COUNT])])
         other_rows.append([result["run"], *(percent(result["ir_measures"][name]) for name in measures.IR_MEASURES)])
     parts = [
         f"reference: {_describe_reference(results, qrels)}",
-        "official keys, percent (recall@k here is a hit rate: Success@k)\n"
+        "official keys, percent, with 95 % intervals over queries (recall@k here is a hit rate: Success@k)\n"
         + text_table(["run", *measures.OFFICIAL], official_rows),
         "ir-measures, percent (R@k is the share of the positives found)\n"
         + text_table(["run", *measures.IR_MEASURES], other_rows),
@@ -44,16 +44,24 @@ def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
 
 def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> list[Table]:
     """Return the results as tables. The main table has all measures, with a row for each run."""
+    columns = []
+    for key in _SHARES:
+        columns += [key, f"{key} low", f"{key} high"]
     rows = []
     for result in results:
-        official = [result["official"][key] for key in measures.OFFICIAL]
-        rows.append([result["run"], *official, *(result["ir_measures"][name] for name in measures.IR_MEASURES)])
+        row = [result["run"]]
+        for key in _SHARES:
+            row += [result["official"][key], *result["intervals"][key]]
+        row.append(result["official"][_COUNT])
+        row += [result["ir_measures"][name] for name in measures.IR_MEASURES]
+        rows.append(row)
     reference = _describe_reference(results, qrels)
     main_table = Table(
-        ["run", *measures.OFFICIAL, *measures.IR_MEASURES],
+        ["run", *columns, _COUNT, *measures.IR_MEASURES],
         rows,
-        title=f"{reference}; percent; recall@k is a hit rate, R@k the share of the positives found",
-        percent_columns=(*measures.PAPER.values(), *measures.IR_MEASURES),
+        title=f"{reference}; percent, with the limits of 95 % intervals; recall@k is a hit rate, R@k the share of the"
+        " positives found",
+        percent_columns=(*columns, *measures.IR_MEASURES),
     )
     tables = [main_table]
     if "by" in results[0]:

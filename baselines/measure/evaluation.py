@@ -15,6 +15,7 @@ from baselines.measure.groups import Groups, measure_groups
 from baselines.measure.holes import measure_holes
 from baselines.measure.measures import measure_run, with_columns
 from baselines.measure.qrels import Qrels, read_queries
+from baselines.measure.run_measures import intervals_of_means
 from baselines.measure.ties import LISTED
 from builders.core.files import atomic_text, new_file
 from builders.store.layout import SETS
@@ -91,6 +92,7 @@ def measure_runs(
     evaluation = Evaluation()
     for number, run in enumerate(runs):
         result, table = measure_run(run, qrels, ties)
+        result["intervals"] = {name: list(interval) for name, interval in intervals_of_means(table).items()}
         if groups is not None:
             result["by"] = measure_groups(table, groups)
         if answer_ranks:

@@ -93,15 +93,16 @@ def groups_text(results: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for result in results:
         for group in result["by"]:
-            cells = [_cell(group, key) for key in PAPER.values()]
+            cells = [percent_with_interval(group[key], group["intervals"][key]) for key in PAPER.values()]
             rows.append([result["run"], group["group"], str(group["queries"]), *cells])
     head = "groups, percent, with 95 % intervals over the queries of the group"
     return f"{head}\n" + text_table(["run", "group", "queries", *PAPER.values()], rows)
 
 
-def _cell(group: Mapping[str, Any], key: str) -> str:
-    low, high = group["intervals"][key]
-    return f"{percent(group[key])} ({percent(low)} to {percent(high)})"
+def percent_with_interval(share: float, interval: Sequence[float]) -> str:
+    """Format a fraction and the limits of its interval in percent, for example "34.38 (18.20 to 51.15)"."""
+    low, high = interval
+    return f"{percent(share)} ({percent(low)} to {percent(high)})"
 
 
 def groups_table(results: Sequence[Mapping[str, Any]]) -> Table:

@@ -40,6 +40,14 @@ def condensed_name(name: str) -> str:
     return f"{measure}(judged_only=True){at}{depth}"
 
 
+# The measures by query of :func:`measure_holes`, in the order of its table.
+HOLE_MEASURES = (
+    *SHOWN,
+    *(condensed_name(name) for name in ("RR@10", *IR_MEASURES)),
+    *(f"best {name}" for name in ("RR@10", *IR_MEASURES)),
+)
+
+
 def condensed(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
     """Return the rankings of the judged queries without their unjudged passages."""
     return {

@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 SHARES = (*PAPER.values(), *IR_MEASURES)  # the measures that are means over queries
 
 
+def intervals_of_means(by_query: pa.Table, *, level: float = 0.95, seed: int = 0) -> dict[str, tuple[float, float]]:
+    """Return the bootstrap interval (low, high) of each mean, by measure (:func:`.significance.of_means`).
+
+    ``by_query`` is the table of :func:`.measures.measure_run`. Means and limits are fractions.
+    """
+    from baselines.measure.significance import of_means
+
+    columns = np.column_stack([values_of(by_query, name) for name in SHARES])
+    return dict(zip(SHARES, of_means(columns, seed=seed, level=level), strict=True))
+
+
 class RunMeasures(dict[str, float]):
     """The measures of a run by name, as fractions, and ``QueriesRanked``, the number of queries in the run.
 
@@ -39,12 +50,9 @@ class RunMeasures(dict[str, float]):
         ``level`` is the share of the resampled means inside the interval. Raises :class:`InputError` unless ``level``
         is between 0 and 1.
         """
-        from baselines.measure.significance import of_means
-
         if not 0 < level < 1:
             raise InputError(f"level: expected a number between 0 and 1, found {level!r}")
-        columns = np.column_stack([values_of(self._by_query, name) for name in SHARES])
-        return dict(zip(SHARES, of_means(columns, seed=seed, level=level), strict=True))
+        return intervals_of_means(self._by_query, level=level, seed=seed)
 
     def per_query(self) -> dict[str, dict[str, float]]:
         """Return query id -> measure -> value, as fractions, for every query with a positive passage."""

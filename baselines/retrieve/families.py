@@ -1,11 +1,13 @@
 """Resolve the settings of a model from options, the family table ``models.toml``, or the model's files."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
+from baselines.core.checkpoint import RECIPE
 from baselines.core.run_manifest import describe_search, record
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.retrieve.devices import Work
@@ -115,7 +117,9 @@ def prepare_search(
     log.info("index: %s", folder)
     used = {key: {"value": value, "says": resolved.source(key)} for key, value in about.pop("used").items()}
     if not resolved.family:
-        log.warning("%s has no family in models.toml; its settings are from options and its files", model)
+        # `train` wrote the settings into the files of its checkpoints, so they need no family.
+        level = logging.INFO if (Path(model) / RECIPE).is_file() else logging.WARNING
+        log.log(level, "%s has no family in models.toml; its settings are from options and its files", model)
     elif (own := used["pooling"])["says"] == OWN and own["value"] not in (None, resolved.pooling or own["value"]):
         log.warning(
             "%s: the model's files have pooling %s, but models.toml (%s) has %s; the model's files are used",

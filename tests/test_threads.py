@@ -77,7 +77,8 @@ def build_index(model: Path, release: Release, out: Path) -> Index:
 
 def wait_for_waiting(call: "Future[Index]", caplog: pytest.LogCaptureFixture) -> None:
     """Return when ``call`` waits for the lock of its index."""
-    while not any(record.message.startswith("waiting for another process") for record in caplog.records):
+    # getMessage, because another thread adds a record before it formats the record's attribute ``message``.
+    while not any(record.getMessage().startswith("waiting for another process") for record in caplog.records):
         assert not call.done()
         time.sleep(0.01)
 
@@ -127,7 +128,9 @@ def test_a_waiting_call_builds_the_index_if_the_other_process_is_killed(
     assert builder.stdout is not None and builder.stdout.readline() == "locked\n"
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(build_index, model, release, out)
-        wait_for_waiting(call, caplog)
-        builder.kill()
-        builder.communicate()
+        try:
+            wait_for_waiting(call, caplog)
+        finally:
+            builder.kill()  # otherwise the pool would wait for the call without end
+            builder.communicate()
         assert call.result(timeout=100).rows == release.rows("corpus", "corpus")

@@ -56,7 +56,7 @@ def compare_runs(
     Args:
         release: release with the reference judgments
         split: split of the release
-        measure: measure to compare, repeatable: an official key or a column of `evaluate --per-query --holes`. The
+        measure: measure to compare, repeatable: an official key or a column of `errors holes --per-query`. The
             first measure selects the queries that changed most (default: MRR@10, recall@1, recall@50)
         name: name of a run in the tables, once per run (default: its path)
         by: also compare the runs on the queries of each group, by this property of queries (default: no groups)

@@ -18,7 +18,7 @@ RUNS = Path("build/runs")
 SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
 
 
-@verb(formats=TABLE_FORMATS)
+@verb(formats=TABLE_FORMATS, resumes=True)
 def reproduce_tables(
     *,
     table: Annotated[Sequence[int], Shown("N"), Excludes("leaderboard")] = (),

@@ -10,7 +10,7 @@ from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import RunPath
 
 
-@verb()
+@verb(resumes=True)
 def prefill_round(
     round: RoundPath,
     *,

@@ -94,7 +94,7 @@ def compare_runs(
         raise UsageError(f"expected a --name for each of {len(runs)} runs, found {len(name)}")
     if not 2 <= len(runs) <= len(LABELS):
         raise UsageError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
-    measures = resolve_measures(measure or PAPER.values())
+    measures = resolve_measures(measure or PAPER.values(), ties)
     opened = None if release is None else open_release(release)
     reference = read_reference(
         release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config

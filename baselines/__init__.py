@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from baselines.hub.push import push_model
     from baselines.look.show import show_passages
     from baselines.measure.compare import compare_runs
-    from baselines.measure.error_analysis import analyse_errors
+    from baselines.measure.error_steps import draw_errors, report_duplicates, report_holes, tally_errors
     from baselines.measure.evaluate import evaluate_runs
     from baselines.measure.fuse import fuse_runs
     from baselines.reproduce.reproduce_tables import reproduce_tables
@@ -48,10 +48,10 @@ __all__ = [
     "Reranker",
     "Run",
     "__version__",
-    "analyse_errors",
     "compare",
     "compare_runs",
     "convert_checkpoint",
+    "draw_errors",
     "encode_texts",
     "evaluate",
     "evaluate_runs",
@@ -63,6 +63,8 @@ __all__ = [
     "pull_model",
     "push_model",
     "read_run",
+    "report_duplicates",
+    "report_holes",
     "reproduce_tables",
     "rerank_run",
     "run_model",
@@ -70,6 +72,7 @@ __all__ = [
     "search_bm25",
     "search_vectors",
     "show_passages",
+    "tally_errors",
     "train_model",
     "write_run",
 ]  # a test compares the verbs

@@ -22,7 +22,7 @@ GROUPS = {
         "evaluate": "baselines.measure.evaluate:evaluate_runs",
         "compare": "baselines.measure.compare:compare_runs",
         "show": "baselines.look.show:show_passages",
-        "errors": "baselines.measure.error_analysis:analyse_errors",
+        "errors": "baselines.measure.error_analysis",
         "reproduce": "baselines.reproduce.reproduce_tables:reproduce_tables",
     },
     "share a model": {

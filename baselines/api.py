@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from baselines.bm25.search_bm25 import search_bm25
 from baselines.core.model_options import TopK
 from baselines.measure.compare import compare_runs
+from baselines.measure.comparison import resolve_measures
 from baselines.measure.fuse import fuse_runs
 from baselines.measure.measure_options import Ties
 from baselines.measure.measures import measure_run
@@ -23,8 +24,9 @@ from builders.core.checked_calls import with_options_of
 from builders.core.errors import InputError, UsageError, missing_library
 from builders.core.files import check_file
 from builders.core.hub import clear_errors
-from builders.core.options import AtLeastOne, OneOf
+from builders.core.options import AtLeastOne, OneOf, check_value
 from builders.core.results import Report
+from builders.core.verbs import verb_spec
 from builders.store import reader, runs
 from builders.store.layout import SETS
 from builders.store.names import SET_NAMES
@@ -42,6 +44,7 @@ else:
 # Endings of files of runs. A missing file with such a name is no model.
 _RUN_ENDINGS = (".run", ".trec", ".gz", ".json", ".txt", ".tsv", ".res")
 _TAG = "dureader_retrieval"
+_MEASURES_OPTION = next(option for option in verb_spec(compare_runs).options if option.name == "measure")
 
 
 @dataclass(frozen=True, repr=False)
@@ -261,6 +264,8 @@ def compare(runs: object, release: AnyRelease, split: AnySplit = "dev", **option
     Raises:
         InputError: there are fewer than two runs, an object is no run, or the split has no judgments.
     """
+    # Names of measures are checked before runs are read, which may take long.
+    resolve_measures(check_value(_MEASURES_OPTION, options.get("measure", ()), label="measure"))
     opened = _open(release)
     named_runs = _named_runs(runs)
     return compare_runs(

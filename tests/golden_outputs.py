@@ -133,8 +133,8 @@ def measured(world: World) -> Outputs:
     found: Outputs = {}
     for name, words in {
         "evaluate": ["evaluate", *world.dev()],
-        "holes": ["evaluate", *world.dev(), "--holes"],
-        "duplicates": ["evaluate", *world.dev(), "--duplicates", "removed"],
+        "holes": ["errors", "holes", *world.dev()],
+        "duplicates": ["errors", "duplicates", *world.dev()],
         "compare": ["compare", *world.dev()],
     }.items():
         found[name] = printed("baselines", *words)
@@ -142,7 +142,7 @@ def measured(world: World) -> Outputs:
         tuned = [*world.dev()[:2], "--tune-runs", *world.dev()[2:]] if options else []
         run("baselines", "fuse", "--quiet", *world.dev()[2:], *options, *tuned, "--out", world.out / f"{name}.run")
         found[name] = trec(world.out / f"{name}.run")
-    run("baselines", "errors", "--quiet", *world.dev()[:3], "--sample", 5, "--round", world.out / "errors")
+    run("baselines", "errors", "draw", "--quiet", *world.dev()[:3], "--sample", 5, "--round", world.out / "errors")
     found["errors"] = [(row["query-id"], row["corpus-id"]) for row in table(world.out / "errors/packages/dev-001.csv")]
     words = ["--release", world.sample, "--table", 4, "--row", "bm25", "--one-process", "--out", world.out / "tables"]
     rows = printed("baselines", "reproduce", *words)[0]["rows"]

@@ -16,11 +16,13 @@ from environments import enlarge, small_disk
 from hub_server import Hub
 
 from builders.core import jobs
+from builders.core.command import run_verb
 from builders.core.exit_codes import exit_code
 from builders.core.files import new_file
 from builders.core.folders import work_beside
 from builders.core.limits import DiskFull, writing
 from builders.core.progress import progress
+from builders.core.verbs import verb
 
 
 @pytest.fixture
@@ -64,6 +66,26 @@ def test_a_stopped_command_cleans_up(
     assert exit_code(work) == code
     assert capfd.readouterr().err == "interrupted\n"
     assert names(tmp_path) == []
+
+
+@verb(resumes=True)
+def brew(*, again: bool = False) -> None:
+    """Brew tea until Ctrl-C."""
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+
+@pytest.mark.usefixtures("heeded")
+@pytest.mark.parametrize(
+    ("words", "line"), [([], "interrupted; the same command resumes\n"), (["--again"], "interrupted\n")]
+)
+def test_a_stopped_verb_says_that_the_same_command_resumes(
+    words: list[str], line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(lambda: run_verb("baselines", "python -m baselines brew", brew, words)) == 130
+    assert capfd.readouterr().err == line
+    assert exit_code(lambda: signal.raise_signal(signal.SIGINT) or 0) == 130
+    assert capfd.readouterr().err == "interrupted\n"  # another command of this process
 
 
 def _at_a_step(steps: list[int]) -> None:

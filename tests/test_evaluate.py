@@ -20,11 +20,13 @@ from releases import TEXTS, make_release, md5, tables
 
 from baselines.core.passages import open_passages
 from baselines.measure.compare import compare_runs
+from baselines.measure.error_steps import report_holes
 from baselines.measure.evaluate import evaluate_runs
 from baselines.measure.holes import measure_holes
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_qrels
 from builders.core.errors import InputError, UsageError
+from builders.core.help import help_text
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
@@ -285,15 +287,16 @@ def release(folder: Path, judged: dict[str, int], texts: list[str]) -> Path:
     return make_release(folder / "release", rows)
 
 
-def result(folder: Path, judged: dict[str, int], ranking: list[str], *words: str) -> dict[str, Any]:
+def result(folder: Path, judged: dict[str, int], ranking: list[str], copies: str) -> dict[str, Any]:
     where = release(folder, judged, [*judged, *ranking])
     (folder / "run").write_text(json.dumps({md5(QUESTION): [md5(text) for text in ranking]}))
-    done = run("baselines", "evaluate", "--release", where, *words, "--format", "json", folder / "run")
+    words = ("--release", where, "--copies", copies, "--format", "json")
+    done = run("baselines", "errors", "duplicates", *words, folder / "run")
     return dict(json.loads(done.stdout)[0])
 
 
 REPEATED = {"repeated@10": 0.5, "repeated_queries": 1.0, "copies": 0}  # two of four places
-# By case: the judgments, the ranking, --duplicates, and the figures. A copy of a positive is positive. A repeated
+# By case: the judgments, the ranking, --copies, and the figures. A copy of a positive is positive. A repeated
 # passage is removed, or a miss. Equal positives count once. A copy that people judged negative stays negative.
 DUPLICATES: dict[str, tuple[dict[str, int], list[str], str, dict[str, float]]] = {
     "a copy": ({REPORT: 1}, [OTHERS[0], COPY], "removed", {"MRR@10": 0.5, "copies": 1}),
@@ -307,14 +310,14 @@ DUPLICATES: dict[str, tuple[dict[str, int], list[str], str, dict[str, float]]] =
 
 @pytest.mark.parametrize(("judged", "ranking", "way", "expected"), DUPLICATES.values(), ids=DUPLICATES)
 def test_duplicates(tmp_path: Path, judged: Any, ranking: list[str], way: str, expected: dict[str, float]) -> None:
-    found = result(tmp_path, judged, ranking, "--duplicates", way)["duplicates"]
+    found = result(tmp_path, judged, ranking, way)["duplicates"]
     found |= found["official"] | found["ir_measures"]
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
 def test_a_chain_of_small_differences_joins_nothing(tmp_path: Path) -> None:
     steps = [REPORT[: len(REPORT) - 4 * number] + OTHERS[1][: 4 * number] for number in range(6)]
-    found = result(tmp_path, {steps[0]: 1}, steps[::-1], "--duplicates", "removed")["duplicates"]
+    found = result(tmp_path, {steps[0]: 1}, steps[::-1], "removed")["duplicates"]
     # The positive leads its near-duplicates. Among other passages the highest leads, so no list becomes one passage.
     assert found["official"]["recall@1"] == 0.0
     assert 0 < found["repeated@10"] < 1 - 1 / len(steps)
@@ -323,19 +326,32 @@ def test_a_chain_of_small_differences_joins_nothing(tmp_path: Path) -> None:
 def test_text_values_by_query_and_the_list_have_every_pair(tmp_path: Path) -> None:
     where = release(tmp_path, {REPORT: 1}, [REPORT, NEAR])
     (tmp_path / "run").write_text(json.dumps({md5(QUESTION): [md5(OTHERS[0]), md5(NEAR)]}))
-    words = ["--holes", "--duplicates", "kept", "--per-query", tmp_path / "values", "--list", tmp_path / "pairs"]
-    shown = run("baselines", "evaluate", "--release", where, *words, tmp_path / "run").stdout
+    words = ["--copies", "kept", "--per-query", tmp_path / "values", "--list", tmp_path / "pairs"]
+    shown = run("baselines", "errors", "duplicates", "--release", where, *words, tmp_path / "run").stdout
     assert "near-duplicates counted as one passage; later copies are kept (1 of 1 positives are distinct)" in shown
     row = pq.read_table(tmp_path / "values").to_pylist()[0]
-    assert (row["RR@10"], row["fair RR@10"], row["best RR@10"]) == (0.0, 0.5, 1.0)
+    assert (row["RR@10"], row["fair RR@10"]) == (0.0, 0.5)
     (pair,) = map(json.loads, (tmp_path / "pairs").read_text().splitlines())
     assert (pair["corpus-id"], pair["like"], pair["labels"]) == (md5(NEAR), md5(REPORT), [None, 1])
 
 
+def test_holes_writes_its_values_by_query(files: tuple[Path, Path], tmp_path: Path) -> None:
+    report = report_holes([files[1]], qrels=files[0], per_query=tmp_path / "values")
+    values = pq.read_table(tmp_path / "values")["Judged@10"].to_pylist()
+    assert sum(values) / len(values) == pytest.approx(report.value[0]["holes"]["Judged@10"])
+
+
+def test_evaluate_measures_and_its_help_fits_on_a_screen() -> None:
+    lines = help_text("python -m baselines evaluate", evaluate_runs, width=80).splitlines()
+    assert len(lines) <= 50
+    for option in ("--holes", "--duplicates", "--ngram", "--jaccard", "--list"):
+        assert "Unknown option" in run("baselines", "evaluate", "--release", "R", "N", option, code=2).stderr
+
+
 def test_a_call_from_python_returns_figures_as_a_table(files: tuple[Path, Path]) -> None:
     qrels, path = files
-    report = evaluate_runs([path, read_run(path)], qrels=qrels, holes=True)
-    printed = run("baselines", "evaluate", "--qrels", qrels, path, path, "--holes", "--format", "json").stdout
+    report = report_holes([path, read_run(path)], qrels=qrels)
+    printed = run("baselines", "errors", "holes", "--qrels", qrels, path, path, "--format", "json").stdout
     assert report.value == json.loads(printed)
     frame = report.to_pandas()
     assert frame["MRR@10"].tolist() == [result["official"]["MRR@10"] for result in report.value]

@@ -254,7 +254,7 @@ def written(to: io.TextIOWrapper) -> str:
         "baselines evaluate --release {release} --split dev {run}",
         "baselines compare --release {release} --split dev {run} {other}",
         "baselines compare --release {release} --split dev {run} {other} --format latex",
-        "baselines errors --release {release} --split dev {run} --format json",
+        "baselines errors draw --release {release} --split dev {run} --format json",
         "baselines reproduce --release {release} --leaderboard {run}",
         "baselines reproduce --table 4 --row bm25 --release {release} --out {folder}/runs --one-process",
         "builders annotate --help",

@@ -13,7 +13,18 @@ import pytest
 import torch
 from commands import run as run_command
 
-from baselines import InputError, compare_runs, evaluate, evaluate_runs, fuse_runs, read_run, search, search_bm25
+from baselines import (
+    InputError,
+    compare_runs,
+    evaluate,
+    evaluate_runs,
+    fuse_runs,
+    read_run,
+    report_duplicates,
+    report_holes,
+    search,
+    search_bm25,
+)
 from builders.store.reader import open_release
 from builders.store.runs import best_first, write_ranked_hits
 
@@ -41,13 +52,16 @@ BM25_OPTIONS: dict[str, list[Any]] = {
 }
 EVALUATE_OPTIONS: dict[str, list[Any]] = {
     "split": ["dev", "train"],
-    "holes": [True, False],
-    "duplicates": ["removed", "kept"],
-    "ngram": [2, 5],
-    "jaccard": [0.5, 1],
     "by": ["query_length", "question_type"],
     "answers": [True, False],
     "threshold": [0.1, 0.9],
+}
+HOLES_OPTIONS: dict[str, list[Any]] = {"split": ["dev", "train"], "ties": ["listed", "id"]}
+DUPLICATES_OPTIONS: dict[str, list[Any]] = {
+    **HOLES_OPTIONS,
+    "copies": ["removed", "kept"],
+    "ngram": [2, 5],
+    "jaccard": [0.5, 1],
 }
 COMPARE_OPTIONS: dict[str, list[Any]] = {
     "split": ["dev"],
@@ -151,10 +165,17 @@ def check_bm25(make: Generator) -> None:
 
 
 def check_evaluate(make: Generator) -> None:
-    options, run = make.options(EVALUATE_OPTIONS), make.run()
-    report = evaluate_runs([run], release=make.sample, **options)
+    verb_words, verb, accepted = make.random.choice(
+        [
+            (["evaluate"], evaluate_runs, EVALUATE_OPTIONS),
+            (["errors", "holes"], report_holes, HOLES_OPTIONS),
+            (["errors", "duplicates"], report_duplicates, DUPLICATES_OPTIONS),
+        ]
+    )
+    options, run = make.options(accepted), make.run()
+    report = verb([run], release=make.sample, **options)
     words = ["--release", make.sample, make.file_of(run), *words_of(options), "--format", "json"]
-    assert strip_names(report.value) == strip_names(json.loads(run_command("baselines", "evaluate", *words).stdout))
+    assert strip_names(report.value) == strip_names(json.loads(run_command("baselines", *verb_words, *words).stdout))
 
 
 def check_front_evaluate(make: Generator) -> None:

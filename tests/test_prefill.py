@@ -203,7 +203,9 @@ def write(path: Path, rank: int = 7, **others: list[str]) -> Path:
 
 
 def errors(release: Path, path: Path, *words: object, code: int | None = 0) -> Done:
-    return run("baselines", "errors", "--quiet", "--release", release, "--split", "dev", *words, path, code=code)
+    return run(
+        "baselines", "errors", "draw", "--quiet", "--release", release, "--split", "dev", *words, path, code=code
+    )
 
 
 def pairs(drawn: Path) -> list[tuple[str, str]]:
@@ -239,7 +241,7 @@ def by_place(drawn: Path) -> Any:
 
 
 def tally(drawn: Path) -> dict[str, Any]:
-    return json.loads(run("baselines", "errors", "--tally", drawn, "--format", "json").stdout)
+    return json.loads(run("baselines", "errors", "tally", drawn, "--format", "json").stdout)
 
 
 def test_answers_are_tallied_beside_table_10(drawn: Path) -> None:
@@ -254,14 +256,14 @@ def test_answers_are_tallied_beside_table_10(drawn: Path) -> None:
     entity = rows["entity_mismatch"]
     assert entity["share"] == 0.4
     assert entity["low"] == pytest.approx(0.4) and entity["high"] == pytest.approx(0.4)  # each query has two of five
-    lines = run("baselines", "errors", "--tally", drawn).stdout.splitlines()
+    lines = run("baselines", "errors", "tally", drawn).stdout.splitlines()
     assert lines[0] == "40 of 40 pairs judged, 0 of them undecided; 0 of 1 packages accepted; percent"
     assert lines[3].split() == ["entity", "mismatch", "16", "40.00", "40.00", "to", "40.00", "39.00"]
 
 
 def test_the_sums_of_section_3_5_follow_the_categories(drawn: Path) -> None:
     judge(drawn, ANNA, drawn / "packages" / "dev-001.csv", by_place(drawn))
-    lines = run("baselines", "errors", "--tally", drawn).stdout.splitlines()
+    lines = run("baselines", "errors", "tally", drawn).stdout.splitlines()
     assert lines[-2].split("  ")[0] == "sum: salient phrase mismatch" and lines[-2].split()[-1] == "53.40"
     assert lines[-1].split() == ["sum:", "other", "challenges", "8", "20.00", "20.00", "to", "20.00", "22.60"]
     found = tally(drawn)
@@ -300,8 +302,8 @@ def test_a_models_answers_are_tallied_where_asked_for(drawn: Path, monkeypatch: 
     assert judged == {("model", "judge-7b", "errors")}
     tasks = json.loads((drawn / "label-studio" / "dev-001.json").read_text(encoding="utf-8"))
     assert {task["predictions"][0]["result"][0]["value"]["choices"][0] for task in tasks} == {"1", "7"}
-    found = json.loads(run("baselines", "errors", "--tally", drawn, "--model", "judge-7b", "--format", "json").stdout)
+    found = json.loads(run("baselines", "errors", "tally", drawn, "--model", "judge-7b", "--format", "json").stdout)
     assert {key: row["pairs"] for key, row in found["categories"].items() if row["pairs"]} == {
         **{"entity_mismatch": 35, "false_negative": 5}
     }
-    assert "add some by `annotate import`" in run("baselines", "errors", "--tally", drawn, code=1).error
+    assert "add some by `annotate import`" in run("baselines", "errors", "tally", drawn, code=1).error

@@ -239,7 +239,7 @@ def test_every_published_row_has_a_run() -> None:
 
 
 def test_a_table_of_another_verb_names_the_verb(tmp_path: Path) -> None:
-    for table, verb in ((2, "builders check"), (3, "builders check"), (10, "baselines errors --tally")):
+    for table, verb in ((2, "builders check"), (3, "builders check"), (10, "baselines errors tally")):
         error = reproduce(tmp_path, "--table", table, "--dry-run", code=1).error
         assert error == f"--table {table}: `python -m {verb}` prints this table"
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,13 @@ def test_options_are_used_and_recorded(unknown: Path, release: Path, tmp_path: P
     assert header.split() == ["query", "prompt", '"查："', "--query-prompt"]
     assert {line.split()[5] for line in out.read_text().splitlines()} == {found["tag"]}
     assert found["tag"].startswith("my-model:")
+
+
+def test_a_checkpoint_of_the_project_needs_no_family(unknown: Path, release: Path, tmp_path: Path) -> None:
+    checkpoint = Path(shutil.copytree(unknown, tmp_path / "de-bm25-neg"))
+    assert "has no family in models.toml" in run_it(checkpoint, release, tmp_path / "one.run", "--quiet").stderr
+    (checkpoint / "recipe.json").write_text('{"model": {"kind": "dual"}}', encoding="utf-8")
+    assert run_it(checkpoint, release, tmp_path / "two.run", "--quiet").stderr == ""
 
 
 def test_a_model_of_no_family_uses_its_files(unknown: Path, release: Path, tmp_path: Path, encoded: list[str]) -> None:

@@ -14,7 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, tables
 
-from baselines import compare, compare_runs, evaluate, evaluate_runs, open_release, read_run, write_run
+from baselines import (
+    compare,
+    compare_runs,
+    evaluate,
+    evaluate_runs,
+    open_release,
+    read_run,
+    report_duplicates,
+    report_holes,
+    write_run,
+)
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import Qrels
 from builders.core.errors import UsageError
@@ -165,10 +175,12 @@ def test_compare_has_the_rules_too(release: Path) -> None:
         compare_runs([first, last], release=release, ties="expected", measure=["Judged@10"])
 
 
-@pytest.mark.parametrize("option", [{"holes": True}, {"duplicates": "removed"}, {"answers": True}])
-def test_options_that_need_an_order_exclude_expected_ties(release: Path, option: dict[str, Any]) -> None:
+def test_figures_that_need_an_order_have_no_expected_ties(release: Path) -> None:
     with pytest.raises(UsageError, match="exclude each other"):
-        evaluate_runs([{"q": ["p"]}], release=release, ties="expected", **option)
+        evaluate_runs([{"q": ["p"]}], release=release, ties="expected", answers=True)
+    for step in (report_holes, report_duplicates):
+        with pytest.raises(UsageError, match="ties: expected one of listed, id"):
+            step([{"q": ["p"]}], release=release, ties="expected")
 
 
 def test_tables_name_a_rule_that_is_not_the_default(release: Path) -> None:

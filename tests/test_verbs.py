@@ -357,11 +357,11 @@ print(json.dumps(loaded))
 
 
 def test_a_step_is_listed_with_its_first_line() -> None:
-    steps = {name.split()[1] for name in VERBS if len(name.split()) == 3}
-    for name in steps:
-        listed = run("builders", name, "--help").stdout
+    verbs_with_steps = {tuple(name.split()[:2]) for name in VERBS if len(name.split()) == 3}
+    for program, name in verbs_with_steps:
+        listed = run(program, name, "--help").stdout
         for command, function in VERBS.items():
-            if command.startswith(f"builders {name} "):
+            if command.startswith(f"{program} {name} "):
                 assert f"  {read_help(function).summary}\n" in listed
 
 

@@ -398,7 +398,7 @@ def equals_words(spec: VerbSpec, arguments: dict[str, Any], option: Option) -> l
         ("baselines fuse", {"runs": [RUNS[0], "missing"], "out": "out"}),
         ("baselines evaluate", {"runs": ["missing"], "release": RELEASE}),
         ("baselines show", {"runs": RUNS, "release": RELEASE, "query": "no such question"}),
-        ("baselines errors", {"tally": "missing"}),
+        ("baselines errors tally", {"round": "missing"}),
         ("baselines reproduce", {"leaderboard": ["missing"], "release": RELEASE}),
         ("baselines push", {"model": "missing", "repo": REPOSITORY}),
         ("baselines convert", {"params": "missing", "config": "missing", "vocab": "missing", "out": "out"}),

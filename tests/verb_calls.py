@@ -297,10 +297,6 @@ CALLS = (
         "baselines match",
         {"model": "inputs/dual", "calibrate": ["inputs/calibration.tsv"], "out": "threshold.json", **ON_CPU},
     ),
-    VerbCall(
-        "baselines evaluate",
-        {"runs": RUNS, "release": RELEASE, "holes": True, "duplicates": "removed", "list": "copies.jsonl"},
-    ),
     VerbCall("baselines evaluate", {"runs": RUNS[:1], "release": RELEASE, "per_query": "values.parquet"}),
     VerbCall(
         "baselines compare",
@@ -313,9 +309,12 @@ CALLS = (
         needs="page",
     ),
     VerbCall(
-        "baselines errors", {"run": "inputs/errors.run", "release": RELEASE, "top_k": 2, "round": "errors", "seed": 4}
+        "baselines errors draw",
+        {"run": "inputs/errors.run", "release": RELEASE, "top_k": 2, "round": "errors", "seed": 4},
     ),
-    VerbCall("baselines errors", {"tally": "inputs/errors-round"}),
+    VerbCall("baselines errors tally", {"round": "inputs/errors-round"}),
+    VerbCall("baselines errors holes", {"runs": RUNS, "release": RELEASE, "per_query": "values.parquet"}),
+    VerbCall("baselines errors duplicates", {"runs": RUNS, "release": RELEASE, "list": "copies.jsonl"}),
     VerbCall(
         "baselines reproduce", {"table": [4], "row": "bm25", "release": RELEASE, "one_process": True, "out": "out"}
     ),
@@ -469,7 +468,7 @@ def _write_rounds(folder: Path) -> None:
     shutil.copytree(round_path, folder / "accepted")
     shutil.rmtree(work)
     words = ("--release", folder / "release", "--top-k", 2, "--round", folder / "errors-round")
-    run("baselines", "errors", "--quiet", folder / "errors.run", *words)
+    run("baselines", "errors", "draw", "--quiet", folder / "errors.run", *words)
     judge(folder / "errors-round", ANNA, folder / "errors-round" / "packages" / "dev-001.csv", lambda row: 1)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from baselines.core.checkpoint import WrittenCheckpoint
 
 
-@verb()
+@verb(resumes=True)
 def pull_model(
     repo: Annotated[Repository, Use.POSITIONAL],
     *,

@@ -56,7 +56,7 @@ def compare_runs(
     Args:
         release: release with the reference judgments
         split: split of the release
-        measure: measure to compare, repeatable: an official key or a column of `evaluate --per-query --holes`. The
+        measure: measure to compare, repeatable: an official key or a column of `errors holes --per-query`. The
             first measure selects the queries that changed most (default: MRR@10, recall@1, recall@50)
         name: name of a run in the tables, once per run (default: its path)
         by: also compare the runs on the queries of each group, by this property of queries (default: no groups)
@@ -94,7 +94,7 @@ def compare_runs(
         raise UsageError(f"expected a --name for each of {len(runs)} runs, found {len(name)}")
     if not 2 <= len(runs) <= len(LABELS):
         raise UsageError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
-    measures = resolve_measures(measure or PAPER.values())
+    measures = resolve_measures(measure or PAPER.values(), ties)
     opened = None if release is None else open_release(release)
     reference = read_reference(
         release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config

@@ -1,5 +1,6 @@
 """Compare systems pairwise on the same queries: tests, groups, and the queries that changed most."""
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -27,7 +28,6 @@ from baselines.measure.qrels import Qrels
 from baselines.measure.significance import detectable, groups, holm, paired
 from baselines.measure.ties import EXPECTED, LISTED
 from builders.core.errors import InputError, UsageError, log
-from builders.core.options import did_you_mean
 from builders.store.runs import Run
 
 LABELS = "abcdefghijklmnoprstuvwxyz"  # one per system; q is omitted, because few fonts have a superscript q
@@ -56,37 +56,46 @@ class SignificanceRule:
         return paired(better, worse, level=1 - self.alpha, resamples=self.resamples, seed=self.seed)
 
 
-def resolve_measures(names: Iterable[str]) -> list[str]:
+def resolve_measures(names: Iterable[str], ties: str = LISTED) -> list[str]:
     """Return the measures that names in any case mean, each once. No run is needed.
 
-    Raises :class:`InputError` for the first unknown name.
+    Raises :class:`InputError` for unknown names, with near names. Raises :class:`UsageError` for a measure of holes if
+    ``ties`` is ``expected``, because such a measure needs an order of the passages.
     """
-    comparable = (*PAPER.values(), "RR@10", *IR_MEASURES, *HOLE_MEASURES)
-    names_by_lower_case = {name.lower(): name for name in comparable}
+    ordered_or_not = (*PAPER.values(), "RR@10", *IR_MEASURES)
+    names_by_lower_case = {name.lower(): name for name in (*ordered_or_not, *HOLE_MEASURES)}
     resolved: dict[str, None] = {}
+    unknown, near = list[str](), dict[str, None]()
     for name in names:
-        if name.lower() not in names_by_lower_case:
-            near = did_you_mean(name, comparable)
-            raise InputError(f"unknown measure {name!r}{near}; expected one of {', '.join(comparable)}")
-        resolved[names_by_lower_case[name.lower()]] = None
+        if name.lower() in names_by_lower_case:
+            resolved[names_by_lower_case[name.lower()]] = None
+            continue
+        unknown.append(repr(name))
+        for lower_case in difflib.get_close_matches(name.lower(), names_by_lower_case):
+            near[names_by_lower_case[lower_case]] = None
+    if unknown:
+        noun = "measure" if len(unknown) == 1 else "measures"
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        expected = ", ".join(names_by_lower_case.values())
+        raise InputError(f"unknown {noun} {', '.join(unknown)}{hint}; expected one of {expected}")
+    for name in resolved:
+        if ties == EXPECTED and name in HOLE_MEASURES:
+            raise UsageError(
+                f"--ties expected: measure {name!r} needs an order of the passages; expected one of "
+                f"{', '.join(ordered_or_not)}"
+            )
     return list(resolved)
 
 
 def table_of_run(run: Run, qrels: Qrels, measures: Sequence[str], ties: str = LISTED) -> pa.Table:
     """Return a run's values by query. The columns of holes are added if ``measures`` names such a column.
 
-    ``ties`` is the rule of :func:`baselines.measure.measures.measure_run` for equal scores. Raises
-    :class:`UsageError` for a column of holes if ``ties`` is ``expected``.
+    ``measures`` are names of :func:`resolve_measures`. ``ties`` is the rule of
+    :func:`baselines.measure.measures.measure_run` for equal scores.
     """
     result, table = measure_run(run, qrels, ties)
-    missing = [name for name in measures if name not in measured(table)]
-    if not missing:
+    if set(measures) <= set(measured(table)):
         return table
-    if ties == EXPECTED:
-        raise UsageError(
-            f"--ties expected: measure {missing[0]!r} is unknown or needs an order of the passages; expected one of "
-            f"{', '.join(measured(table))}"
-        )
     return with_columns(table, measure_holes(run.rankings, qrels, result)[1])
 
 

@@ -158,7 +158,7 @@ def _repeated(query: str, rankings: Rankings, copies: Duplicates, depth: int) ->
 
 
 def duplicates_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
-    """Format the tables of near-duplicates. ``results`` has the form of the JSON that the verb ``evaluate`` prints."""
+    """Format the tables of near-duplicates. ``results`` has the form of the JSON that ``errors duplicates`` prints."""
     counts, values = [], []
     for result in results:
         each = result["duplicates"]

@@ -38,7 +38,7 @@ class DrawnErrors:
     failed: int
 
 
-def draw_errors(release: Release, split: str, run: Run, *, sample: int, top_k: int, seed: int) -> DrawnErrors:
+def draw_failed_queries(release: Release, split: str, run: Run, *, sample: int, top_k: int, seed: int) -> DrawnErrors:
     """Draw ``sample`` failed queries: queries without a positive among their first ``top_k`` passages.
 
     Raises :class:`InputError` if the split has no judgments, no query failed, or the release lacks a passage of the
@@ -92,7 +92,7 @@ def draw_report(drawn: DrawnErrors, run_path: Path, top_k: int, round_path: Path
     return Report(counts, text, tables=[Table(list(counts), [list(counts.values())], title="errors")])
 
 
-def tally_errors(round_path: Path, model: str | None = None) -> dict[str, Any]:
+def count_categories(round_path: Path, model: str | None = None) -> dict[str, Any]:
     """Count the pairs of a round by category, as JSON values.
 
     The category of a pair is the adjudicator's answer or, without an adjudicator, the answer of most annotators. A tie
@@ -173,7 +173,7 @@ def _intervals(labels: Mapping[Pair, int], members: Collection[int] = ()) -> lis
 
 
 def tally_report(tally: dict[str, Any]) -> Report:
-    """Return the result of :func:`tally_errors` as the verb's result."""
+    """Return the result of :func:`count_categories` as the verb's result."""
     shares_by_key = tally["categories"] | {f"sum: {key}": row for key, row in tally["sums"].items()}
     rows = [[key.replace("_", " "), *row.values()] for key, row in shares_by_key.items()]
     shares = ["share", "low", "high", "Table 10"]

@@ -10,11 +10,18 @@ from baselines.measure.groups import groups_table, groups_text, percent_with_int
 from baselines.measure.holes import holes_tables, holes_text
 from baselines.measure.qrels import Qrels
 from baselines.measure.ties import TIE_RULES
-from builders.core.results import Table
+from builders.core.results import Report, Table
 from builders.core.tables import percent, text_table
 
 _COUNT = "QueriesRanked"  # the official key that is no share
 _SHARES = tuple(measures.PAPER.values())
+
+
+def evaluation_report(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> Report:
+    """Return the results of :func:`baselines.measure.evaluation.measure_runs` as a verb's result."""
+    return Report(
+        results, text=lambda: evaluation_text(results, qrels), tables=lambda: evaluation_tables(results, qrels)
+    )
 
 
 def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:

@@ -1,4 +1,4 @@
-"""Measure runs with the further figures of `evaluate`: groups, answers, holes and near-duplicates."""
+"""Measure runs with the further figures of `evaluate` (groups, answers) and `errors` (holes, near-duplicates)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class Evaluation:
     """The figures of several runs.
 
     Attributes:
-        results: for each run, the JSON value that `evaluate` prints.
+        results: for each run, the JSON value that the verb prints.
         tables: for each run, the table of the values by query.
         copies: the near-duplicates of all runs (:func:`baselines.measure.duplicates.duplicate_pairs`).
     """

@@ -156,7 +156,7 @@ def _best_ndcg(gains: npt.NDArray[np.float64], open_: npt.NDArray[np.bool_], ide
 
 
 def holes_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
-    """Format the tables of holes. ``results`` has the form of the JSON that ``evaluate --holes`` prints."""
+    """Format the tables of holes. ``results`` has the form of the JSON that ``errors holes`` prints."""
     negatives = sum(map(len, qrels.negatives.values()))
     first = [[each["run"], *(percent(each["holes"][name]) for name in SHOWN)] for each in results]
     rows = []

@@ -25,3 +25,6 @@ Ties = Annotated[
     Help("order of equal scores: as listed in the run, by passage id, or the mean over all orders"),
 ]
 EXPECTED_TIES = "ties=expected"  # for options that need an order of the passages
+# For steps that need an order of the passages.
+OrderedTies = Annotated[Literal["listed", "id"], Help("order of equal scores: as listed in the run, or by passage id")]
+ValuesFile = Annotated[Path, Shown("FILE.parquet"), Help("write the values of every query")]

@@ -18,7 +18,7 @@ RUNS = Path("build/runs")
 SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
 
 
-@verb(formats=TABLE_FORMATS)
+@verb(formats=TABLE_FORMATS, resumes=True)
 def reproduce_tables(
     *,
     table: Annotated[Sequence[int], Shown("N"), Excludes("leaderboard")] = (),
@@ -43,7 +43,7 @@ def reproduce_tables(
 ) -> "Report":
     """Reproduce the paper's tables, and print the published scores.
 
-    The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, and `errors --tally` prints Table
+    The command covers Tables 4 to 9 and Figure 2. `builders check` prints Table 3, and `errors tally` prints Table
     10. baselines/reproduce/paper_tables.py has the steps behind the rows, and published_scores.toml the published
     scores. Rows can share steps. A step is skipped if the same call of its verb has finished the output, and an
     interrupted step resumes. A change of the code does not make a step run again, unless the verb's results change.

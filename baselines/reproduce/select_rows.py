@@ -14,7 +14,7 @@ from builders.store.layout import SETS
 from builders.store.reader import Release
 
 # Tables of the paper that another verb prints.
-OTHER_VERBS = {2: "builders check", 3: "builders check", 10: "baselines errors --tally"}
+OTHER_VERBS = {2: "builders check", 3: "builders check", 10: "baselines errors tally"}
 
 
 class Row(PublishedRow, frozen=True, kw_only=True, eq=False):

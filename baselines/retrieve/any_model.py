@@ -35,7 +35,7 @@ _DEFAULT_OUT = "NAME.SPLIT.run.gz"
 RESULT_VERSION = 2
 
 
-@verb(formats=TABLE_FORMATS)
+@verb(formats=TABLE_FORMATS, resumes=True)
 def run_model(
     model: Annotated[ModelName, Use.POSITIONAL, Shown("MODEL")],
     release: ReleasePath,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RESULT_VERSION = 2
 
 
-@verb()
+@verb(resumes=True)
 def encode_texts(
     release: ReleasePath,
     *,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from builders.core.results import Report
 
 
-@verb(formats=TABLE_FORMATS)
+@verb(formats=TABLE_FORMATS, resumes=True)
 def match_questions(
     release: ReleasePath | None = None,
     *,

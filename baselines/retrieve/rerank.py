@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RESULT_VERSION = 2
 
 
-@verb()
+@verb(resumes=True)
 def rerank_run(
     release: ReleasePath,
     *,

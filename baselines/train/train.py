@@ -22,7 +22,7 @@ PairFiles = Annotated[Sequence[str], Shown("FILE")]
 StartingModel = Annotated[str, Flags(("--start", "--start-from")), Shown("MODEL")]
 
 
-@verb()
+@verb(resumes=True)
 def train_model(
     recipe: Annotated[RecipeName, Excludes("list")] | None = None,
     *,

@@ -10,7 +10,7 @@ from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import RunPath
 
 
-@verb()
+@verb(resumes=True)
 def prefill_round(
     round: RoundPath,
     *,
@@ -25,7 +25,7 @@ def prefill_round(
 
     The model gives every pair a grade, as UMBRELA does. Grade 3 is an exact answer, grade 2 an unclear or hidden
     answer, grade 1 a passage about the subject without an answer, and grade 0 another subject. Grades 2 and 3 count as
-    relevant. In a round about errors (`baselines errors`), the model selects one of eight error categories instead.
+    relevant. In a round of `baselines errors draw`, the model selects one of eight error categories instead.
 
     --model names a model at the endpoint in OPENAI_BASE_URL. Any server with OpenAI's chat API works. Queries and
     passages are sent to this endpoint. OPENAI_API_KEY has the key, if the server needs a key. Instead of an endpoint,

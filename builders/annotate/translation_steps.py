@@ -14,7 +14,7 @@ from builders.store.release_options import MainSplit, ReleasePath
 Tables = Sequence[Annotated[Path, Shown("TABLE")]]
 
 
-@verb()
+@verb(resumes=True)
 def translate_queries(
     release: ReleasePath,
     *,

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from builders.core.errors import RedactedFormatter, RedactedRecord, UsageError
-from builders.core.exit_codes import exit_code
+from builders.core.exit_codes import exit_code, set_resumable
 from builders.core.help import help_text
 from builders.core.options import did_you_mean
 from builders.core.results import Report
@@ -145,6 +145,8 @@ def run_verb(program: str, command: str, function: Callable[..., Any], words: Se
         shown_format = arguments.get("format", spec.default_format) if spec.formats else ""
         if spec.formats and not spec.writes_formats:
             arguments.pop("format", None)
+        # With --again or --no-resume, the same command begins anew.
+        set_resumable(spec.resumes and not arguments.get("again", False) and arguments.get("resume", True))
         with shell_call():
             result = function(**arguments)
         report = result if isinstance(result, Report) else getattr(result, "report", None)

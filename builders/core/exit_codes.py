@@ -35,6 +35,7 @@ _TOGETHER = 0.05  # seconds; signals within this time count as one, because time
 _CLEANUP = 1.5
 _came: list[int] = []  # the signal that stops this process; empty before a signal
 _guarded = False  # True inside exit_code in the main thread
+_resumable = False  # True while a command runs that resumes if it is called again
 
 
 def exit_code(work: Callable[[], int]) -> int:
@@ -45,6 +46,8 @@ def exit_code(work: Callable[[], int]) -> int:
     stdout closes the pipe. Other exceptions are raised. After a signal, the command cleans up, for at most
     ``_CLEANUP`` seconds. A second signal ends the command at once.
     """
+    if not _guarded:
+        set_resumable(False)
     _open_streams()
     say_once()
     redact_tracebacks()
@@ -65,7 +68,7 @@ def exit_code(work: Callable[[], int]) -> int:
             number = _came[0] if _came else signal.SIGINT
             if not _guarded:
                 _came.clear()
-            return _say("interrupted", 128 + number)
+            return _say(_interruption(), 128 + number)
         full = full_disk(error)
         if isinstance(error, DiskFull) or (isinstance(error, InputError) and not full):
             return _say(f"error: {error}", code=2 if isinstance(error, UsageError) else 1)
@@ -83,6 +86,17 @@ def exit_code(work: Callable[[], int]) -> int:
         if isinstance(error, OSError):
             return _say(f"error: {error}")
         raise
+
+
+def set_resumable(resumable: bool) -> None:
+    """Declare that the command of this process resumes if it is called again, for the line after a signal."""
+    global _resumable
+    _resumable = resumable
+
+
+def _interruption() -> str:
+    """Return the line that reports a signal."""
+    return "interrupted; the same command resumes" if _resumable else "interrupted"
 
 
 def _memory_shortage(error: BaseException) -> str:
@@ -175,7 +189,7 @@ def _limited_cleanup() -> Iterator[None]:
                 # The main thread may hold the lock of sys.stderr, and the reader of stderr may be busy.
                 with contextlib.suppress(OSError, ValueError):
                     if select.select([], [2], [], 0)[1]:
-                        os.write(2, b"interrupted\n")
+                        os.write(2, f"{_interruption()}\n".encode())
                 os._exit(128 + number[0])
 
     earlier = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)

@@ -39,12 +39,16 @@ QUIET_PARAMETER = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, def
 
 @dataclass(frozen=True)
 class VerbSpec:
-    """A verb: its function, options, and the formats of its result (empty if the verb prints no table)."""
+    """A verb: its function, options, and the formats of its result (empty if the verb prints no table).
+
+    ``resumes`` is True if an interrupted call resumes when it is made again.
+    """
 
     function: Callable[..., Any]
     options: tuple[Option, ...]
     formats: tuple[str, ...]
     default_format: str
+    resumes: bool = False
 
     @property
     def writes_formats(self) -> bool:
@@ -87,7 +91,7 @@ class VerbSpec:
 
 
 def verb(
-    formats: Sequence[str] = (), default_format: str = "text"
+    formats: Sequence[str] = (), default_format: str = "text", *, resumes: bool = False
 ) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
     """Make a function a verb, whose arguments are checked at every call.
 
@@ -98,6 +102,8 @@ def verb(
     Args:
         formats: values of ``--format`` on the command line, if the verb returns a :class:`.results.Report`.
         default_format: default of ``--format``.
+        resumes: True if an interrupted call resumes when it is made again. A verb that begins anew does not resume,
+            even if its libraries' caches make the second call faster.
     """
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
@@ -118,7 +124,7 @@ def verb(
         if not isinstance(signature.return_annotation, str):
             checked.__annotations__["return"] = signature.return_annotation
         checked.__signature__ = signature.replace(parameters=[*plain, QUIET_PARAMETER])  # type: ignore[attr-defined]
-        spec = VerbSpec(checked, tuple(options.values()), tuple(formats), default_format)
+        spec = VerbSpec(checked, tuple(options.values()), tuple(formats), default_format, resumes)
         checked.verb = spec  # type: ignore[attr-defined]
         return checked
 

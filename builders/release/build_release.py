@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RESULT_VERSION = 1
 
 
-@verb(formats=TABLE_FORMATS)
+@verb(formats=TABLE_FORMATS, resumes=True)
 def build_release(
     raw: Sequence[RawPath] = (),
     *,

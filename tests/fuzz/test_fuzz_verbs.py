@@ -57,13 +57,15 @@ VERBS = {
     " --out {here}/out",
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
-    "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
+    "evaluate": "baselines evaluate --release {here}/release {here}/dev.run",
     "evaluate --answers": "baselines evaluate --release {here}/release --answers --by question_type {here}/dev.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",
     "show": "baselines show --release {here}/release {here}/dev.run",
-    "errors": "baselines errors --release {here}/release --top-k 3 --sample 1 --format json {here}/dev.run",
+    "errors holes": "baselines errors holes --release {here}/release {here}/dev.run",
+    "errors duplicates": "baselines errors duplicates --release {here}/release {here}/dev.run",
+    "errors draw": "baselines errors draw --release {here}/release --top-k 3 --sample 1 --format json {here}/dev.run",
     "encode": "baselines encode --release {here}/release --model {here}/dual --device cpu --out {here}/out",
     "search": "baselines search --release {here}/release --model {here}/dual --passages {here}/vectors --device cpu"
     " --out {here}/out",

@@ -84,7 +84,8 @@ def match_questions(
         InputError: a model has the wrong kind, a split has no questions, or the scores cannot tell the labels apart.
 
     Examples:
-        python -m baselines match --model intfloat/multilingual-e5-small --calibrate LCQMC/dev.tsv --out threshold.json
+        python -m baselines match --model intfloat/multilingual-e5-small --calibrate LCQMC/dev.tsv \\
+          --out build/threshold.json
         python -m baselines match --release build/sample --model build/models/question-matching \\
           --encoder intfloat/multilingual-e5-small --recall-sample 20 --out build/runs/similar.run.gz
     """

@@ -105,10 +105,11 @@ def manage_translations(
         InputError: a table lacks a column or a translation, or a sheet does not fit the packages.
 
     Examples:
-        python -m builders annotate translations export --release build/sample --split dev test --out packages.tsv
-        python -m builders annotate translations review --source packages.tsv --release build/sample --out review.tsv
-        python -m builders annotate translations import --source packages.tsv --reviews review.1.tsv review.2.tsv \\
-            --release build/sample --out build/with-english
+        python -m builders annotate translations export --release build/sample --split dev test --out build/packages.tsv
+        python -m builders annotate translations review --source build/packages.tsv --release build/sample \\
+          --out build/review.tsv
+        python -m builders annotate translations import --source build/packages.tsv --release build/sample \\
+          --reviews build/review.1.tsv build/review.2.tsv --out build/with-english
     """
     from builders.annotate.translations import import_translations, write_review_sheets, write_translation_packages
     from builders.store.reader import open_release

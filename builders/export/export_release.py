@@ -86,13 +86,13 @@ def export_release(
 
     Examples:
         python -m builders export --release build/sample --format beir --out build/beir
-        python -m builders export --release dureader_retrieval --set cmedqa --format trec --out cmedqa-trec
+        python -m builders export --release build/release --set cmedqa --format trec --out build/cmedqa-trec
         python -m builders export --release build/sample --format flagembedding --negatives build/negatives.jsonl.gz \\
           --out build/flagembedding
         python -m builders export --release build/sample --format official --runs-only \\
           --run build/runs/bm25.test.run.gz --out build/predictions
         python -m builders export --release build/sample --format rag --run build/runs/bm25.dev.run.gz --out build/rag
-        python -m builders export --release DIR --set restrain-14K-extrapolation --format msmarco --out restrain
+        python -m builders export --release DIR --set restrain-14K-extrapolation --format msmarco --out build/restrain
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
 

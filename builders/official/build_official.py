@@ -75,7 +75,7 @@ def build_official(
     Examples:
         python -m builders official --list cmedqa2 datafountain-424
         python -m builders official --archive dureader_retrieval-data.v0.tar.gz \\
-            dureader-retrieval-baseline-dataset.tar.gz test1.json --out dureader_retrieval
+            dureader-retrieval-baseline-dataset.tar.gz test1.json --out build/release
         python -m builders official --copy mteb/DuRetrieval --out build/mteb
     """
     if [bool(archive), bool(copy), list is not None].count(True) != 1:

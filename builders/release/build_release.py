@@ -66,7 +66,7 @@ def build_release(
 
     Examples:
         python -m builders release --raw builders/sample --out build/sample
-        python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
+        python -m builders release --raw dureader_raw.zip --out build/release --unit char --workers 8
         python -m builders release --engine ray --ray-address HEAD:6379 --raw /mnt/raw --out /mnt/release
     """
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, known_checksums, record_finished

@@ -88,7 +88,7 @@ def find_similar(
         python -m builders similar --release build/release --out build/similar
         python -m baselines match --release build/release --split dev test --model build/models/matching \\
           --out build/runs/similar.run
-        python -m builders similar --release build/release --scores build/runs/similar.run --threshold 0.5 --out build/similar
+        python -m builders similar --release build/release --scores build/runs/similar.run --out build/similar
         python -m builders similar --release build/release --against bge-train.jsonl.gz other/*.parquet
     """
     if not against and out is None:

@@ -792,19 +792,22 @@ def words_of(case: Case, world: Path, out: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.5, 1.0])
+# The number of points differs a little between equal calls, so the second point is not the last one.
+@pytest.mark.parametrize("share", [0.5, 0.97])
 def test_a_killed_call_ends_in_the_same_bytes_when_it_is_called_again(
     case: Case, share: float, world: Path, tmp_path: Path, process: Loaded
 ) -> None:
     cache = str(tmp_path / "cache")
     for name in ("first", "whole"):  # the first call may compile, so that it has more points than later calls
         (tmp_path / name).mkdir()
-        words = words_of(case, world, tmp_path / name / case.name)
+        # --quiet, because the number of log lines depends on the machine's load, and a written line is a point.
+        words = [*words_of(case, world, tmp_path / name / case.name), "--quiet"]
         log = process.run(*words, at=0, XDG_CACHE_HOME=str(tmp_path / name / "cache")).stderr
     points = int(re.findall(r"^(\d+)(?:nanobind.*)?$", log, re.MULTILINE)[-1])  # a library may report leaks at the exit
     words = words_of(case, world, tmp_path / case.name)
     # The last points are those of the record and of the exit of the process.
-    killed = process.run(*words, code=None, at=max(1, int(share * points) - 12), XDG_CACHE_HOME=cache)
+    kill_point = max(1, int(share * points) - 12)
+    killed = process.run(*words, "--quiet", code=None, at=kill_point, XDG_CACHE_HOME=cache)
     assert killed.code == -9
     process.run(*words, XDG_CACHE_HOME=cache)
     assert content(tmp_path / case.name) == content(tmp_path / "whole" / case.name)

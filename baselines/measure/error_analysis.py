@@ -1,4 +1,4 @@
-"""Explain the figures of runs: failed queries, holes and near-duplicates.
+"""Explain figures: failed queries, holes and near-duplicates.
 
 `draw` draws the errors of a run as the paper does, for people who sort the errors into categories (Section 3.5).
 `tally` prints the share of each category in people's answers next to Table 10.

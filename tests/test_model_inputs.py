@@ -1,4 +1,4 @@
-"""What a model reads: its own prompts, a text beside the prompt, and the same text in every batch."""
+"""Inputs of models: a model's own prompts, room for a text beside a prompt, and equal outputs in every batch."""
 
 import json
 import shutil

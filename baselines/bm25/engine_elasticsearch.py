@@ -30,7 +30,9 @@ from builders.store.runs import Columns, Hit, best_first, columns_of
 API_KEY = "ELASTICSEARCH_API_KEY"  # environment variable
 _WINDOW = 100_000  # largest number of hits per search
 _TRIES, _BUSY = 8, (429, 502, 503, 504)
-REPLY_SECONDS, REPLY_BYTES = 600, 1 << 30  # limits of one reply
+# Limits of one reply.
+REPLY_SECONDS = 600
+REPLY_BYTES = 1 << 30
 _PAUSE = 0.5  # seconds before the first retry of rejected passages; each further pause is twice as long
 _RANKED = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False}
 _INDEX = {
@@ -73,7 +75,10 @@ class LimitedNode(Urllib3HttpNode):
                 if len(content) > REPLY_BYTES:
                     raise _TooLong
         finally:
-            response.close() if len(content) > REPLY_BYTES else response.release_conn()
+            if len(content) > REPLY_BYTES:
+                response.close()  # the rest of the reply is not read
+            else:
+                response.release_conn()
         return SimpleNamespace(data=bytes(content), status=response.status, headers=response.headers)
 
     def perform_request(self, *words: Any, **options: Any) -> Any:

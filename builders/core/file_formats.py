@@ -28,7 +28,9 @@ _FORMATS = {
     b"PK\x03\x04": "a zip archive",
     PARQUET: "a Parquet file",
 }
-_BZIP2, _BZIP2_BLOCK = b"BZh", b"1AY&SY"  # a digit is between the two
+# A bzip2 file begins with these two, and a digit between them.
+_BZIP2 = b"BZh"
+_BZIP2_BLOCK = b"1AY&SY"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UTF32_MARKS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _WHITE_SPACE = b"\t\n\v\f\r"
@@ -101,7 +103,9 @@ def describe_encoding(content: bytes) -> str:
         return "expected UTF-8 text"
     counts = Counter[str]()
     count_characters(text, counts)
-    return "expected UTF-8 text, found GB18030; save the file as UTF-8" * looks_chinese(counts) or "expected UTF-8 text"
+    if looks_chinese(counts):
+        return "expected UTF-8 text, found GB18030; save the file as UTF-8"
+    return "expected UTF-8 text"
 
 
 def count_characters(text: str, counts: Counter[str]) -> None:

@@ -66,7 +66,8 @@ class Bar(tqdm):  # type: ignore[misc]
             with self.task(amount):
                 result = next(running)
             yield result
-        assert next(running, None) is None  # a generator of results ends here, with its processes
+        surplus_result = next(running, None)  # lets a generator of results end here, with its processes
+        assert surplus_result is None
 
 
 class LogProgress(Bar):

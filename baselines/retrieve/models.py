@@ -396,7 +396,8 @@ def fingerprint(model: Any) -> str:
         settings["routes"] = [_routes(router) for router in routes]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        # A damaged modules.json may name a module by half of a UTF-16 pair.
+        digest.update(f"{name} {tuple(tensor.shape)}".encode("utf-8", "surrogatepass"))
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).reshape(-1).numpy().data)
     return digest.hexdigest()
 

@@ -63,7 +63,7 @@ def test_a_wrong_number_of_dimensions_in_a_models_files_is_one_error(tmp_path: P
 def test_a_model_is_opened_again_after_an_error(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_dual(tmp_path / "model")
     with monkeypatch.context() as patch, pytest.raises(InputError, match="a full disk"):
-        patch.setattr("baselines.retrieve.vector_index._saved", fail)
+        patch.setattr("baselines.retrieve.vector_index._save_array", fail)
         run_model(str(folder), release)
     change_settings(folder, truncate_dim=8)
     assert run_model(str(folder), release).manifest["model"]["dim"] == 8

@@ -288,7 +288,7 @@ ENCODERS: dict[str, Callable[[Path], Path]] = {
 @contextlib.contextmanager
 def encodings_noted(encoded: list[str], most: float = math.inf) -> Iterator[None]:
     """Add every encoded passage to ``encoded``. Raise Ctrl-C before more than ``most`` passages are encoded."""
-    texts_of = vector_index._texts
+    texts_of = vector_index._read_texts
 
     def noted(*given: Any) -> list[str]:
         texts = texts_of(*given)
@@ -299,7 +299,7 @@ def encodings_noted(encoded: list[str], most: float = math.inf) -> Iterator[None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vector_index, "ROWS_ON_CPU", 16)  # two passages in a chunk of candidates
-        patch.setattr(vector_index, "_texts", noted)
+        patch.setattr(vector_index, "_read_texts", noted)
         yield
 
 

@@ -30,7 +30,8 @@ from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetNa
 if TYPE_CHECKING:
     from baselines.retrieve.model_report import ModelRun
 
-_DEFAULT_OUT = "NAME.SPLIT.run.gz"
+_DEFAULT_OUT = "NAME.SPLIT.run.gz"  # the help's placeholder for the default of --out
+_LISTWISE = "listwise"  # the kind of a language model behind an endpoint
 # Raise this number if the same call gives another run than before.
 RESULT_VERSION = 2
 
@@ -117,35 +118,43 @@ def run_model(
     from builders.store.runs import read_run
     from builders.store.verb_inputs import release_input, run_input
 
+    # Check the inputs that need neither the hub nor a model library.
     check_models(model)
     if over is None:
-        check_family(model, family, trust_remote_code=trust_remote_code)  # before the hub is asked for the model
+        check_family(model, family, trust_remote_code=trust_remote_code)
     if out == Path(_DEFAULT_OUT):
         out = Path(f"{shown_name(model).rpartition('/')[2]}.{split}.run.gz")
     if out is not None:
         check_file(out)
     searched = SearchedSplit(open_release(release), set, split)
+
+    # Return the finished run of an earlier, equal call.
     call = None
     if is_kept(out):
         splits = [(SETS[set].corpus, "corpus"), (SETS[set].queries, split)]
         inputs = {"release": release_input(searched.release, splits)}
-        if kind != "listwise":  # a model behind an endpoint has no files
+        if kind != _LISTWISE:  # a model behind an endpoint has no files
             inputs["model"] = model_input(model, revision)
         if over is not None:
             inputs["over"] = run_input(over)
-        options = option_values(arguments, inputs, UNCHANGING) | {"device": device_kind(device)}
+        recorded_options = option_values(arguments, inputs, UNCHANGING)
+        recorded_options["device"] = device_kind(device)
         # The run has the model's name, so the name of a model's folder counts. Its path does not.
-        options |= {"name": shown_name(model), "family": family_settings(model, family)}
-        call = VerbCall("run", RESULT_VERSION, options, inputs)
-    finished = find_finished(out, call, again=again)
-    if finished:
+        recorded_options["name"] = shown_name(model)
+        recorded_options["family"] = family_settings(model, family)
+        call = VerbCall("run", RESULT_VERSION, recorded_options, inputs)
+    finished_run = find_finished(out, call, again=again)
+    if finished_run:
+        first_stage = None
+        if over is not None:
+            first_stage = read_run(over)
         return ModelRun(
-            finished.path,
+            finished_run.path,
             None,
-            manifest=read_json(manifest_path(finished.path), dict[str, Any]),
+            manifest=read_json(manifest_path(finished_run.path), dict[str, Any]),
             searched=searched,
-            first_stage=None if over is None else read_run(over),
-            stages=[(name, value, cost) for name, value, cost in finished.result["stages"]],
+            first_stage=first_stage,
+            stages=[(name, value, cost) for name, value, cost in finished_run.result["stages"]],
         )
 
     # Now the model libraries, whose import takes seconds.
@@ -168,7 +177,8 @@ def run_model(
         trust_remote_code=trust_remote_code,
         kind=kind,
     )
-    work = endpoint_work() if kind == "listwise" else work_of(device, dtype, batch_tokens, tokenizers, backend)
+    work = endpoint_work() if kind == _LISTWISE else work_of(device, dtype, batch_tokens, tokenizers, backend)
+    # Search the passages of --over, or all passages of the release.
     if over is not None:
         model_run = search_run(
             model, over, searched, options=model_options, work=work, top_k=top_k, out=out, index=index

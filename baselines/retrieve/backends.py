@@ -21,7 +21,10 @@ from builders.core.redaction import quote_reply
 
 _CONVERTING = threading.Lock()
 OPENVINO = "openvino-"  # prefix of a precision's name, for example openvino-fp32
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
+_QUOTED_CHARACTERS = 300  # of an error of OpenVINO
+_NNCF_ERRORS_ONLY = 40  # logging.ERROR
+_SMALLEST_COSINE = 0.95  # of the outputs of OpenVINO and PyTorch, which differ by rounding, above all in int8
 
 
 def expect_openvino(dtype: str, device: str) -> None:
@@ -30,7 +33,8 @@ def expect_openvino(dtype: str, device: str) -> None:
         raise InputError(f"--backend openvino runs on a CPU, not on {device}; expected --device cpu")
     if dtype == "fp16":
         raise InputError("--backend openvino: expected --dtype fp32, bf16 or int8")
-    # OpenVINO and NNCF send usage statistics through this module, and work without it.
+    # OpenVINO and NNCF (tested with openvino 2026.4) send usage statistics through this module. Both libraries work
+    # without the module, whose import fails from here on.
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     __import__("openvino")
     if dtype == "int8":
@@ -43,64 +47,85 @@ def use_openvino(model: nn.Module, dtype: str) -> None:
     In int8, weights are rounded per output channel, and the inputs of each matrix product are rounded at run time.
     Raises :class:`InputError` if the model has no transformer, or if OpenVINO's output differs from PyTorch's.
     """
-    parts = [each.model.base_model for each in model.modules() if isinstance(each, Transformer)]
-    if not parts:
+    transformers = [module.model.base_model for module in model.modules() if isinstance(module, Transformer)]
+    if not transformers:
         raise InputError("--backend openvino needs a model with a transformer; use --backend torch")
-    for part in dict.fromkeys(parts):
-        vars(part)["forward"] = _Forward(part, dtype)
+    # The towers of a router may share a transformer, which is converted once.
+    for transformer in dict.fromkeys(transformers):
+        vars(transformer)["forward"] = _Forward(transformer, dtype)
 
 
 class _Forward:
     """The ``forward`` of a transformer, run by OpenVINO. Copies of a model only tokenise, so a copy of this is None."""
 
     def __init__(self, model: PreTrainedModel, dtype: str) -> None:
-        self._names = [name for name in _INPUTS if name in inspect.signature(model.forward).parameters]
+        parameters = inspect.signature(model.forward).parameters
+        self._input_names = [name for name in _INPUT_NAMES if name in parameters]
         self._pooler = getattr(model, "pooler", None)
-        rows = torch.arange(5, 53).reshape(3, 16) % int(model.config.vocab_size)
-        mask = torch.ones_like(rows)
-        mask[1, 9:] = mask[2, :7] = 0  # padding on the right, and on the left (language models)
-        texts = dict(zip(_INPUTS, (rows, mask, torch.zeros_like(rows)), strict=True))
-        given = {name: texts[name] for name in self._names}
+        example_inputs, is_token = self._make_example(int(model.config.vocab_size))
+        # The graph is made from a smaller batch. It must compute other shapes equally.
+        smaller_inputs = {name: tensor[:2, :12] for name, tensor in example_inputs.items()}
         with torch.inference_mode():
-            expected = model(**given)[0][mask.bool()].flatten()
+            expected = model(**example_inputs)[0][is_token].flatten()
             try:
-                self._request = _compiled(model, {name: each[:2, :12] for name, each in given.items()}, dtype)
-                found: torch.Tensor = self(**given)[0][mask.bool()].flatten()
+                self._request = _convert(model, smaller_inputs, dtype)
+                computed: torch.Tensor = self(**example_inputs)[0][is_token].flatten()
             except (Exception, SystemExit) as error:  # OpenVINO raises many types of errors
-                said = quote_reply(str(error), 300)
-                raise InputError(f"OpenVINO cannot run the model ({said}); use --backend torch") from error
-        if not torch.cosine_similarity(expected, found, dim=0) > 0.95:
+                message = quote_reply(str(error), _QUOTED_CHARACTERS)
+                raise InputError(f"OpenVINO cannot run the model ({message}); use --backend torch") from error
+        # The cosine of a damaged output is NaN, and comparisons with NaN are false.
+        if not torch.cosine_similarity(expected, computed, dim=0) > _SMALLEST_COSINE:
             raise InputError("OpenVINO's output of this model differs from PyTorch's; use --backend torch")
+
+    def _make_example(self, vocabulary_size: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """Return the inputs of three texts with 16 tokens, and a mask without the padding."""
+        input_ids = torch.arange(5, 53).reshape(3, 16) % vocabulary_size
+        attention_mask = torch.ones_like(input_ids)
+        attention_mask[1, 9:] = 0  # padding on the right
+        attention_mask[2, :7] = 0  # padding on the left, as in language models
+        tensors = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": torch.zeros_like(input_ids),
+        }
+        return {name: tensors[name] for name in self._input_names}, attention_mask.bool()
 
     def __call__(
         self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, **_: Any
     ) -> Output:
-        token_type_ids = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        given = dict(zip(_INPUTS, (input_ids, attention_mask, token_type_ids), strict=True))
-        found = self._request.infer([given[name].numpy() for name in self._names], share_outputs=True)
-        states = torch.from_numpy(found[0].copy())  # the next call overwrites the array
-        return Output(last_hidden_state=states, pooler_output=None if self._pooler is None else self._pooler(states))
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        tensors = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        arrays = [tensors[name].numpy() for name in self._input_names]
+        outputs = self._request.infer(arrays, share_outputs=True)
+        states = torch.from_numpy(outputs[0].copy())  # the next call overwrites the array
+        pooled = None
+        if self._pooler is not None:
+            pooled = self._pooler(states)
+        return Output(last_hidden_state=states, pooler_output=pooled)
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
 
 
-def _compiled(model: PreTrainedModel, example: dict[str, torch.Tensor], dtype: str) -> Any:
+def _convert(model: PreTrainedModel, example_inputs: dict[str, torch.Tensor], dtype: str) -> Any:
     """Convert a transformer for batches of any shape, and return OpenVINO's infer request."""
     import openvino
 
-    # Both replacements belong to the whole process. One thread at a time makes sure that they do not stay.
+    # The warning filters and stdout belong to the whole process. If two threads replaced them by turns, a replacement
+    # would stay.
     with _CONVERTING, warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore")  # warnings of the tracer; the caller checks the output
-        graph = openvino.convert_model(model, example_input=example)
+        graph = openvino.convert_model(model, example_input=example_inputs)
         if dtype == "int8":
             import nncf
 
-            nncf.set_log_level(40)
+            nncf.set_log_level(_NNCF_ERRORS_ONLY)
             graph = nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_SYM)
+    compute_precision = "bf16" if dtype == "bf16" else "f32"
     hints = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bf16" else "f32",
+        "INFERENCE_PRECISION_HINT": compute_precision,
     }
     return openvino.Core().compile_model(graph, "CPU", hints).create_infer_request()

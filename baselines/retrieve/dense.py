@@ -2,6 +2,8 @@
 
 Static embeddings (StaticEmbedding) are dual-encoders without a neural network: a text's vector is the mean of its
 tokens' vectors.
+
+The search itself is in :mod:`.exact_search`: engines propose candidates, and 64-bit scores decide.
 """
 
 import copy
@@ -25,37 +27,50 @@ from baselines.retrieve.reading_checks import check_reading, check_room_for_text
 from baselines.retrieve.vector_index import ROWS_ON_GPU, Arrays, Retriever, Scores
 from builders.core.errors import InputError, log
 
+_STATIC_BATCH_TOKENS = 1 << 20  # smallest number of tokens per batch of static embeddings
+
 
 def encoding_model(name: str, vectors: Index, device: str, dtype: str, revision: str = "") -> SentenceTransformer:
     """Open a dual-encoder on a device to encode queries, in the precision that ``--dtype`` selects.
 
     Raises :class:`InputError` if another model encoded the passages in ``vectors``.
     """
-    wanted, precision = vectors.manifest["model"], dtype_of(dtype, device)
+    precision = dtype_of(dtype, device)
     # The queries get the settings of the passages.
-    given = {"max_length": wanted.get("max_length"), **(wanted.get("settings") or {})}
-    settings = ModelSettings(name, revision=revision, **given)
+    passage_model = vectors.manifest["model"]
+    passage_settings = {"max_length": passage_model.get("max_length")}
+    passage_settings.update(passage_model.get("settings") or {})
+    settings = ModelSettings(name, revision=revision, **passage_settings)
     expect_encoder(settings)
     model = open_encoder(settings)
     expect_model(vectors, name, fingerprint(model), precision)
     return moved(model, device, precision)
 
 
-def expect_model(vectors: Index, path: Path | str, queries_by: str, precision: str) -> None:
-    """Raise :class:`InputError` if the passages' model has another fingerprint. Warn if the precisions differ."""
-    wanted = vectors.manifest["model"]
-    if queries_by != wanted["fingerprint"]:
+def expect_model(vectors: Index, path: Path | str, query_fingerprint: str, query_precision: str) -> None:
+    """Raise :class:`InputError` if the passages' model has another fingerprint. Warn if the precisions differ.
+
+    Args:
+        vectors: embeddings of the passages.
+        path: the queries' model, or the directory of the queries' embeddings, for the error.
+        query_fingerprint: fingerprint of the model that encodes the queries.
+        query_precision: precision of the model that encodes the queries.
+    """
+    passage_model = vectors.manifest["model"]
+    if query_fingerprint != passage_model["fingerprint"]:
         raise InputError(
-            f"is not the model that encoded {vectors.path} ({wanted['name']!r}): weights or settings differ", path=path
+            f"is not the model that encoded {vectors.path} ({passage_model['name']!r}): weights or settings differ",
+            path=path,
         )
-    if vectors.precision != precision:
-        log.warning("%s: passages are encoded in %s, queries in %s", vectors.path, vectors.precision, precision)
+    if vectors.precision != query_precision:
+        log.warning("%s: passages are encoded in %s, queries in %s", vectors.path, vectors.precision, query_precision)
 
 
 class Dense(Retriever):
     """A dual-encoder. The index is a directory of embeddings, the format that `encode` writes and `search` reads."""
 
-    kind, side = "dense", TextEncoder
+    kind = "dense"
+    side = TextEncoder
 
     def open_model(self) -> SentenceTransformer:
         return open_encoder(self.settings)
@@ -63,17 +78,18 @@ class Dense(Retriever):
     def size(self, model: SentenceTransformer) -> dict[str, Any]:
         return {"dim": model.get_embedding_dimension()}
 
-    def arrays(self, found: Halves) -> Arrays:
-        return {"": found}
+    def arrays(self, encodings: Halves) -> Arrays:
+        return {"": encodings}
 
     def pair_scores(self, index: Index, queries: Halves, rows: Rows) -> Scores:
         return exact_scores(queries, index, rows)
 
-    def found(
+    def search_index(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
-        asked = encode_queries(self.encoder(self.work.devices[0], "query"), queries)
-        return nearest(index, asked, passages, self.work.devices, top_k)
+        query_encoder = self.encoder(self.work.devices[0], "query")
+        query_vectors = encode_queries(query_encoder, queries)
+        return nearest(index, query_vectors, passages, self.work.devices, top_k)
 
 
 class Static(Dense):
@@ -83,7 +99,7 @@ class Static(Dense):
 
     @property
     def batch_tokens(self) -> int:
-        return max(self.work.batch_tokens, 1 << 20)
+        return max(self.work.batch_tokens, _STATIC_BATCH_TOKENS)
 
     @property
     def chunk_rows(self) -> int:
@@ -95,7 +111,10 @@ class OpenDense(Dense):
     """A SentenceTransformer that a call from Python passes. Scores equal those of the same model in a folder."""
 
     model: SentenceTransformer
-    __eq__, __hash__ = object.__eq__, object.__hash__  # two models may have equal settings
+
+    # ``eq=False`` alone would inherit the comparison by settings, which two different models may share.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def open_model(self) -> SentenceTransformer:
         model = copy.copy(self.model)  # the user's object keeps its prompts

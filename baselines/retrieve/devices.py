@@ -21,6 +21,10 @@ from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_TEXT_TOKENS = 384  # tokens of a text, by which the default sizes of batches are defined
+_TEXTS_ON_CPU = 32
+_TEXTS_ON_GPU = 256
+_MOST_TOKENIZERS = 8  # tokenising processes that keep a GPU busy
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -32,14 +36,14 @@ class Work:
     Attributes:
         devices: names from :func:`devices_of`. Each of several devices has a process.
         dtype: precision from :func:`dtype_of`.
-        batch_tokens: tokens per batch, padding included.
-        tokenizers: number of tokenising processes per device.
-        parallel: simultaneous requests to a model behind an endpoint.
+        batch_tokens: tokens per batch, padding included (default: 32 texts of 384 tokens).
+        tokenizers: number of tokenising processes per device (default: 0, a thread tokenises).
+        parallel: simultaneous requests to a model behind an endpoint (default: 4).
     """
 
     devices: tuple[str, ...]
     dtype: str
-    batch_tokens: int = 384 * 32
+    batch_tokens: int = _TEXT_TOKENS * _TEXTS_ON_CPU
     tokenizers: int = 0
     parallel: int = 4
 
@@ -51,10 +55,13 @@ def work_of(
     tokenizers: int | None = None,
     backend: str = "torch",
 ) -> Work:
-    """Return the work that the options of these names select. None is the default of this machine."""
+    """Return the work that the options of these names select. None is the default of this machine.
+
+    Raises :class:`InputError` for a device that the machine lacks, or a precision that the backend lacks.
+    """
     devices = tuple(devices_of(device))
-    if tokenizers is None:  # a CPU's cores are for the model; 8 processes are enough for a GPU
-        tokenizers = 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
+    if tokenizers is None:
+        tokenizers = _default_tokenizers(devices)
     return Work(
         devices,
         dtype_of(dtype, devices[0], backend),
@@ -63,26 +70,40 @@ def work_of(
     )
 
 
-def devices_of(wanted: str | None) -> list[str]:
+def _default_tokenizers(devices: Sequence[str]) -> int:
+    """Return the default number of tokenising processes per device."""
+    if devices[0] == "cpu":
+        return 0  # all cores are for the model
+    cores_per_device = usable_cores() // len(devices)
+    return min(_MOST_TOKENIZERS, max(1, cores_per_device))
+
+
+def devices_of(device_option: str | None) -> list[str]:
     """Return the devices that ``--device`` selects. Raises :class:`InputError` for a device that the machine lacks."""
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    if wanted is None or wanted == "cuda":
-        if wanted and not gpus:
-            raise InputError("--device cuda: this machine has no GPU that PyTorch can use; expected cpu")
+    if device_option is None:
         return gpus or ["cpu"]
-    found = wanted.split(",")
-    for name in found:
-        if name != "cpu" and name not in gpus:
-            raise InputError(f"--device {wanted}: no device {name!r}; this machine has {', '.join(['cpu', *gpus])}")
-    return found
+    if device_option == "cuda":
+        if not gpus:
+            raise InputError("--device cuda: this machine has no GPU that PyTorch can use; expected cpu")
+        return gpus
+    devices = device_option.split(",")
+    for device in devices:
+        if device != "cpu" and device not in gpus:
+            machine_devices = ", ".join(["cpu", *gpus])
+            raise InputError(f"--device {device_option}: no device {device!r}; this machine has {machine_devices}")
+    return devices
 
 
-def dtype_of(wanted: str, device: str, backend: str = "torch") -> str:
+def dtype_of(dtype_option: str, device: str, backend: str = "torch") -> str:
     """Return the precision that ``--dtype`` selects on a device: a key of ``DTYPES``, or openvino-fp32, -bf16 or -int8.
 
-    ``auto`` is fp32 even on CPUs with bf16 units, so that scores do not depend on the CPU.
+    ``auto`` is fp32 even on CPUs with bf16 units, so that scores do not depend on the CPU. Raises :class:`InputError`
+    for a precision that the backend lacks.
     """
-    dtype = wanted if wanted != "auto" else "fp32" if device == "cpu" else "fp16"
+    dtype = dtype_option
+    if dtype == "auto":
+        dtype = "fp32" if device == "cpu" else "fp16"
     if backend == "torch":
         if dtype == "int8":
             raise InputError("--dtype int8 needs --backend openvino")
@@ -98,7 +119,8 @@ def computes_bf16(device: str) -> bool:
 
 def default_batch_tokens(device: str) -> int:
     """Return the default tokens per batch, padding included: 256 texts of 384 tokens on a GPU, 32 texts on a CPU."""
-    return 384 * (32 if device == "cpu" else 256)
+    text_count = _TEXTS_ON_CPU if device == "cpu" else _TEXTS_ON_GPU
+    return _TEXT_TOKENS * text_count
 
 
 def over_devices(
@@ -110,14 +132,24 @@ def over_devices(
     importable, and should keep its opened model, for example by :class:`.jobs.LastResult`.
     """
     with process_pool(len(devices)) as pool:
-        call = functools.partial(_on_own_device, function, tuple(devices))
-        yield from in_order(pool, call, tasks, ahead=2 * len(devices))
+        run_task = functools.partial(_run_on_device, function, tuple(devices))
+        yield from in_order(pool, run_task, tasks, ahead=2 * len(devices))
 
 
-def _on_own_device(function: Callable[[Task, str], Result], devices: tuple[str, ...], task: Task) -> Result:
-    # The names of a pool's processes end with a number. Outside a pool, the name is MainProcess.
+def _run_on_device(function: Callable[[Task, str], Result], devices: tuple[str, ...], task: Task) -> Result:
+    """Return ``function(task, device)`` for the device of this process."""
+    return function(task, devices[_worker_number() % len(devices)])
+
+
+def _worker_number() -> int:
+    """Return the number of this worker in its pool, or 0 outside a pool.
+
+    The initializer of a pool gets the same arguments in every process, so it cannot hand over a device. The processes
+    differ only in their names: :class:`.worker_processes.WorkerContext` names them Worker-1, Worker-2 ... A pool has
+    one process per device and never restarts a process, so no two processes have the same device.
+    """
     number = multiprocessing.current_process().name.rpartition("-")[2]
-    return function(task, devices[int(number) % len(devices) if number.isdecimal() else 0])
+    return int(number) if number.isdecimal() else 0
 
 
 def compile_transformers(model: nn.Module) -> None:
@@ -125,12 +157,12 @@ def compile_transformers(model: nn.Module) -> None:
 
     The first batches take about a minute longer, so compilation pays only for long work on a GPU.
     """
-    for module in [model] if isinstance(model, PreTrainedModel) else model.children():
-        if isinstance(module, PreTrainedModel):
-            # module.compile() would have no effect, because sentence-transformers calls forward itself.
-            module.forward = torch.compile(module.forward, dynamic=True)  # type: ignore[method-assign]
-        else:
-            compile_transformers(module)
+    if isinstance(model, PreTrainedModel):
+        # model.compile() would have no effect, because sentence-transformers calls forward itself.
+        model.forward = torch.compile(model.forward, dynamic=True)  # type: ignore[method-assign]
+        return
+    for module in model.children():
+        compile_transformers(module)
 
 
 def moved(model: Any, device: str, dtype: str) -> Any:
@@ -138,44 +170,61 @@ def moved(model: Any, device: str, dtype: str) -> Any:
     if dtype.startswith(OPENVINO):
         use_openvino(model.eval(), dtype.removeprefix(OPENVINO))
         return model
-    heads = [] if dtype == "fp32" else list(_heads(model))
-    weights = [{name: tensor.clone() for name, tensor in head.state_dict().items()} for head in heads]
+    # Save the heads' weights in fp32 before the whole model is converted.
+    heads: list[nn.Module] = []
+    if dtype != "fp32":
+        heads = list(_find_heads(model))
+    head_weights = [_copy_weights(head) for head in heads]
     model.to(dtype=DTYPES[dtype])
-    for head, state in zip(heads, weights, strict=True):
+    for head, weights in zip(heads, head_weights, strict=True):
         # assign=True, because a language model's head may share the matrix of embeddings, which must stay in 16 bits.
-        head.load_state_dict(state, assign=True)
-        head.float()  # converts buffers that the state lacks
+        head.load_state_dict(weights, assign=True)
+        head.float()  # converts buffers that the weights lack
     if heads:
         widen_heads(model)
     return model.to(device=device).eval()
 
 
+def _copy_weights(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
 def widen_heads(model: nn.Module) -> None:
     """Let a model's fp32 heads compute in fp32, even for 16-bit inputs and under autocast."""
-    for head in _heads(model):
-        vars(head)["forward"] = functools.partial(_in_fp32, head.forward)
+    for head in _find_heads(model):
+        # PyTorch's hooks run before and after a module, but autocast must be off around the computation itself.
+        vars(head)["forward"] = functools.partial(_compute_in_fp32, head.forward)
 
 
-def _heads(model: nn.Module) -> Iterator[nn.Module]:
+def _find_heads(model: nn.Module) -> Iterator[nn.Module]:
     """Yield the modules of a sentence-transformers model that follow its encoder: poolers, projections, classifiers."""
     for module in model.children():
         if isinstance(module, Router):
             for tower in module.sub_modules.values():
-                yield from _heads(tower)
+                yield from _find_heads(tower)
         elif isinstance(module, Transformer) and isinstance(module.model, PreTrainedModel):
             encoder = module.model.base_model
-            if encoder is not module.model:
-                yield from (each for each in module.model.children() if each is not encoder)
-            if isinstance(pooler := getattr(encoder, "pooler", None), nn.Module):
+            if encoder is not module.model:  # a model with a head, for example BertForSequenceClassification
+                for child in module.model.children():
+                    if child is not encoder:
+                        yield child
+            pooler = getattr(encoder, "pooler", None)
+            if isinstance(pooler, nn.Module):
                 yield pooler
         elif not isinstance(module, InputModule):
             yield module
 
 
-def _in_fp32(forward: Callable[..., Any], *args: Any, **given: Any) -> Any:
-    tensors = [each for each in pytree.tree_leaves((args, given)) if torch.is_tensor(each)]
-    args, given = pytree.tree_map(
-        lambda each: each.float() if torch.is_tensor(each) and each.is_floating_point() else each, (args, given)
-    )
-    with torch.autocast(tensors[0].device.type, enabled=False):
-        return forward(*args, **given)
+def _compute_in_fp32(forward: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call ``forward`` with all floating-point tensors in the arguments, also nested ones, in 32 bits."""
+    leaves = pytree.tree_leaves((arguments, options))
+    first_tensor = next(leaf for leaf in leaves if torch.is_tensor(leaf))
+    arguments, options = pytree.tree_map(_to_fp32, (arguments, options))
+    with torch.autocast(first_tensor.device.type, enabled=False):
+        return forward(*arguments, **options)
+
+
+def _to_fp32(value: Any) -> Any:
+    if torch.is_tensor(value) and value.is_floating_point():
+        return value.float()
+    return value

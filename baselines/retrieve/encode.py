@@ -88,18 +88,30 @@ def encode_texts(
     from builders.store.verb_inputs import release_input
 
     check_models(model)
-    release, configs = open_release(release), SETS[set]
-    config, read_split = (configs.queries, split or "dev") if queries else (configs.corpus, "corpus")
+    opened_release = open_release(release)
+    if queries:
+        config = SETS[set].queries
+        encoded_split = split or "dev"
+    else:
+        config = SETS[set].corpus
+        encoded_split = "corpus"
+
+    # Return the finished embeddings of an earlier, equal call.
     call = None
     if is_kept(out):
-        inputs = {"release": release_input(release, [(config, read_split)]), "model": model_input(model, revision)}
-        options = option_values(arguments, inputs, UNCHANGING)
+        inputs = {
+            "release": release_input(opened_release, [(config, encoded_split)]),
+            "model": model_input(model, revision),
+        }
+        recorded_options = option_values(arguments, inputs, UNCHANGING)
+        recorded_options["split"] = encoded_split
         # The manifest has the model's name, so the name of a model's folder counts. Its path does not.
-        options |= {"split": read_split, "name": shown_name(model), "device": device_kind(device)}
-        call = VerbCall("encode", RESULT_VERSION, options, inputs)
-    finished = find_finished(out, call, again=again)
-    if finished:
-        return Index.read(finished.path)
+        recorded_options["name"] = shown_name(model)
+        recorded_options["device"] = device_kind(device)
+        call = VerbCall("encode", RESULT_VERSION, recorded_options, inputs)
+    finished_index = find_finished(out, call, again=again)
+    if finished_index:
+        return Index.read(finished_index.path)
 
     # Now the model libraries, whose import takes seconds.
     from baselines.core.settings import ModelSettings
@@ -108,8 +120,8 @@ def encode_texts(
     from baselines.retrieve.vector_index import open_retriever
 
     work = work_of(device, dtype, batch_tokens, tokenizers, backend)
-    settings = ModelSettings(model, revision=revision, max_length=max_length)
-    retriever = open_retriever(settings, work, expect_encoder(settings))
-    written = retriever.index(release, config, out, read_split, shard_rows, again=again)
-    record_finished(out, call, checksums=known_checksums(out, written.files))
-    return written
+    model_settings = ModelSettings(model, revision=revision, max_length=max_length)
+    retriever = open_retriever(model_settings, work, expect_encoder(model_settings))
+    index = retriever.index(opened_release, config, out, encoded_split, shard_rows, again=again)
+    record_finished(out, call, checksums=known_checksums(out, index.files))
+    return index

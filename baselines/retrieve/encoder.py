@@ -32,8 +32,16 @@ from builders.core.worker_processes import WorkerPool
 Halves = npt.NDArray[np.float16]
 Result = TypeVar("Result")
 MANY = 100_000  # smallest number of texts that processes tokenise
-_LONG = "的 " * 5_000  # 5,000 tokens or more
+_BATCHES_AHEAD = 8  # batches that a thread tokenises ahead of the model
+_LONG_TEXT = "的 " * 5_000  # 5,000 tokens or more
 _SMALLEST_HALF = 2.0**-14  # smaller 16-bit numbers have fewer digits
+_BYTES_PER_TOKEN = 3  # estimate: a Chinese character has three bytes, an English WordPiece about as many
+_SPECIAL_TOKENS = 2  # estimate: tokens at the begin and the end of a text
+_MOST_TEXTS_PER_BATCH = 2_048
+_BATCH_MULTIPLE = 8  # matrix units work on multiples of 8
+# Vectors with a largest number outside of this range are scaled before their squares are summed.
+_TINY_NUMBER = 1e-6
+_HUGE_NUMBER = 1e12
 
 
 class Prefetcher:
@@ -41,79 +49,94 @@ class Prefetcher:
 
     Args:
         model: the SentenceTransformer or CrossEncoder that tokenises. Processes get a copy without weights.
-        given: further arguments of ``preprocess``: the prompt and the task.
-        processes: number of processes for calls with at least :data:`MANY` texts. Other calls use a thread. The
-            processes are started once and end with this object.
-        pin: pin the tensors' memory, so that a GPU can compute while it copies tensors.
+        preprocess_options: further arguments of ``preprocess``: the prompt and the task.
+        processes: number of processes for calls with at least :data:`MANY` texts (default: 0). Other calls use a
+            thread. The processes are started once and end with this object.
+        pin: pin the tensors' memory, so that a GPU can compute while it copies tensors (default: False).
     """
 
-    def __init__(self, model: Any, given: dict[str, Any], processes: int = 0, *, pin: bool = False) -> None:
-        self._model, self._given, self._processes, self._pin = model, given, processes, pin
+    def __init__(
+        self, model: Any, preprocess_options: dict[str, Any], processes: int = 0, *, pin: bool = False
+    ) -> None:
+        self._model = model
+        self._preprocess_options = preprocess_options
+        self._processes = processes
+        self._pin = pin
         self._pool: WorkerPool | None = None
         if processes and can_start_processes():
-            initial = (without_weights(model), given)
-            self._pool = WorkerPool(processes, _start, initial)
+            start_arguments = (without_weights(model), preprocess_options)
+            self._pool = WorkerPool(processes, _start_tokenizing_process, start_arguments)
 
     def tokens(self, texts: list[Any]) -> dict[str, Any]:
         """Tokenise one batch without prefetching."""
-        return preprocess(self._model, texts, **self._given)
+        return preprocess(self._model, texts, **self._preprocess_options)
 
-    def __call__(self, batches: Iterable[list[Any]], texts: int = MANY) -> Iterator[dict[str, Any]]:
-        """Yield the tokens of every batch. ``texts`` is the number of texts in all batches.
+    def __call__(self, batches: Iterable[list[Any]], text_count: int = MANY) -> Iterator[dict[str, Any]]:
+        """Yield the tokens of every batch. ``text_count`` is the number of texts in all batches.
 
         Raises :class:`.jobs.WorkerDied` if a process is killed.
         """
-        if self._pool is None or texts < MANY:
-            yield from in_threads(lambda texts: self._pinned(self.tokens(texts)), batches, threads=1, ahead=8)
+        if self._pool is None or text_count < MANY:
+            yield from in_threads(self._pinned_tokens, batches, threads=1, ahead=_BATCHES_AHEAD)
             return
-        for found in in_order(self._pool, _arrays, batches, ahead=2 * self._processes):
-            yield self._pinned(
-                {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in found.items()}
-            )
+        for features in in_order(self._pool, _tokenize_to_arrays, batches, ahead=2 * self._processes):
+            tensors = {}
+            for name, value in features.items():
+                tensors[name] = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            yield self._pin_tensors(tensors)
 
-    def _pinned(self, found: dict[str, Any]) -> dict[str, Any]:
-        if self._pin:
-            found = {name: each.pin_memory() if torch.is_tensor(each) else each for name, each in found.items()}
-        return found
+    def _pinned_tokens(self, texts: list[Any]) -> dict[str, Any]:
+        return self._pin_tensors(self.tokens(texts))
+
+    def _pin_tensors(self, features: dict[str, Any]) -> dict[str, Any]:
+        if not self._pin:
+            return features
+        return {name: value.pin_memory() if torch.is_tensor(value) else value for name, value in features.items()}
 
 
-def preprocess(model: Any, texts: Sequence[Any], **given: Any) -> dict[str, Any]:
-    """Tokenise texts as ``model.preprocess(texts, **given)`` of sentence-transformers does, but faster.
+def preprocess(model: Any, texts: Sequence[Any], **options: Any) -> dict[str, Any]:
+    """Tokenise texts as ``model.preprocess(texts, **options)`` of sentence-transformers does, but faster.
 
     transformers visits every number in Python to make a tensor, which takes a third of the time. This function lets
     transformers return lists (``processing_kwargs``), and makes the tensors with NumPy. Late-interaction models, and
     language models used as cross-encoders, get the library's tensors, because their ``preprocess`` modifies tensors.
     """
     if isinstance(model, MultiVectorEncoder) or any(isinstance(module, LogitScore) for module in model):
-        found: dict[str, Any] = model.preprocess(list(texts), **given)
-        return found
-    found = model.preprocess(list(texts), processing_kwargs={"common": {"return_tensors": None}}, **given)
-    return {name: torch.from_numpy(np.array(value)) if _is_rows(value) else value for name, value in found.items()}
+        library_features: dict[str, Any] = model.preprocess(list(texts), **options)
+        return library_features
+    without_tensors = {"common": {"return_tensors": None}}
+    features = model.preprocess(list(texts), processing_kwargs=without_tensors, **options)
+    return {name: _rows_to_tensor(value) for name, value in features.items()}
 
 
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], list)
+def _rows_to_tensor(value: Any) -> Any:
+    """Convert a list of lists of numbers to a tensor. Return other values unchanged."""
+    is_rows = isinstance(value, list) and bool(value) and isinstance(value[0], list)
+    return torch.from_numpy(np.array(value)) if is_rows else value
 
 
 def without_weights(model: torch.nn.Module) -> Any:
     """Copy a model with its tokenizer and settings. Meta tensors replace the weights."""
     weights = chain(model.parameters(), model.buffers())
-    return copy.deepcopy(model, {id(tensor): tensor.detach().to("meta") for tensor in weights})
+    # deepcopy takes the copies of these objects from its memo, so it never copies the weights themselves.
+    copies_by_id = {id(tensor): tensor.detach().to("meta") for tensor in weights}
+    return copy.deepcopy(model, copies_by_id)
 
 
-_own: dict[str, Any] = {}  # arguments of ``preprocess`` in a tokenising process
+# Arguments of ``preprocess`` in a tokenising process. The start of a process sends the model once, not with each batch.
+_process_arguments: dict[str, Any] = {}
 
 
-def _start(model: Any, given: dict[str, Any]) -> None:
+def _start_tokenizing_process(model: Any, preprocess_options: dict[str, Any]) -> None:
     start_worker()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the other cores are for other processes
-    _own.update(model=model, **given)
+    _process_arguments.update(model=model, **preprocess_options)
 
 
-def _arrays(texts: list[Any]) -> dict[str, Any]:
+def _tokenize_to_arrays(texts: list[Any]) -> dict[str, Any]:
     """Call ``preprocess``. Return arrays, because the shared memory of tensors would end with this process."""
-    found = preprocess(texts=texts, **_own)
-    return {name: each.numpy() if torch.is_tensor(each) else each for name, each in found.items()}
+    features = preprocess(texts=texts, **_process_arguments)
+    return {name: value.numpy() if torch.is_tensor(value) else value for name, value in features.items()}
 
 
 class Side:
@@ -121,21 +144,27 @@ class Side:
 
     Args:
         model: a model of sentence-transformers on its device.
-        task: query or document. Empty for a cross-encoder.
-        tokens: tokens per batch, padding included. None: the device's default.
-        tokenizers: number of processes that tokenise many texts. 0: a thread tokenises all texts.
+        task: query or document (default: "", for a cross-encoder).
+        tokens: tokens per batch, padding included (default: the device's, :func:`.devices.default_batch_tokens`).
+        tokenizers: number of processes that tokenise many texts (default: 0, a thread tokenises all texts).
     """
 
     problem = "the model's embeddings have numbers that are too large for 16 bits"
 
     def __init__(self, model: Any, task: str = "", tokens: int | None = None, tokenizers: int = 0) -> None:
-        self.model, self.task, self.device = model, task, torch.device(model.device)
-        self._tokens = tokens or default_batch_tokens(self.device.type)
+        self.model = model
+        self.task = task
+        self.device = torch.device(model.device)
+        self._batch_tokens = tokens or default_batch_tokens(self.device.type)
         self._has_tiny_vectors = torch.zeros((), dtype=torch.bool, device=self.device)
-        given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
-        self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
-        # The model's limit in tokens, but at most the length of _LONG. The call also sets up the tokenizer for threads.
-        self._longest = int(self._prefetcher.tokens([_LONG if task else ("的", _LONG)])["input_ids"].shape[-1])
+        preprocess_options: dict[str, Any] = {"prompt": prompt_of(model, task)}
+        if task:
+            preprocess_options["task"] = task
+        self._prefetcher = Prefetcher(model, preprocess_options, tokenizers, pin=self.device.type == "cuda")
+        # Tokenise a long text to learn the model's limit in tokens (at most the length of _LONG_TEXT). The first call
+        # also sets up the tokenizer, so that later calls from threads are safe.
+        long_input = _LONG_TEXT if task else ("的", _LONG_TEXT)
+        self._token_limit = int(self._prefetcher.tokens([long_input])["input_ids"].shape[-1])
 
     def batches(
         self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
@@ -146,37 +175,48 @@ class Side:
         last of these batches.
         """
         self._has_tiny_vectors.zero_()
-        sizes = np.array([_size(text) for text in texts], np.int64)
-        places = list(batches(sizes, self._longest, self._tokens))
+        byte_counts = np.array([_count_bytes(text) for text in texts], np.int64)
+        index_batches = list(batches(byte_counts, self._token_limit, self._batch_tokens))
         # The bar counts tokens: the longest texts come first, so half of the texts take more than half of the time.
-        token_counts = expected_tokens(sizes, self._longest)
-        finished_tokens, all_tokens = 0, int(token_counts.sum())
-        tokenised = self._prefetcher(([texts[number] for number in batch] for batch in places), len(texts))
+        token_counts = expected_tokens(byte_counts, self._token_limit)
+        finished_tokens = 0
+        all_tokens = int(token_counts.sum())
+
+        def text_batches() -> Iterator[list[Any]]:
+            for indices in index_batches:
+                yield [texts[index] for index in indices]
+
+        features_of_batches = self._prefetcher(text_batches(), len(texts))
         with torch.inference_mode():
-            for batch, found in zip(places, tokenised, strict=True):
-                moved = {
-                    name: each.to(self.device, non_blocking=True) if torch.is_tensor(each) else each
-                    for name, each in found.items()
-                }
-                yield batch, compute(moved)
-                finished_tokens += int(token_counts[batch].sum())
+            for indices, features in zip(index_batches, features_of_batches, strict=True):
+                yield indices, compute(self._move_to_device(features))
+                finished_tokens += int(token_counts[indices].sum())
                 report_share(finished_tokens / all_tokens)
+
+    def _move_to_device(self, features: dict[str, Any]) -> dict[str, Any]:
+        moved_features = {}
+        for name, value in features.items():
+            # A GPU copies pinned memory while it computes.
+            moved_features[name] = value.to(self.device, non_blocking=True) if torch.is_tensor(value) else value
+        return moved_features
 
     def computed(self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
         """Return the results of ``compute``, in the texts' order. Raises :class:`InputError` if a number is not finite.
 
         A GPU gets all batches before this process waits for results.
         """
-        every: torch.Tensor | None = None
-        for batch, computed in self.batches(texts, compute):
-            if every is None:
+        all_results: torch.Tensor | None = None
+        for indices, batch_results in self.batches(texts, compute):
+            if all_results is None:
                 # One allocation, because small results between large temporary tensors would fragment the memory.
-                every = torch.empty((len(texts), *computed.shape[1:]), dtype=computed.dtype, device=self.device)
-            every[torch.from_numpy(batch).to(self.device, non_blocking=True)] = computed
-        assert every is not None  # ``texts`` is not empty
-        found: npt.NDArray[Any] = every.cpu().numpy()
-        self.expect_finite(found)
-        return found
+                shape = (len(texts), *batch_results.shape[1:])
+                all_results = torch.empty(shape, dtype=batch_results.dtype, device=self.device)
+            device_indices = torch.from_numpy(indices).to(self.device, non_blocking=True)
+            all_results[device_indices] = batch_results
+        assert all_results is not None  # ``texts`` is not empty
+        result_array: npt.NDArray[Any] = all_results.cpu().numpy()
+        self.expect_finite(result_array)
+        return result_array
 
     def halves(self, vectors: torch.Tensor) -> torch.Tensor:
         """Convert vectors (last axis) to 16 bits. :meth:`expect_no_tiny_vectors` reports vectors that vanish."""
@@ -192,10 +232,11 @@ class Side:
                 "the model's embeddings have numbers that are too small for 16 bits (try --similarity cosine)"
             )
 
-    def expect_finite(self, *found: npt.NDArray[Any]) -> None:
+    def expect_finite(self, *arrays: npt.NDArray[Any]) -> None:
         """Raise :class:`InputError` if a number is not finite. Such a number was too large for its precision."""
-        if not all(np.isfinite(array).all() for array in found):
-            raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
+        for array in arrays:
+            if not np.isfinite(array).all():
+                raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
 
 
 class TextEncoder(Side):
@@ -235,39 +276,48 @@ class CrossScorer(Side):
     def _score(self, features: dict[str, Any]) -> torch.Tensor:
         scores: torch.Tensor = self.model(features)["scores"]
         scores = scores.float().reshape(len(scores), -1)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0]
+        if scores.shape[1] == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores[:, 0]
 
 
 def unit_length(vectors: torch.Tensor) -> torch.Tensor:
     """Scale vectors of shape (vectors, dimensions) to unit length, whatever their magnitude."""
     largest = vectors.abs().amax(dim=1, keepdim=True)
     # The squares of extreme numbers would overflow or vanish. Other vectors are divided by 1, which changes no bit.
-    is_extreme = (largest > 0) & ((largest < 1e-6) | (largest > 1e12))
+    is_extreme = (largest > 0) & ((largest < _TINY_NUMBER) | (largest > _HUGE_NUMBER))
     return torch.nn.functional.normalize(vectors / torch.where(is_extreme, largest, 1.0), dim=1)
 
 
-def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
+def batches(byte_counts: npt.NDArray[np.int64], token_limit: int, batch_tokens: int) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the indices of each batch's texts. The texts of a batch have similar lengths. The longest texts come first.
 
-    ``sizes`` has the texts' lengths in bytes. A batch has at most ``tokens`` tokens, padding included, by an estimate.
+    Args:
+        byte_counts: the texts' lengths in bytes.
+        token_limit: the largest number of tokens of a text that the model reads.
+        batch_tokens: the largest number of tokens of a batch, padding included, by an estimate.
     """
-    order = np.argsort(-sizes, kind="stable")
-    expected = expected_tokens(sizes[order], longest)
+    order = np.argsort(-byte_counts, kind="stable")
+    token_counts = expected_tokens(byte_counts[order], token_limit)
     start = 0
     while start < len(order):
-        count = max(1, min(int(tokens // expected[start]), 2_048))
-        count -= count % 8 if count > 8 else 0  # matrix units work on multiples of 8
-        yield order[start : start + count]
-        start += count
+        # The first text is the longest of the batch, and all others are padded to its length.
+        text_count = min(int(batch_tokens // token_counts[start]), _MOST_TEXTS_PER_BATCH)
+        text_count = max(1, text_count)
+        if text_count > _BATCH_MULTIPLE:
+            text_count -= text_count % _BATCH_MULTIPLE
+        yield order[start : start + text_count]
+        start += text_count
 
 
-def expected_tokens(sizes: npt.NDArray[np.int64], longest: int) -> npt.NDArray[np.int64]:
-    """Estimate the numbers of tokens of texts from their lengths in bytes. ``longest`` is the limit of the model.
+def expected_tokens(byte_counts: npt.NDArray[np.int64], token_limit: int) -> npt.NDArray[np.int64]:
+    """Estimate the numbers of tokens of texts from their lengths in bytes. ``token_limit`` is the limit of the model.
 
     The estimate is three bytes per token: the size of a Chinese character, and about that of an English WordPiece.
     """
-    tokens: npt.NDArray[np.int64] = np.minimum(sizes // 3 + 2, longest)
-    return tokens
+    estimates = byte_counts // _BYTES_PER_TOKEN + _SPECIAL_TOKENS
+    token_counts: npt.NDArray[np.int64] = np.minimum(estimates, token_limit)
+    return token_counts
 
 
 def encode_queries(encoder: Any, queries: Sequence[str]) -> Any:
@@ -276,5 +326,9 @@ def encode_queries(encoder: Any, queries: Sequence[str]) -> Any:
         return encoder.encode(queries)
 
 
-def _size(text: str | tuple[str, str]) -> int:
-    return len(text.encode()) if isinstance(text, str) else sum(len(part.encode()) for part in text)
+def _count_bytes(text: str | tuple[str, str]) -> int:
+    """Return the length of a text, or of both texts of a pair, in bytes of UTF-8."""
+    if isinstance(text, str):
+        return len(text.encode())
+    query_text, passage_text = text
+    return len(query_text.encode()) + len(passage_text.encode())

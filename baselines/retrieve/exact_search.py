@@ -7,6 +7,26 @@ passage of the top k, above all among ties. Queries that may lack a passage get 
 
 Memory holds a few blocks of passages per device, and about 6 kB per query (embedding and candidates, at 768 dimensions
 and 100 candidates).
+
+Idea: two stages. The engine's score of a pair differs from the exact score by at most ``slack``. The error of a 32-bit
+sum of n products is at most about n * 2^-23 * |query| * |passage| (Higham, Accuracy and Stability of Numerical
+Algorithms, 2002, section 3.1). ``slack`` is twice this number, with the norm of the longest passage. Let ``lowest`` be
+the exact score of the k-th best candidate. A passage that the engine excluded has an engine's score of at most the last
+candidate's, so its exact score is at most that plus ``slack``. If the sum is below ``lowest``, no passage is lacking.
+
+Example with k = 2, 3 candidates per query and slack = 0.01:
+
+    ==========  ======================  =========================  ======================================
+    query       engine's scores         exact scores               decision
+    ==========  ======================  =========================  ======================================
+    q1          0.90, 0.80, 0.70        0.901, 0.799, 0.702        0.70 + 0.01 < 0.799: the search is done
+    q2          0.90, 0.80, 0.80        0.901, 0.799, 0.801        0.80 + 0.01 >= 0.801: second pass
+    ==========  ======================  =========================  ======================================
+
+The second pass multiplies q2 with all passages again, and computes the exact score of every passage with a 32-bit
+product of at least 0.801 - 0.01. It breaks ties by the rank of the passage's id: ``np.lexsort`` sorts by its last key
+first, so ``np.lexsort((ranks, -scores))`` sorts by falling score and then by rank. For the scores 3, 5, 3 and the ranks
+2, 0, 1 the order is [1, 2, 0].
 """
 
 import importlib.util
@@ -26,9 +46,13 @@ from builders.core.progress import progress
 
 Scores = npt.NDArray[np.float64]
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
-_PAIRS = 8_192  # pairs per step of exact scoring
-_POLL = 0.2  # seconds between two looks at the engines
-_ROWS = 1 << 14  # rows converted per step: 50 MB in 32 bits at 768 dimensions
+_PAIRS_PER_STEP = 8_192  # pairs per step of exact scoring
+_POLL_SECONDS = 0.2  # between two looks at the engines
+_ROWS_PER_CONVERSION = 1 << 14  # rows converted per step: 50 MB in 32 bits at 768 dimensions
+_NUMBERS_IN_CACHE = 1 << 17  # 1 MB in 64 bits, which fits into a CPU's cache
+_QUERIES_PER_PRODUCT = 256  # queries per matrix product of the second pass
+_ERROR_PER_PRODUCT = 2.0**-22  # relative error of each product in a 32-bit sum (2^-23), doubled for safety
+_CANDIDATES_PER_HIT = 2  # an engine selects twice the passages that are asked for, so second passes are rare
 
 
 class StoredVectors(Protocol):
@@ -60,9 +84,17 @@ class StoredVectors(Protocol):
 
 def largest_norm(block: Vectors) -> float:
     """Return the largest Euclidean norm of a row."""
-    blocks = (widened(block[start : start + _ROWS]) for start in range(0, len(block), _ROWS))
-    squares = [np.einsum("ij,ij->i", wide, wide).max() for wide in blocks]
-    return float(np.sqrt(np.max(squares, initial=0)))
+    largest_squares = []
+    for start in range(0, len(block), _ROWS_PER_CONVERSION):
+        wide_rows = widened(block[start : start + _ROWS_PER_CONVERSION])
+        largest_squares.append(_squared_norms(wide_rows).max())
+    return float(np.sqrt(np.max(largest_squares, initial=0)))
+
+
+def _squared_norms(wide_rows: Floats) -> Floats:
+    """Return the squared Euclidean norm of each row."""
+    squares: Floats = np.einsum("ij,ij->i", wide_rows, wide_rows)
+    return squares
 
 
 def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) -> tuple[Floats, Rows]:
@@ -71,69 +103,85 @@ def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) ->
     The shape is (queries, count), with fewer columns if the index has fewer passages. Each of the n engines has a
     thread and searches every n-th block. Threads suffice, because devices and libraries work outside Python.
     """
-    stopped = threading.Event()
-    scanned = [0] * len(engines)  # number of passages that each engine has got
+    is_stopped = threading.Event()
+    scanned_counts = [0] * len(engines)  # number of passages that each engine has got
 
-    def feed(number: int) -> tuple[Floats, Rows]:
-        engine, blocks = engines[number], islice(vectors.blocks(BLOCK), number, None, len(engines))
+    def search_blocks(number: int) -> tuple[Floats, Rows]:
+        engine = engines[number]
+        engine_blocks = islice(vectors.blocks(BLOCK), number, None, len(engines))
 
-        def prepare(item: tuple[int, Vectors]) -> tuple[int, Any]:
-            return item[0], engine.prepare(_scale(item[1], vectors.exponent))
+        def prepare_block(start_and_block: tuple[int, Vectors]) -> tuple[int, Any]:
+            start, block = start_and_block
+            return start, engine.prepare(_divide_by_power(block, vectors.exponent))
 
-        for start, block in in_threads(prepare, blocks, threads=1, ahead=1):
-            if stopped.is_set():
+        # A further thread prepares the next block while the engine searches this block.
+        for start, block in in_threads(prepare_block, engine_blocks, threads=1, ahead=1):
+            if is_stopped.is_set():
                 break
             engine.add(start, block)
-            scanned[number] += len(block)
+            scanned_counts[number] += len(block)
         return engine.best()
 
     with (
         ThreadPoolExecutor(len(engines)) as pool,
         progress(total=vectors.rows, unit="passage", label="search") as bar,
     ):
-        fed = [pool.submit(feed, number) for number in range(len(engines))]
+        searches = [pool.submit(search_blocks, number) for number in range(len(engines))]
         try:
             # The engines' threads only count, and this thread moves the bar.
             while True:
-                finished, running = wait(fed, _POLL, return_when=FIRST_EXCEPTION)
-                bar.update(sum(scanned) - bar.n)
-                if not running or any(each.exception() for each in finished):
+                finished, running = wait(searches, _POLL_SECONDS, return_when=FIRST_EXCEPTION)
+                bar.update(sum(scanned_counts) - bar.n)
+                if not running or any(search.exception() for search in finished):
                     break
         finally:
-            stopped.set()  # after an error, the other engines stop early
-        scores, rows = (np.concatenate(each, axis=1) for each in zip(*(each.result() for each in fed), strict=True))
+            is_stopped.set()  # after an error, the other engines stop early
+        results = [search.result() for search in searches]
+    # Merge the engines' best passages.
+    scores = np.concatenate([engine_scores for engine_scores, _ in results], axis=1)
+    rows = np.concatenate([engine_rows for _, engine_rows in results], axis=1)
     order = np.argsort(-scores, axis=1, kind="stable")[:, : min(count, vectors.rows)]
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
 
 
-def _scale(block: Vectors, exponent: int) -> Vectors:
+def _divide_by_power(block: Vectors, exponent: int) -> Vectors:
     """Divide embeddings by a power of two, which changes no digits. Most collections have the exponent 0."""
     return np.ldexp(block, -exponent) if exponent else block
 
 
 def exact_scores(queries: Vectors, vectors: StoredVectors, rows: Rows) -> Scores:
-    """Return the exact scores of ``rows``, shape (queries, n). Row -1 has -inf. Each block of passages is read once."""
-    flat = rows.reshape(-1)
-    order = np.argsort(flat, kind="stable")
-    asked, sorted_rows = order // rows.shape[1], flat[order]
-    scores = np.full(len(flat), -np.inf)
-    with progress(total=int((flat >= 0).sum()), unit="pair", label="score") as bar:
+    """Return the exact scores of ``rows``, shape (queries, n). Row -1 has -inf. Each block of passages is read once.
+
+    The pairs of all queries are sorted by passage, so the pairs of a block follow each other. For example, the rows
+    [[7, 2], [2, 9]] of the queries 0 and 1 become the pairs (row 2, query 0), (2, 1), (7, 0), (9, 1).
+    """
+    flat_rows = rows.reshape(-1)
+    order = np.argsort(flat_rows, kind="stable")
+    sorted_rows = flat_rows[order]
+    sorted_queries = order // rows.shape[1]
+    flat_scores = np.full(len(flat_rows), -np.inf)
+    with progress(total=int((flat_rows >= 0).sum()), unit="pair", label="score") as bar:
         for start, block in vectors.blocks(BLOCK):
-            low, high = np.searchsorted(sorted_rows, [start, start + len(block)]).tolist()
-            for begin in range(low, high, _PAIRS):
-                some = slice(begin, min(begin + _PAIRS, high))
-                scores[order[some]] = pair_scores(queries[asked[some]], block[sorted_rows[some] - start])
-                bar.update(some.stop - some.start)
-    return scores.reshape(rows.shape)
+            # The rows -1 come first, and belong to no block.
+            first_pair, end_pair = np.searchsorted(sorted_rows, [start, start + len(block)]).tolist()
+            for step_start in range(first_pair, end_pair, _PAIRS_PER_STEP):
+                step = slice(step_start, min(step_start + _PAIRS_PER_STEP, end_pair))
+                step_queries = queries[sorted_queries[step]]
+                step_passages = block[sorted_rows[step] - start]
+                flat_scores[order[step]] = pair_scores(step_queries, step_passages)
+                bar.update(step.stop - step.start)
+    return flat_scores.reshape(rows.shape)
 
 
 def pair_scores(left: Vectors, right: Vectors) -> Scores:
     """Return the exact score of each pair of embeddings, shape (pairs,), in steps that fit into a CPU's cache."""
-    sums, step = np.empty(len(left), np.float64), max(1, (1 << 17) // left.shape[1])
-    for low in range(0, len(left), step):
-        some = slice(low, low + step)
-        wide = [widened(side[some]).astype(np.float64) for side in (left, right)]
-        np.einsum("ij,ij->i", *wide, out=sums[some])
+    sums = np.empty(len(left), np.float64)
+    step_rows = max(1, _NUMBERS_IN_CACHE // left.shape[1])
+    for start in range(0, len(left), step_rows):
+        step = slice(start, start + step_rows)
+        wide_left = widened(left[step]).astype(np.float64)
+        wide_right = widened(right[step]).astype(np.float64)
+        np.einsum("ij,ij->i", wide_left, wide_right, out=sums[step])
     # Keep 24 binary digits, as 32-bit numbers have, but the range of 64 bits. Tiny products would all be 0 in 32 bits.
     mantissas, exponents = np.frexp(sums)
     return np.ldexp(mantissas.astype(np.float32).astype(np.float64), exponents)
@@ -157,49 +205,69 @@ def search(
         count: number of candidates per query, at least ``top_k``.
         ranks: a function that returns each row's rank in the order of the corpus ids. Only the second pass calls it.
     """
-    loose, rows = candidates(vectors, engines, count)
+    engine_scores, rows = candidates(vectors, engines, count)
     scores = exact_scores(queries, vectors, rows)
-    k = min(top_k, scores.shape[1])
-    last = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
-    wide = widened(queries)
-    # The error bound of a 32-bit sum of products, doubled for safety.
-    longest = float(np.ldexp(vectors.longest, -vectors.exponent))
-    slack = vectors.dim * 2.0**-22 * np.sqrt(np.einsum("ij,ij->i", wide, wide)) * longest
-    engine_last = np.ldexp(last, -vectors.exponent).astype(np.float32)  # comparable with the engines' scores
-    open_ = np.flatnonzero((loose[:, -1] + slack >= engine_last) & (rows.shape[1] != vectors.rows))
-    settled = _second_pass(vectors, queries[open_], (engine_last - slack)[open_], top_k, ranks) if len(open_) else []
-    closed = dict(zip(open_.tolist(), settled, strict=True))
-    for number in range(len(queries)):
-        if number in closed:
-            yield closed[number]
+    hit_count = min(top_k, scores.shape[1])
+    lowest_scores = -np.partition(-scores, hit_count - 1, axis=1)[:, hit_count - 1]  # of each query's top_k
+
+    # Find the queries that may lack a passage, by the bound of the engines' errors. Engines divide the passages by a
+    # power of two, so all scores that are compared with theirs are divided, too.
+    longest_norm = float(np.ldexp(vectors.longest, -vectors.exponent))
+    query_norms = np.sqrt(_squared_norms(widened(queries)))
+    slack = vectors.dim * _ERROR_PER_PRODUCT * query_norms * longest_norm
+    engine_lowest = np.ldexp(lowest_scores, -vectors.exponent).astype(np.float32)
+    has_all_passages = rows.shape[1] == vectors.rows
+    may_lack = (engine_scores[:, -1] + slack >= engine_lowest) & (not has_all_passages)
+    open_queries = np.flatnonzero(may_lack)
+    second_hits: list[tuple[Rows, Scores]] = []
+    if len(open_queries):
+        limits = (engine_lowest - slack)[open_queries]
+        second_hits = _second_pass(vectors, queries[open_queries], limits, top_k, ranks)
+    second_hits_by_query = dict(zip(open_queries.tolist(), second_hits, strict=True))
+
+    for query_number in range(len(queries)):
+        if query_number in second_hits_by_query:
+            yield second_hits_by_query[query_number]
         else:
-            keep = scores[number] >= last[number]
-            yield rows[number][keep], scores[number][keep]
+            is_hit = scores[query_number] >= lowest_scores[query_number]
+            yield rows[query_number][is_hit], scores[query_number][is_hit]
 
 
 def _second_pass(
     vectors: StoredVectors, queries: Vectors, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
 ) -> list[tuple[Rows, Scores]]:
     """Return each query's ``top_k`` best passages (by score, then id) with a 32-bit score of at least ``limits``."""
-    best = [(np.array([], np.int64), np.array([], np.float64))] * len(queries)
-    wide, order = widened(queries), ranks()
+    best_hits = [(np.array([], np.int64), np.array([], np.float64))] * len(queries)
+    wide_queries = widened(queries)
+    row_ranks = ranks()
     with progress(total=vectors.rows, unit="passage", label="second pass") as bar:
-        for start, block in vectors.blocks(BLOCK):
-            passages = widened(_scale(block, vectors.exponent))
-            for low in range(0, len(queries), 256):
-                reached = wide[low : low + 256] @ passages.T >= limits[low : low + 256, None]
-                for number in (np.flatnonzero(reached.any(1)) + low).tolist():
-                    inside = np.flatnonzero(reached[number - low])
-                    new = [
-                        pair_scores(np.repeat(queries[number : number + 1], len(some), axis=0), block[some])
-                        for some in np.split(inside, range(_PAIRS, len(inside), _PAIRS))
-                    ]
-                    rows = np.concatenate([best[number][0], inside + start])
-                    scores = np.concatenate([best[number][1], *new])
-                    first = np.lexsort((order[rows], -scores))[:top_k]
-                    best[number] = rows[first], scores[first]
+        for block_start, block in vectors.blocks(BLOCK):
+            wide_passages = widened(_divide_by_power(block, vectors.exponent))
+            for first_query in range(0, len(queries), _QUERIES_PER_PRODUCT):
+                step = slice(first_query, first_query + _QUERIES_PER_PRODUCT)
+                is_reached = wide_queries[step] @ wide_passages.T >= limits[step, None]
+                for number_in_step in np.flatnonzero(is_reached.any(1)).tolist():
+                    query_number = first_query + number_in_step
+                    block_rows = np.flatnonzero(is_reached[number_in_step])
+                    block_scores = _scores_of_query(queries[query_number], block, block_rows)
+                    # Merge the passages of this block into the best passages of earlier blocks.
+                    best_rows, best_scores = best_hits[query_number]
+                    rows = np.concatenate([best_rows, block_rows + block_start])
+                    scores = np.concatenate([best_scores, block_scores])
+                    best_first = np.lexsort((row_ranks[rows], -scores))[:top_k]
+                    best_hits[query_number] = rows[best_first], scores[best_first]
             bar.update(len(block))
-    return best
+    return best_hits
+
+
+def _scores_of_query(query: Vectors, block: Vectors, block_rows: Rows) -> Scores:
+    """Return the exact scores of a query and some rows of a block, in steps that need little memory."""
+    scores = np.empty(len(block_rows), np.float64)
+    for start in range(0, len(block_rows), _PAIRS_PER_STEP):
+        step_rows = block_rows[start : start + _PAIRS_PER_STEP]
+        copies_of_query = np.repeat(query[None], len(step_rows), axis=0)
+        scores[start : start + len(step_rows)] = pair_scores(copies_of_query, block[step_rows])
+    return scores
 
 
 def nearest(
@@ -211,21 +279,23 @@ def nearest(
     (queries, dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default:
     ``faiss`` on a CPU with FAISS, else ``torch``).
     """
-    chosen = vectors.chosen
+    chosen_rows = vectors.chosen
     # The engines reserve memory for every candidate.
     top_k = min(top_k, vectors.rows)
-    count = min(2 * top_k, vectors.rows)
-    faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None
+    count = min(_CANDIDATES_PER_HIT * top_k, vectors.rows)
+    has_faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None
+    default_engine = "faiss" if has_faiss else "torch"
     engines: list[Engine]
-    if (engine or ("faiss" if faiss else "torch")) == "faiss":
+    if (engine or default_engine) == "faiss":
         engines = [FaissEngine(queries, count, device) for device in devices]
     else:
         from baselines.retrieve.torch_engine import TorchEngine
 
         engines = [TorchEngine(queries, count, device) for device in devices]
 
-    def ranks() -> Rows:
-        return passages.ranks() if chosen is None else passages.ranks()[chosen]
+    def ranks_of_rows() -> Rows:
+        ranks = passages.ranks()
+        return ranks if chosen_rows is None else ranks[chosen_rows]
 
-    for rows, scores in search(vectors, queries, engines, top_k, count, ranks):
-        yield rows if chosen is None else chosen[rows], scores
+    for rows, scores in search(vectors, queries, engines, top_k, count, ranks_of_rows):
+        yield rows if chosen_rows is None else chosen_rows[rows], scores

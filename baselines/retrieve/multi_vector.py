@@ -1,7 +1,16 @@
 """Late interaction (MultiVectorEncoder, ColBERT and PyLate checkpoints): one vector per token, compared by MaxSim.
 
 For each token of the query, MaxSim takes the largest inner product with a token of the passage. The score is the sum of
-these products. The index has all vectors in 16 bits.
+these products. The index has all vectors in 16 bits. MaxSim is from ColBERT (Khattab and Zaharia, 2020). For example,
+a query with two tokens and a passage with three tokens:
+
+    ==============  =======  =======  =======  =======
+    product with    token 1  token 2  token 3  largest
+    ==============  =======  =======  =======  =======
+    query token 1   0.2      0.9      0.1      0.9
+    query token 2   0.4      0.3      0.5      0.5
+    score                                      1.4
+    ==============  =======  =======  =======  =======
 
 The search is exact. The library first scores every passage in 32 bits. Then the best passages are scored again in 64
 bits, so a score depends only on the pair. A passage of 200 tokens with 128 dimensions takes 51 kB, so the search suits
@@ -29,6 +38,10 @@ from builders.core.errors import InputError
 from builders.core.progress import progress
 
 _TOKENS = 1 << 17  # tokens of passages per step: 67 MB in 32 bits at 128 dimensions
+_ERROR_PER_PRODUCT = 2.0**-22  # relative error of each product in a 32-bit sum (2^-23), doubled for safety
+# A passage can exceed the last of the best passages only if both scores are wrong by the largest error.
+_COMPARED_SCORES = 2
+_Chunk = list[npt.NDArray[Any]]  # the vectors of all tokens, and the limits of each passage's vectors
 
 
 class TokenSide(Side):
@@ -36,22 +49,25 @@ class TokenSide(Side):
 
     def encode(self, texts: Sequence[str]) -> list[Halves]:
         """Return each text's vectors for MaxSim, shape (tokens, dimensions)."""
-        found: list[Halves] = [np.empty((0, 0), np.float16)] * len(texts)
-        for batch, vectors in self.batches(texts, self._embed):
-            for number, own in zip(batch.tolist(), vectors, strict=True):
-                found[number] = own
-        self.expect_finite(*found)
+        text_vectors: list[Halves] = [np.empty((0, 0), np.float16)] * len(texts)
+        for indices, batch_vectors in self.batches(texts, self._embed):
+            for index, token_vectors in zip(indices.tolist(), batch_vectors, strict=True):
+                text_vectors[index] = token_vectors
+        self.expect_finite(*text_vectors)
         self.expect_no_tiny_vectors()
-        return found
+        return text_vectors
 
     def _embed(self, features: dict[str, Any]) -> list[Halves]:
+        """Return the vectors of each text of a batch, without padding and tokens that the model skips."""
         features = self.model(features, task=self.task)
-        vectors, counted = self.halves(features["token_embeddings"]).cpu(), features["attention_mask"].bool().cpu()
-        return [own[mask].numpy() for own, mask in zip(vectors, counted, strict=True)]
+        batch_vectors = self.halves(features["token_embeddings"]).cpu()
+        masks = features["attention_mask"].bool().cpu()
+        return [vectors[mask].numpy() for vectors, mask in zip(batch_vectors, masks, strict=True)]
 
 
 class MultiVector(Retriever):
-    kind, side = "multi-vector 2", TokenSide
+    kind = "multi-vector 2"
+    side = TokenSide
 
     def open_model(self) -> MultiVectorEncoder:
         settings = self.settings
@@ -64,62 +80,92 @@ class MultiVector(Retriever):
         check_reading(model, settings)
         return model
 
-    def arrays(self, found: list[Halves]) -> Arrays:
+    def arrays(self, encodings: list[Halves]) -> Arrays:
         """Return the vectors of all tokens, passage by passage, and the limits of each passage's vectors."""
-        return {"/vectors": np.concatenate(found), "/ends": np.cumsum([0, *map(len, found)])}
+        token_counts = [len(vectors) for vectors in encodings]
+        return {"/vectors": np.concatenate(encodings), "/ends": np.cumsum([0, *token_counts])}
 
     def pair_scores(self, index: Index, queries: list[Halves], rows: Rows) -> Scores:
-        chunks = [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks]
-        found = np.full(rows.shape, -np.inf)
-        for number, own in enumerate(queries):
-            found[number, rows[number] >= 0] = _exact(index, chunks, own, rows[number][rows[number] >= 0])
-        return found
+        chunks = _map_chunks(index)
+        scores = np.full(rows.shape, -np.inf)
+        for query_number, query_vectors in enumerate(queries):
+            is_row = rows[query_number] >= 0
+            scores[query_number, is_row] = _exact_scores(index, chunks, query_vectors, rows[query_number][is_row])
+        return scores
 
-    def found(
+    def search_index(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
-        device, rows_each = self.work.devices[0], index.manifest["shard_rows"]
-        asked = encode_queries(self.encoder(device, "query"), queries)
-        tokens = [torch.from_numpy(widened(own)) for own in asked]
-        lengths = np.array([float(own.norm(dim=1).sum()) for own in tokens])
-        # The error bound of a 32-bit sum of products, doubled for safety.
-        best = Best(len(queries), top_k, 2 * asked[0].shape[1] * 2.0**-22 * lengths * index.longest)
-        some = [number for number, own in enumerate(asked) if len(own)]
-        chunks = [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks]
+        device = self.work.devices[0]
+        chunk_rows = index.manifest["shard_rows"]
+        query_vectors = encode_queries(self.encoder(device, "query"), queries)
+        wide_queries = [torch.from_numpy(widened(vectors)) for vectors in query_vectors]
+
+        # Keep all passages that may be among the best, by the error bound of a 32-bit sum of products.
+        summed_norms = np.array([float(vectors.norm(dim=1).sum()) for vectors in wide_queries])
+        dimensions = query_vectors[0].shape[1]
+        slack = _COMPARED_SCORES * dimensions * _ERROR_PER_PRODUCT * summed_norms * index.longest
+        best = Best(len(queries), top_k, slack)
+
+        # Score all passages in 32 bits. Queries without tokens have no scores.
+        with_tokens = [number for number, vectors in enumerate(query_vectors) if len(vectors)]
+        scored_queries = [wide_queries[number] for number in with_tokens]
+        chunks = _map_chunks(index)
         token_count = sum(len(vectors) for vectors, _ in chunks)
         with progress(total=token_count, unit="token", label="search") as bar:
-            for chunk, (vectors, ends) in enumerate(chunks):
-                for rows, block in _blocks(vectors, ends):
-                    scores = maxsim([tokens[number] for number in some], block, device=device).double().numpy()
-                    for number, own in zip(some, scores, strict=True):
-                        best.add(number, rows + chunk * rows_each, own)
-                    bar.update(sum(map(len, block)))
-        pairs = zip(asked, best, strict=True)
-        for own, (rows, _) in progress(pairs, total=len(asked), unit="query", label="score"):
-            yield rows, _exact(index, chunks, own, rows)
+            for chunk_number, (vectors, ends) in enumerate(chunks):
+                chunk_start = chunk_number * chunk_rows
+                for rows, passage_group in _group_passages(vectors, ends):
+                    group_scores = maxsim(scored_queries, passage_group, device=device).double().numpy()
+                    for query_number, scores in zip(with_tokens, group_scores, strict=True):
+                        best.add(query_number, rows + chunk_start, scores)
+                    bar.update(sum(len(passage_vectors) for passage_vectors in passage_group))
+
+        # Score the best passages in 64 bits.
+        queries_and_best = zip(query_vectors, best, strict=True)
+        for vectors, (rows, _) in progress(queries_and_best, total=len(query_vectors), unit="query", label="score"):
+            yield rows, _exact_scores(index, chunks, vectors, rows)
 
 
-def _exact(index: Index, chunks: list[list[npt.NDArray[Any]]], query: Halves, rows: Rows) -> Scores:
+def _map_chunks(index: Index) -> list[_Chunk]:
+    """Memory-map the arrays of all chunks."""
+    return [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks]
+
+
+def _exact_scores(index: Index, chunks: list[_Chunk], query: Halves, rows: Rows) -> Scores:
     """Return the scores of a query and rows of an index, computed in 64 bits."""
-    size, mean = index.manifest["shard_rows"], index.manifest["similarity"] == "meanmaxsim"
-    found = np.array([_score(query, chunks[row // size], row % size) for row in rows.tolist()])
-    return found / (len(query) if mean and len(query) else 1)
+    chunk_rows = index.manifest["shard_rows"]
+    scores = np.array([_exact_score(query, chunks[row // chunk_rows], row % chunk_rows) for row in rows.tolist()])
+    is_mean = index.manifest["similarity"] == "meanmaxsim"
+    divisor = len(query) if is_mean and len(query) else 1
+    return scores / divisor
 
 
-def _score(query: Halves, chunk: list[npt.NDArray[Any]], row: int) -> float:
+def _exact_score(query: Halves, chunk: _Chunk, row: int) -> float:
+    """Return the score of a query and a row of a chunk, or -inf if one of them has no tokens."""
     vectors, ends = chunk
-    if not len(query) or ends[row] == ends[row + 1]:
+    start = ends[row]
+    end = ends[row + 1]
+    if not len(query) or start == end:
         return -np.inf
-    passage = vectors[ends[row] : ends[row + 1]].astype(np.float64)
-    return float((query.astype(np.float64) @ passage.T).max(axis=1).sum())
+    products = query.astype(np.float64) @ vectors[start:end].astype(np.float64).T
+    return float(products.max(axis=1).sum())
 
 
-def _blocks(vectors: Halves, ends: Rows) -> Iterator[tuple[Rows, list[torch.Tensor]]]:
-    """Yield (rows, vectors of each row in 32 bits) for groups of passages. Passages without tokens are skipped."""
-    begin, last = 0, len(ends) - 1
-    while begin < last:
-        end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _TOKENS, side="right")) - 1)
-        sizes = np.diff(ends[begin : end + 1])
-        block = torch.split(torch.from_numpy(widened(vectors[ends[begin] : ends[end]])), sizes.tolist())
-        yield np.flatnonzero(sizes) + begin, [own for own in block if len(own)]
-        begin = end
+def _group_passages(vectors: Halves, ends: Rows) -> Iterator[tuple[Rows, list[torch.Tensor]]]:
+    """Yield (rows, vectors of each row in 32 bits) for groups of passages. Passages without tokens are skipped.
+
+    A group has at most :data:`_TOKENS` tokens, or a single longer passage.
+    """
+    first_row = 0
+    row_count = len(ends) - 1
+    while first_row < row_count:
+        # The last limit that is not above the largest number of tokens is the end of the group.
+        largest_end = ends[first_row] + _TOKENS
+        end_row = int(np.searchsorted(ends, largest_end, side="right")) - 1
+        end_row = max(first_row + 1, end_row)
+        token_counts = np.diff(ends[first_row : end_row + 1])
+        wide_vectors = torch.from_numpy(widened(vectors[ends[first_row] : ends[end_row]]))
+        vectors_by_row = torch.split(wide_vectors, token_counts.tolist())
+        yield np.flatnonzero(token_counts) + first_row, [row for row in vectors_by_row if len(row)]
+        first_row = end_row

@@ -37,9 +37,12 @@ class FaissEngine(Engine):
 
         self._queries = widened(queries)
         self._heap = faiss.ResultHeap(len(queries), count, keep_max=True)
-        on_gpu = device != "cpu" and hasattr(faiss, "StandardGpuResources")
-        self._resources: Any = faiss.StandardGpuResources() if on_gpu else None
-        self._device_number = int(device.rpartition(":")[2]) if ":" in device else 0
+        self._gpu_resources: Any = None
+        if device != "cpu" and hasattr(faiss, "StandardGpuResources"):  # FAISS's CPU build lacks the class
+            self._gpu_resources = faiss.StandardGpuResources()
+        self._device_number = 0
+        if ":" in device:
+            self._device_number = int(device.rpartition(":")[2])
 
     def prepare(self, block: Vectors) -> Floats:
         return widened(block)
@@ -47,26 +50,34 @@ class FaissEngine(Engine):
     def add(self, start: int, block: Floats) -> None:
         import faiss
 
-        k, metric = min(len(block), self._heap.k), faiss.METRIC_INNER_PRODUCT
-        if self._resources is None:
-            scores, rows = faiss.knn(self._queries, block, k, metric=metric)
+        count = min(len(block), self._heap.k)
+        if self._gpu_resources is None:
+            scores, block_rows = faiss.knn(self._queries, block, count, metric=faiss.METRIC_INNER_PRODUCT)
         else:
-            scores, rows = faiss.knn_gpu(
-                self._resources, self._queries, block, k, metric=metric, device=self._device_number
+            scores, block_rows = faiss.knn_gpu(
+                self._gpu_resources,
+                self._queries,
+                block,
+                count,
+                metric=faiss.METRIC_INNER_PRODUCT,
+                device=self._device_number,
             )
-        self._heap.add_result(scores, rows + start)
+        self._heap.add_result(scores, block_rows + start)
 
     def best(self) -> tuple[Floats, Rows]:
         self._heap.finalize()
-        scores = np.where(self._heap.I < 0, -np.inf, self._heap.D).astype(np.float32)
-        return scores, self._heap.I
+        rows = self._heap.I
+        # FAISS gives an empty place the row -1 and the smallest finite score.
+        scores = np.where(rows < 0, -np.inf, self._heap.D).astype(np.float32)
+        return scores, rows
 
 
 def widened(block: Vectors) -> Floats:
     """Convert embeddings to 32 bits. PyTorch, if it is loaded, takes a tenth of NumPy's time."""
-    block = np.ascontiguousarray(block)
+    contiguous_block = np.ascontiguousarray(block)
+    # This module must not import PyTorch, which takes seconds.
     torch = sys.modules.get("torch")
-    if torch is not None and block.dtype == np.float16:
-        wide: Floats = torch.from_numpy(block).float().numpy()
-        return wide
-    return block.astype(np.float32, copy=False)
+    if torch is not None and contiguous_block.dtype == np.float16:
+        wide_block: Floats = torch.from_numpy(contiguous_block).float().numpy()
+        return wide_block
+    return contiguous_block.astype(np.float32, copy=False)

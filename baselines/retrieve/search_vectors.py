@@ -81,21 +81,24 @@ def search_vectors(
     check_models(model)
     if out is not None:
         check_file(out)
-    release, configs = open_release(release), SETS[set]
+    opened_release = open_release(release)
+    configs = SETS[set]
+
+    # Return the finished run of an earlier, equal call.
     call = None
     if is_kept(out):
         splits = [(configs.corpus, "corpus"), (configs.queries, split), (sample or "", "corpus")]
-        inputs = {"release": release_input(release, splits)}
-        for name, vectors in (("passages", passages), ("queries", queries)):
-            if vectors is not None:
-                inputs[name] = vectors_input(vectors)
+        inputs = {"release": release_input(opened_release, splits), "passages": vectors_input(passages)}
+        if queries is not None:
+            inputs["queries"] = vectors_input(queries)
         if model is not None:
             inputs["model"] = model_input(model, revision)
-        options = option_values(arguments, inputs, _UNCHANGING) | {"device": device_kind(device)}
-        call = VerbCall("search", RESULT_VERSION, options, inputs)
-    finished = find_finished(out, call, again=again)
-    if finished:
-        return Run(finished.path)
+        recorded_options = option_values(arguments, inputs, _UNCHANGING)
+        recorded_options["device"] = device_kind(device)
+        call = VerbCall("search", RESULT_VERSION, recorded_options, inputs)
+    finished_run = find_finished(out, call, again=again)
+    if finished_run:
+        return Run(finished_run.path)
 
     # Now the model libraries, whose import takes seconds.
     from baselines.core.passages import open_passages, sample_rows
@@ -107,19 +110,21 @@ def search_vectors(
     from baselines.retrieve.exact_search import nearest
     from baselines.retrieve.vector_index import named
 
+    # Open the passages' embeddings, and open or compute the queries' embeddings.
     passage_vectors = open_vectors(passages)
-    passage_vectors.check("passages", release, configs.corpus, "corpus")
+    passage_vectors.check("passages", opened_release, configs.corpus, "corpus")
     devices = devices_of(device)
-    query_rows = read_queries(release, split, configs.queries)
+    query_rows = read_queries(opened_release, split, configs.queries)
     if not query_rows:
-        raise InputError(f"the split {split!r} has no queries", path=release.path)
+        raise InputError(f"the split {split!r} has no queries", path=opened_release.path)
 
     if queries is not None:
         query_index = open_vectors(queries)
-        query_index.check("queries", release, configs.queries, split)
+        query_index.check("queries", opened_release, configs.queries, split)
         fingerprint = query_index.manifest["model"]["fingerprint"]
-        expect_model(passage_vectors, query_index.path, fingerprint, query_index.precision)
-        query_vectors, query_precision = query_index.all(), query_index.precision
+        query_precision = query_index.precision
+        expect_model(passage_vectors, query_index.path, fingerprint, query_precision)
+        query_vectors = query_index.all()
     else:
         assert model is not None
         # The queries are encoded on one device; `encode --queries` uses all devices.
@@ -127,21 +132,26 @@ def search_vectors(
         query_vectors = encode_queries(encoder, [text for _, text in query_rows])
         query_precision = dtype_of(dtype, devices[0])
 
-    corpus = open_passages(release, configs.corpus)
+    # Search lazily: the hits of a query are computed when the run is written.
+    corpus = open_passages(opened_release, configs.corpus)
     if sample:
-        passage_vectors = replace(passage_vectors, chosen=sample_rows(release, configs.corpus, sample))
+        passage_vectors = replace(passage_vectors, chosen=sample_rows(opened_release, configs.corpus, sample))
     nearest_rows = nearest(passage_vectors, query_vectors, corpus, devices, top_k, engine or "")
-    hits = zip((query_id for query_id, _ in query_rows), named(nearest_rows, corpus, top_k), strict=True)
-    precisions = {"passages": passage_vectors.precision, "queries": query_precision, "search": "fp32"}
-    about = describe_search(release, kind="dense", set_name=set, split=split, top_k=top_k)
-    about |= {"index": "exact", "sample": sample, "precision": precisions}
-    manifest = record(passage_vectors.manifest["model"], about)
-    if out is None:
-        return Run.in_memory("search", {query_id: best_first(ranking) for query_id, ranking in hits}, manifest)
+    query_ids = [query_id for query_id, _ in query_rows]
+    ranked_hits = zip(query_ids, named(nearest_rows, corpus, top_k), strict=True)
 
-    line_count = write_run(out, hits, tag=_TAG)
+    # Describe the search in the run's manifest.
+    precisions = {"passages": passage_vectors.precision, "queries": query_precision, "search": "fp32"}
+    search_record = describe_search(opened_release, kind="dense", set_name=set, split=split, top_k=top_k)
+    search_record |= {"index": "exact", "sample": sample, "precision": precisions}
+    manifest = record(passage_vectors.manifest["model"], search_record)
+    if out is None:
+        hits_by_query = {query_id: best_first(hits) for query_id, hits in ranked_hits}
+        return Run.in_memory("search", hits_by_query, manifest)
+
+    line_count = write_run(out, ranked_hits, tag=_TAG)
     write_manifest(out, manifest, _TAG, len(query_rows), line_count)
     record_finished(out, call, files=[out, manifest_path(out)])
-    shown = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
-    log.info("%s: %d lines for %d queries; precision: %s", out, line_count, len(query_rows), shown)
+    precision_text = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
+    log.info("%s: %d lines for %d queries; precision: %s", out, line_count, len(query_rows), precision_text)
     return Run(out)

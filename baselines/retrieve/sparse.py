@@ -3,10 +3,24 @@
 For every dimension (a WordPiece), the inverted index lists passages and their weights in this dimension, except weights
 of 0. A search adds up the lists of the query's dimensions in 64 bits. The sum is the exact inner product of the two
 embeddings, and does not depend on the chunks of the index or on other queries. Passages with the score 0 are omitted.
+
+Example of a chunk with three passages, and of the arrays in its files:
+
+    =========  ===================================    ==========  =======================================
+    passage    weights by dimension                   array       content
+    =========  ===================================    ==========  =======================================
+    0          dimension 5: 1.0                       /dims       5, 9
+    1          dimension 9: 0.5                       /starts     0, 2, 4
+    2          dimension 5: 2.0, dimension 9: 3.0     /rows       0, 2 (dimension 5), 1, 2 (dimension 9)
+    =========  ===================================    /weights    1.0, 2.0, 0.5, 3.0
+                                                      ==========  =======================================
+
+The list of the dimension ``dims[n]`` is ``rows[starts[n] : starts[n + 1]]``. With a query that has the weights 1.0 in
+dimension 5 and 2.0 in dimension 9, the passages score 1.0, 1.0 and 8.0.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +41,8 @@ from builders.core.progress import progress
 from builders.core.shares import report_share
 
 _LARGEST_WEIGHT = 2.0**50  # 32 bits hold 2**127, and a text has fewer than 2**20 weights
+# Text numbers, dimensions and weights of all weights except 0, sorted by text and dimension.
+SparseVectors = tuple[Rows, Rows, Floats]
 
 
 class SparseSide(Side):
@@ -34,28 +50,38 @@ class SparseSide(Side):
 
     problem = "the model's weights are not all finite"
 
-    def encode(self, texts: Sequence[str]) -> tuple[Rows, Rows, Floats]:
+    def encode(self, texts: Sequence[str]) -> SparseVectors:
         """Return (text numbers, dimensions, weights) of all weights except 0, sorted by text and dimension."""
-        found: list[tuple[Rows, Rows, Floats]] = []
-        for batch, (rows, dims, weights) in self.batches(texts, self._embed):
-            found.append((batch[rows], dims, weights))
-        rows, dims, weights = (np.concatenate(each) for each in zip(*found, strict=True))
+        text_parts: list[Rows] = []
+        dim_parts: list[Rows] = []
+        weight_parts: list[Floats] = []
+        for indices, (batch_texts, batch_dims, batch_weights) in self.batches(texts, self._embed):
+            text_parts.append(indices[batch_texts])
+            dim_parts.append(batch_dims)
+            weight_parts.append(batch_weights)
+        text_numbers = np.concatenate(text_parts)
+        dims = np.concatenate(dim_parts)
+        weights = np.concatenate(weight_parts)
         self.expect_finite(weights)
         _expect_usual_magnitude(weights)
-        order = np.lexsort((dims, rows))
-        return rows[order], dims[order], weights[order]
+        order = np.lexsort((dims, text_numbers))  # by text, then by dimension
+        return text_numbers[order], dims[order], weights[order]
 
-    def _embed(self, features: dict[str, Any]) -> tuple[Rows, Rows, Floats]:
-        most = self.model.max_active_dims
-        given = {} if most is None else {"max_active_dims": most}
-        embeddings = self.model(features, task=self.task, **given)["sentence_embedding"]
-        if most is not None:
-            embeddings = select_max_active_dims(embeddings, max_active_dims=most)
+    def _embed(self, features: dict[str, Any]) -> SparseVectors:
+        """Return the sparse vectors of a batch, whose texts are numbered from 0."""
+        dimension_limit = self.model.max_active_dims
+        options = {}
+        if dimension_limit is not None:
+            options["max_active_dims"] = dimension_limit
+        embeddings = self.model(features, task=self.task, **options)["sentence_embedding"]
+        if dimension_limit is not None:
+            embeddings = select_max_active_dims(embeddings, max_active_dims=dimension_limit)
         embeddings = embeddings.float()
         if self.model.similarity_fn_name == "cosine":
             embeddings = unit_length(embeddings)
-        rows, dims = torch.nonzero(embeddings, as_tuple=True)
-        return rows.cpu().numpy(), dims.cpu().numpy(), embeddings[rows, dims].cpu().numpy()
+        text_numbers, dims = torch.nonzero(embeddings, as_tuple=True)
+        weights = embeddings[text_numbers, dims]
+        return text_numbers.cpu().numpy(), dims.cpu().numpy(), weights.cpu().numpy()
 
 
 def _expect_usual_magnitude(weights: Floats) -> None:
@@ -67,75 +93,103 @@ def _expect_usual_magnitude(weights: Floats) -> None:
         raise InputError("the model's weights are too small for scores of 32 bits (try --similarity cosine)")
 
 
+class _Lists(NamedTuple):
+    """The inverted index of a chunk (see the example at the head of this module)."""
+
+    dims: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int32]
+    weights: Floats
+
+
 class Sparse(Retriever):
-    kind, side = "sparse 2", SparseSide
+    kind = "sparse 2"
+    side = SparseSide
 
     def open_model(self) -> SparseEncoder:
         expect_no(self.settings, "a sparse encoder", "pooling", "truncate_dim")
-        model, name = open_as(SparseEncoder, self.settings), self.settings.name
-        pooled = any(isinstance(module, SpladePooling) for module in model.modules())
-        if kind_of_model(self.settings) != "sparse" and not pooled:
+        model = open_as(SparseEncoder, self.settings)
+        has_splade_pooling = any(isinstance(module, SpladePooling) for module in model.modules())
+        if kind_of_model(self.settings) != "sparse" and not has_splade_pooling:
             # The library would add a random autoencoder.
-            raise InputError("is no sparse encoder; expected a SparseEncoder or a masked language model", path=name)
+            raise InputError(
+                "is no sparse encoder; expected a SparseEncoder or a masked language model", path=self.settings.name
+            )
         return finished(model, self.settings)
 
-    def arrays(self, found: tuple[Rows, Rows, Floats]) -> Arrays:
+    def arrays(self, encodings: SparseVectors) -> Arrays:
         """Return the arrays of an inverted index: the dimensions in use, the limits of each dimension's list, and all
         lists as passage numbers (ascending in a list) and weights."""
-        rows, dims, weights = found
-        order = np.argsort(dims, kind="stable")
-        there, first = np.unique(dims[order], return_index=True)
+        rows, dims, weights = encodings
+        order = np.argsort(dims, kind="stable")  # stable, so that the passages of a list stay in ascending order
+        used_dims, first_positions = np.unique(dims[order], return_index=True)
         return {
-            "/dims": there.astype(np.int32),
-            "/starts": np.append(first, len(order)).astype(np.int64),
+            "/dims": used_dims.astype(np.int32),
+            "/starts": np.append(first_positions, len(order)).astype(np.int64),
             "/rows": rows[order].astype(np.int32),
             "/weights": weights[order],
         }
 
-    def pair_scores(self, index: Index, queries: tuple[Rows, Rows, Floats], rows: Rows) -> Scores:
-        asked, dims, weights = queries
-        ends, size = np.searchsorted(asked, np.arange(len(rows) + 1)), index.manifest["shard_rows"]
-        found = np.full(rows.shape, -np.inf)
-        for number, chunk in enumerate(index.chunks):
-            lists, sums = index.arrays(chunk, "/dims", "/starts", "/rows", "/weights"), np.zeros(size)
-            here = (rows >= number * size) & (rows < (number + 1) * size)
-            for query in np.flatnonzero(here.any(1)).tolist():
-                own = slice(ends[query], ends[query + 1])
-                reached, scores = _scores(lists, sums, dims[own], weights[own])
-                whole = np.full(size, -np.inf)
-                whole[reached] = scores
-                found[query, here[query]] = whole[rows[query, here[query]] - number * size]
-        return found
+    def pair_scores(self, index: Index, queries: SparseVectors, rows: Rows) -> Scores:
+        query_numbers, dims, weights = queries
+        query_limits = np.searchsorted(query_numbers, np.arange(len(rows) + 1))
+        chunk_rows = index.manifest["shard_rows"]
+        scores = np.full(rows.shape, -np.inf)
+        sums = np.zeros(chunk_rows)
+        for chunk_number, chunk in enumerate(index.chunks):
+            lists = _read_lists(index, chunk)
+            chunk_start = chunk_number * chunk_rows
+            is_in_chunk = (rows >= chunk_start) & (rows < chunk_start + chunk_rows)
+            for query in np.flatnonzero(is_in_chunk.any(1)).tolist():
+                of_query = slice(query_limits[query], query_limits[query + 1])
+                reached_rows, reached_scores = _score_chunk(lists, sums, dims[of_query], weights[of_query])
+                chunk_scores = np.full(chunk_rows, -np.inf)
+                chunk_scores[reached_rows] = reached_scores
+                query_rows = rows[query, is_in_chunk[query]]
+                scores[query, is_in_chunk[query]] = chunk_scores[query_rows - chunk_start]
+        return scores
 
-    def found(
+    def search_index(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
-        asked, dims, weights = encode_queries(self.encoder(self.work.devices[0], "query"), queries)
-        ends = np.searchsorted(asked, np.arange(len(queries) + 1))
-        best, chunk_rows = Best(len(queries), top_k), index.manifest["shard_rows"]
+        query_encoder = self.encoder(self.work.devices[0], "query")
+        query_numbers, dims, weights = encode_queries(query_encoder, queries)
+        query_limits = np.searchsorted(query_numbers, np.arange(len(queries) + 1))
+        best = Best(len(queries), top_k)
+        chunk_rows = index.manifest["shard_rows"]
         with progress(total=len(passages), unit="passage", label="search") as bar:
-            for number, chunk in enumerate(index.chunks):
-                lists = index.arrays(chunk, "/dims", "/starts", "/rows", "/weights")
-                sums = np.zeros(int(lists[2].max(initial=-1)) + 1)
-                with bar.task(min(chunk_rows, len(passages) - number * chunk_rows)):
+            for chunk_number, chunk in enumerate(index.chunks):
+                lists = _read_lists(index, chunk)
+                chunk_start = chunk_number * chunk_rows
+                sums = np.zeros(int(lists.rows.max(initial=-1)) + 1)
+                with bar.task(min(chunk_rows, len(passages) - chunk_start)):
                     for query in range(len(queries)):
-                        own = slice(ends[query], ends[query + 1])
-                        rows, scores = _scores(lists, sums, dims[own], weights[own])
-                        best.add(query, rows + number * chunk_rows, scores)
+                        of_query = slice(query_limits[query], query_limits[query + 1])
+                        rows, scores = _score_chunk(lists, sums, dims[of_query], weights[of_query])
+                        best.add(query, rows + chunk_start, scores)
                         report_share((query + 1) / len(queries))
         return iter(best)
 
 
-def _scores(lists: list[npt.NDArray[Any]], sums: Scores, dims: Rows, weights: Floats) -> tuple[Rows, Scores]:
-    """Return the passages of a chunk with a score above 0 for a query, and the scores, rounded to 32 bits."""
-    there, starts, rows, values = lists
+def _read_lists(index: Index, chunk: str) -> _Lists:
+    """Memory-map the inverted index of a chunk."""
+    dims, starts, rows, weights = index.arrays(chunk, "/dims", "/starts", "/rows", "/weights")
+    return _Lists(dims, starts, rows, weights)
+
+
+def _score_chunk(lists: _Lists, sums: Scores, query_dims: Rows, query_weights: Floats) -> tuple[Rows, Scores]:
+    """Return the passages of a chunk with a score above 0 for a query, and the scores, rounded to 32 bits.
+
+    ``sums`` is memory for one number per passage. Its content is overwritten.
+    """
     sums[:] = 0
-    places = np.searchsorted(there, dims)
-    for place, dim, weight in zip(places.tolist(), dims.tolist(), weights.tolist(), strict=True):
-        if place < len(there) and there[place] == dim:
-            own = slice(starts[place], starts[place + 1])
-            # += is correct because a list has each passage once. Products of 32-bit numbers fit into 64 bits.
-            sums[rows[own]] += weight * values[own].astype(np.float64)
-    rounded = sums.astype(np.float32)
-    found = np.flatnonzero(rounded > 0)
-    return found, rounded[found].astype(np.float64)
+    positions = np.searchsorted(lists.dims, query_dims)
+    for position, dim, weight in zip(positions.tolist(), query_dims.tolist(), query_weights.tolist(), strict=True):
+        if position == len(lists.dims) or lists.dims[position] != dim:
+            continue  # no passage of the chunk has this dimension
+        in_list = slice(lists.starts[position], lists.starts[position + 1])
+        # += is correct because a list has each passage once. Products of 32-bit numbers fit into 64 bits.
+        sums[lists.rows[in_list]] += weight * lists.weights[in_list].astype(np.float64)
+    rounded_scores = sums.astype(np.float32)
+    scored_rows = np.flatnonzero(rounded_scores > 0)
+    return scored_rows, rounded_scores[scored_rows].astype(np.float64)

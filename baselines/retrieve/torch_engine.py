@@ -1,4 +1,29 @@
-"""Search by PyTorch's matrix products, on a CPU or a GPU."""
+"""Search by PyTorch's matrix products, on a CPU or a GPU.
+
+The engine gets the passages block by block, and keeps the ``count`` best scores of every query in two matrices, the
+scores and their rows. Two steps are less than plain:
+
+- The merge of a block. The block's best scores are put beside the best scores so far, and the best of both remain.
+  For one query and count = 2:
+
+      ===============  ============  ==========
+      step             scores        rows
+      ===============  ============  ==========
+      best so far      9, 4          12, 3
+      best of block    7, 5          40, 41
+      side by side     9, 4, 7, 5    12, 3, 40, 41
+      top 2            9, 7          12, 40
+      ===============  ============  ==========
+
+- The top k of a block (:func:`top`). ``torch.topk`` of wide rows is slow, so the columns are divided into groups, and
+  only the maximum of each group is compared at first. A group whose maximum is not among the k largest maxima cannot
+  have one of the k best scores, because k scores in other groups are at least as high. Approximate top-k on TPUs
+  begins in the same way, but keeps only the maxima (Chern et al., TPU-KNN, 2022). For k = 2 and groups of 3 columns:
+
+      groups   | 1 2 9 | 3 3 3 | 8 7 0 | 2 0 1 |
+      maxima   |   9   |   3   |   8   |   2   |   the groups 0 and 2 have the two largest maxima
+      topk of  | 1 2 9 |       | 8 7 0 |           9 and 8, in the columns 2 and 6
+"""
 
 from typing import Any
 
@@ -8,7 +33,8 @@ from baselines.core.passages import Rows
 from baselines.retrieve.search_engines import Engine, Floats, Vectors
 
 SCORES = 1 << 26  # scores in a device's memory: 268 MB in 32 bits
-_GROUP = 32  # columns per group in top()
+_GROUP_COLUMNS = 32  # columns per group in top()
+_FEWEST_GROUPS_PER_HIT = 2  # with fewer groups for each of the k scores, top() searches the whole row
 
 
 class TorchEngine(Engine):
@@ -19,51 +45,63 @@ class TorchEngine(Engine):
     """
 
     def __init__(self, queries: Vectors, count: int, device: str = "cpu") -> None:
-        self._scores = torch.full((len(queries), count), -torch.inf, device=device)
-        self._rows = torch.full((len(queries), count), -1, device=device)
+        self._best_scores = torch.full((len(queries), count), -torch.inf, device=device)
+        self._best_rows = torch.full((len(queries), count), -1, device=device)
         torch.set_float32_matmul_precision("highest")
-        self._device, on_gpu = device, device.startswith("cuda")
-        self._dtype = torch.float16 if on_gpu else torch.float32
-        self._sums: dict[str, Any] = {"out_dtype": torch.float32} if on_gpu else {}
+        self._device = device
+        self._is_on_gpu = device.startswith("cuda")
+        self._dtype = torch.float32
+        self._product_options: dict[str, Any] = {}
+        if self._is_on_gpu:
+            self._dtype = torch.float16
+            self._product_options["out_dtype"] = torch.float32
         self._queries = torch.from_numpy(queries).to(device).to(self._dtype)
 
     def prepare(self, block: Vectors) -> torch.Tensor:
         passages = torch.from_numpy(block)
-        return passages.pin_memory() if self._device.startswith("cuda") else passages.to(self._dtype)
+        # A GPU copies pinned memory while it computes.
+        return passages.pin_memory() if self._is_on_gpu else passages.to(self._dtype)
 
     def add(self, start: int, block: torch.Tensor) -> None:
         with torch.inference_mode():
             passages = block.to(self._device, non_blocking=True).to(self._dtype)
-            k, step = min(len(block), self._scores.shape[1]), max(1, SCORES // len(block))
-            for low in range(0, len(self._queries), step):
-                place = slice(low, low + step)
-                scores, rows = top(torch.mm(self._queries[place], passages.T, **self._sums), k)
-                self._merge(place, scores, rows + start)
+            count = min(len(block), self._best_scores.shape[1])
+            queries_per_step = max(1, SCORES // len(block))
+            for first_query in range(0, len(self._queries), queries_per_step):
+                step = slice(first_query, first_query + queries_per_step)
+                products = torch.mm(self._queries[step], passages.T, **self._product_options)
+                block_scores, block_rows = top(products, count)
+                self._merge_best(step, block_scores, block_rows + start)
 
     def best(self) -> tuple[Floats, Rows]:
-        return self._scores.cpu().numpy(), self._rows.cpu().numpy()
+        return self._best_scores.cpu().numpy(), self._best_rows.cpu().numpy()
 
-    def _merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
-        """Merge a block's best passages, shape (queries, k), into the best so far. ``place`` selects the queries.
+    def _merge_best(self, step: slice, block_scores: torch.Tensor, block_rows: torch.Tensor) -> None:
+        """Merge a block's best passages, shape (queries, k), into the best so far. ``step`` selects the queries.
 
         PyTorch merges on the GPU, so that the GPU does not wait for the CPU.
         """
-        scores, rows = torch.cat([self._scores[place], scores], 1), torch.cat([self._rows[place], rows], 1)
-        self._scores[place], chosen = torch.topk(scores, self._scores.shape[1])
-        self._rows[place] = rows.gather(1, chosen)
+        scores = torch.cat([self._best_scores[step], block_scores], 1)
+        rows = torch.cat([self._best_rows[step], block_rows], 1)
+        self._best_scores[step], best_columns = torch.topk(scores, self._best_scores.shape[1])
+        self._best_rows[step] = rows.gather(1, best_columns)
 
 
 def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the same as ``torch.topk(scores, k)`` of a matrix, but faster.
 
     The k best scores of a row lie in the k groups of columns with the highest maxima, so only these groups are
-    searched. The choice among equal scores is undefined.
+    searched (see the example at the head of this module). The choice among equal scores is undefined.
     """
-    groups = scores.shape[1] // _GROUP
-    if scores.shape[1] % _GROUP or groups < 2 * k:
+    row_count, column_count = scores.shape
+    group_count = column_count // _GROUP_COLUMNS
+    if column_count % _GROUP_COLUMNS or group_count < _FEWEST_GROUPS_PER_HIT * k:
         return torch.topk(scores, k)
-    grouped = scores.view(len(scores), groups, _GROUP)
-    chosen = torch.topk(grouped.amax(2), k, sorted=False).indices
-    inside = grouped.gather(1, chosen[:, :, None].expand(-1, -1, _GROUP)).flatten(1)
-    values, columns = torch.topk(inside, k)
-    return values, chosen.gather(1, columns // _GROUP) * _GROUP + columns % _GROUP
+    grouped_scores = scores.view(row_count, group_count, _GROUP_COLUMNS)
+    best_groups = torch.topk(grouped_scores.amax(2), k, sorted=False).indices
+    group_indices = best_groups[:, :, None].expand(-1, -1, _GROUP_COLUMNS)
+    scores_of_groups = grouped_scores.gather(1, group_indices).flatten(1)
+    values, positions = torch.topk(scores_of_groups, k)
+    # A position counts the columns of the selected groups. Convert it to a column of ``scores``.
+    groups = best_groups.gather(1, positions // _GROUP_COLUMNS)
+    return values, groups * _GROUP_COLUMNS + positions % _GROUP_COLUMNS

@@ -50,7 +50,10 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import Hit, best_first
 
 # Rows per chunk: 200 MB at 768 dimensions on a GPU, a few minutes on a CPU. An interruption loses a chunk per device.
-ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
+ROWS_ON_GPU = 1 << 17
+ROWS_ON_CPU = 1 << 13
+_PARTS_PER_CHUNK = 8  # chunks with the vectors of some passages are smaller by this factor
+_ROUNDED_UP = 1.0001  # factor that makes a norm larger than its rounding error
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
 Made = TypeVar("Made")
@@ -73,19 +76,19 @@ class Retriever(abc.ABC):
         """Open the model in fp32 on the CPU."""
 
     @abc.abstractmethod
-    def arrays(self, found: Any) -> Arrays:
-        """Return a chunk's arrays by the ends of the file names. ``found`` is the result of ``side.encode``."""
+    def arrays(self, encodings: Any) -> Arrays:
+        """Return a chunk's arrays by the ends of the file names. ``encodings`` is the result of ``side.encode``."""
 
     @abc.abstractmethod
     def pair_scores(self, index: Index, queries: Any, rows: Rows) -> npt.NDArray[Any]:
-        """Return the same scores as :meth:`found` for the given rows of an index, shape (queries, n).
+        """Return the same scores as :meth:`search_index` for the given rows of an index, shape (queries, n).
 
         ``queries`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for example
         passages without tokens, have the score -inf.
         """
 
     @abc.abstractmethod
-    def found(
+    def search_index(
         self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
         """Yield (rows, scores) of each query's ``top_k`` best passages and of passages that tie with the last.
@@ -101,8 +104,11 @@ class Retriever(abc.ABC):
     def about(self) -> dict[str, Any]:
         """Everything about the model that affects results: its name, fingerprint, precision and settings (JSON)."""
         model = self.open_model()
-        about = {**described(self.settings, model, self.work.dtype), "similarity": model.similarity_fn_name}
-        return {**about, **self.size(model), "used": settings_in_use(model)}
+        description = described(self.settings, model, self.work.dtype)
+        description["similarity"] = model.similarity_fn_name
+        description.update(self.size(model))
+        description["used"] = settings_in_use(model)
+        return description
 
     @property
     def batch_tokens(self) -> int:
@@ -129,76 +135,111 @@ class Retriever(abc.ABC):
     ) -> Index:
         """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, other splits queries.
 
-        ``chosen`` selects rows of the split (ascending), and the manifest lists the selected rows. An existing index of
-        the same release, model and settings is reused, unless ``again`` is True. An interrupted build resumes. Raises
-        :class:`InputError` if ``out`` has other files.
+        An existing index of the same release, model and settings is reused. An interrupted build resumes.
+
+        Args:
+            release, config, split: source of the texts (default: passages).
+            out: directory of the index.
+            chunk_rows: rows per file (default: by the device).
+            chosen: rows of the split, ascending (default: all rows). The manifest lists these rows.
+            again: build the index even if it exists (default: False).
+
+        Raises:
+            InputError: ``out`` has other files, or the split has no rows.
         """
         out = check_output(out, "an index", MANIFEST)
         check_place(out)
-        if not (total := release.rows(config, split)):
+        split_rows = release.rows(config, split)
+        if not split_rows:
             raise InputError(f"has no rows in {config}/{split}", path=release.path)
         # Unpack the passages now, before several processes need the texts.
-        _texts(release, config, split, range(0))
-        every: Sequence[int] = range(total) if chosen is None else chosen
-        rows, total = chunk_rows or self.chunk_rows, len(every)
-        whole = {**self._origin(release, config, split), "shard_rows": rows}
-        whole |= {} if chosen is None else {"rows": chosen}
+        _read_texts(release, config, split, range(0))
+        rows: Sequence[int] = range(split_rows) if chosen is None else chosen
+        rows_per_chunk = chunk_rows or self.chunk_rows
+        manifest = self._origin(release, config, split)
+        manifest["shard_rows"] = rows_per_chunk
+        if chosen is not None:
+            manifest["rows"] = chosen
         known_states = states_of_output(out, MANIFEST)
-        with work_beside(out, key_of(whole), wait=True) as work:
-            earlier = Index.read(out) if (out / MANIFEST).exists() else None
-            if earlier is None or not _is_of(earlier, {"rows": None, **whole}):
+        with work_beside(out, key_of(manifest), wait=True) as work_folder:
+            # Return an index of an earlier, equal call. Replace a damaged index, but no directory of other origin.
+            earlier_index = Index.read(out) if (out / MANIFEST).exists() else None
+            if earlier_index is None or not _is_of(earlier_index, {"rows": None, **manifest}):
                 expect_known_output(out, MANIFEST, known_states)
             elif not again:
-                if not (fault := earlier.fault()):
+                fault = earlier_index.fault()
+                if not fault:
                     log.info("%s: already encoded; precision: %s", out, self.work.dtype)
-                    return earlier
+                    return earlier_index
                 log.warning("%s: damaged (%s); encoded again", out, fault)
-            spans = [every[start : start + rows] for start in range(0, total, rows)]
-            places = [work / chunk_name(whole["of"], number, len(spans)) for number in range(len(spans))]
-            stored = self._stored_parts(release, config, out) if split == "corpus" and chosen is None else []
-            tasks = [(self, release.path, config, split, *each, stored) for each in zip(spans, places, strict=True)]
-            files: list[File] = []
-            try:
-                # Chunks of an interrupted build are verified quickly, so they are no measure of the speed.
-                left = [0 if _note_of(place).exists() else len(span) for span, place in zip(spans, places, strict=True)]
-                encoded = over_devices(_encode_chunk, tasks, self.work.devices)
-                with progress(total=total, unit="row", label="encode", done=total - sum(left)) as bar:
-                    for chunk_files in bar.follow(encoded, left):
-                        files += chunk_files
-            finally:  # also after an error, because the model's files may change before the next call
-                _encoder_of.cache_clear()
-            for path in [*work.rglob(".*"), *work.glob("*.npy.json")]:
+
+            # Encode one chunk per task.
+            stored_folders: list[Path] = []
+            if split == "corpus" and chosen is None:
+                stored_folders = self._stored_parts(release, config, out)
+            rows_of_chunks = [rows[start : start + rows_per_chunk] for start in range(0, len(rows), rows_per_chunk)]
+            tasks = []
+            for number, rows_of_chunk in enumerate(rows_of_chunks):
+                chunk_path = work_folder / chunk_name(manifest["of"], number, len(rows_of_chunks))
+                tasks.append(_ChunkTask(self, release.path, config, split, rows_of_chunk, chunk_path, stored_folders))
+            files = self._run_tasks(tasks)
+
+            # Remove the files of the build, and write the manifest last.
+            for path in [*work_folder.rglob(".*"), *work_folder.glob("*.npy.json")]:
                 path.unlink()
-            whole["shards"] = msgspec.to_builtins(files)
-            write_text(work / MANIFEST, json.dumps(whole, indent=1, sort_keys=True) + "\n")
-            replace_directory(work, out)
-        log.info("%s: %d rows; precision: %s", out, total, self.work.dtype)
+            manifest["shards"] = msgspec.to_builtins(files)
+            write_text(work_folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+            replace_directory(work_folder, out)
+        log.info("%s: %d rows; precision: %s", out, len(rows), self.work.dtype)
         return Index.read(out)
+
+    def _run_tasks(self, tasks: Sequence["_ChunkTask"]) -> list[File]:
+        """Encode the chunks on all devices. Return their files, in order."""
+        files: list[File] = []
+        try:
+            # Chunks of an interrupted build are verified quickly, so they are no measure of the speed.
+            rows_to_encode = [0 if _note_of(task.path).exists() else len(task.rows) for task in tasks]
+            all_rows = sum(len(task.rows) for task in tasks)
+            finished_rows = all_rows - sum(rows_to_encode)
+            encoded_chunks = over_devices(_encode_chunk, tasks, self.work.devices)
+            with progress(total=all_rows, unit="row", label="encode", done=finished_rows) as bar:
+                for chunk_files in bar.follow(encoded_chunks, rows_to_encode):
+                    files += chunk_files
+        finally:  # also after an error, because the model's files may change before the next call
+            _encoder_of.cache_clear()
+        return files
 
     def _stored_parts(self, release: Release, config: str, folder: Path) -> list[Path]:
         """Return the folders with vectors of some passages that :meth:`scores` has written beside an index."""
         if "dim" not in self.about:  # other kinds of models have several arrays with limits of their own
             return []
-        parts = [index.path for index in self._kept(sorted(_parts_of(folder).glob("*")), release, config)]
-        if parts:
+        part_folders = sorted(_parts_of(folder).glob("*"))
+        intact_folders = [index.path for index in self._intact_indexes(part_folders, release, config)]
+        if intact_folders:
             log.info("%s: vectors of some passages are reused from %s", folder, _parts_of(folder))
-        return parts
+        return intact_folders
 
     def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
         """Return the manifest of an index without the entries for rows and files."""
         about = self.about
-        return {
+        not_of_model = ("similarity", "dim", "used")
+        origin = {
             "name": NAME,
             "format": 1,
             "of": "passages" if split == "corpus" else "queries",
             "config": config,
             "split": split,
             "fingerprint": release.fingerprint(config, split),
-            "model": {key: value for key, value in about.items() if key not in ("similarity", "dim", "used")},
+            "model": {key: value for key, value in about.items() if key not in not_of_model},
             "similarity": about["similarity"],
-            **({"dim": about["dim"], "dtype": "float16"} if "dim" in about else {"kind": self.kind}),
             "batch_tokens": self.batch_tokens,
         }
+        if "dim" in about:
+            origin["dim"] = about["dim"]
+            origin["dtype"] = "float16"
+        else:
+            origin["kind"] = self.kind
+        return origin
 
     def scores(
         self, release: Release, config: str, folder: Path, groups: Sequence[tuple[str, Sequence[str]]]
@@ -209,39 +250,61 @@ class Retriever(abc.ABC):
         for a passage that a search never returns. A passage is encoded once. Encodings are reused from the index
         ``folder`` and from the indexes in the directory ``folder.parts``. New encodings are written to this directory.
         """
-        passages, sizes = open_passages(release, config), np.array([len(ids) for _, ids in groups], np.int64)
-        inside = np.arange(sizes.max(initial=0)) < sizes[:, None]
-        wanted, scores = np.full(inside.shape, -1), np.full(inside.shape, -np.inf, np.float32)
-        wanted[inside] = passages.rows([corpus for _, ids in groups for corpus in ids])
-        beside = _parts_of(folder)
-        parts = [(each, _rows_of(each)) for each in self._kept([folder, *sorted(beside.glob("*"))], release, config)]
-        asked = np.unique(wanted[inside])
-        if len(missing := np.setdiff1d(asked, np.concatenate([[-1], *(rows for _, rows in parts)]))):
-            beside.mkdir(exist_ok=True)
-            chosen, size = missing.tolist(), max(1, self.chunk_rows // 8)  # an interruption loses a chunk
-            index = self.index(release, config, beside / key_of(chosen), chunk_rows=size, chosen=chosen)
-            parts.append((index, missing))
+        # Make a matrix of passage rows with one line per group. The row -1 fills up the lines of shorter groups.
+        passages = open_passages(release, config)
+        group_sizes = np.array([len(passage_ids) for _, passage_ids in groups], np.int64)
+        is_passage = np.arange(group_sizes.max(initial=0)) < group_sizes[:, None]
+        all_passage_ids: list[str] = []
+        for _, passage_ids in groups:
+            all_passage_ids.extend(passage_ids)
+        unscored_rows = np.full(is_passage.shape, -1)
+        unscored_rows[is_passage] = passages.rows(all_passage_ids)
+
+        # Find the passages that no index has, and encode these passages.
+        parts_folder = _parts_of(folder)
+        index_folders = [folder, *sorted(parts_folder.glob("*"))]
+        parts = [(index, _rows_of(index)) for index in self._intact_indexes(index_folders, release, config)]
+        stored_rows = np.concatenate([[-1], *(rows for _, rows in parts)])
+        new_rows = np.setdiff1d(np.unique(unscored_rows[is_passage]), stored_rows)
+        if len(new_rows):
+            parts_folder.mkdir(exist_ok=True)
+            chosen = new_rows.tolist()
+            chunk_rows = max(1, self.chunk_rows // _PARTS_PER_CHUNK)  # an interruption loses a chunk
+            part_path = parts_folder / key_of(chosen)
+            index = self.index(release, config, part_path, chunk_rows=chunk_rows, chosen=chosen)
+            parts.append((index, new_rows))
+
+        # Score each passage by the first index that has it.
+        scores = np.full(is_passage.shape, -np.inf, np.float32)
         queries = None
         if parts:
-            queries = encode_queries(self.encoder(self.work.devices[0], "query"), [text for text, _ in groups])
+            query_encoder = self.encoder(self.work.devices[0], "query")
+            queries = encode_queries(query_encoder, [query_text for query_text, _ in groups])
         for index, rows in parts:
-            places = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
-            here = rows[places] == wanted
-            scores[here] = self.pair_scores(index, queries, np.where(here, places, -1))[here]
-            wanted[here] = -1  # other parts may have the same passage
-        found = [[_digits(score) for score in own[:size]] for own, size in zip(scores, sizes, strict=True)]
-        return found, len(missing)
+            positions, is_in_index = _find_rows(rows, unscored_rows)
+            rows_in_index = np.where(is_in_index, positions, -1)
+            scores[is_in_index] = self.pair_scores(index, queries, rows_in_index)[is_in_index]
+            unscored_rows[is_in_index] = -1  # other parts may have the same passage
+        group_scores = []
+        for line, group_size in zip(scores, group_sizes, strict=True):
+            group_scores.append([_shortest_decimal(score) for score in line[:group_size]])
+        return group_scores, len(new_rows)
 
-    def _kept(self, folders: Iterable[Path], release: Release, config: str) -> Iterator[Index]:
+    def _intact_indexes(self, folders: Iterable[Path], release: Release, config: str) -> Iterator[Index]:
         """Yield the intact indexes of this model and corpus. A damaged index is skipped, with a warning."""
-        about = self._origin(release, config, "corpus")
+        origin = self._origin(release, config, "corpus")
         for folder in folders:
-            with contextlib.suppress(InputError):
-                if _is_of(index := Index.read(folder), about):
-                    if not (fault := index.fault()):
-                        yield index
-                    else:
-                        log.warning("%s: damaged (%s); not used", folder, fault)
+            try:
+                index = Index.read(folder)
+                if not _is_of(index, origin):
+                    continue
+                fault = index.fault()
+            except InputError:  # no index
+                continue
+            if fault:
+                log.warning("%s: damaged (%s); not used", folder, fault)
+            else:
+                yield index
 
     def search(
         self, release: Release, config: str, index: Index, queries: Sequence[str], top_k: int
@@ -251,18 +314,20 @@ class Retriever(abc.ABC):
         ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``queries`` are texts without a prompt.
         """
         passages = open_passages(release, config)
-        yield from named(self.found(index, passages, queries, top_k) if queries else [], passages, top_k)
+        if queries:
+            yield from named(self.search_index(index, passages, queries, top_k), passages, top_k)
 
     def hits(
         self, release: Release, config: str, folder: Path, queries: Sequence[tuple[str, str]], top_k: int
     ) -> Iterator[tuple[str, list[Hit]]]:
         """Return (query id, best passages) for each (query id, text). Build or reuse the index in ``folder``."""
-        texts = [text for _, text in queries]
-        found = self.search(release, config, self.index(release, config, folder), texts, top_k)
-        return zip((query for query, _ in queries), found, strict=True)
+        query_ids = [query_id for query_id, _ in queries]
+        query_texts = [query_text for _, query_text in queries]
+        index = self.index(release, config, folder)
+        return zip(query_ids, self.search(release, config, index, query_texts, top_k), strict=True)
 
 
-# Module and class of the retriever for each kind of model.
+# Module and class of the retriever for each kind of model. The modules import PyTorch, so they are imported on use.
 RETRIEVERS = {
     "dense": ("dense", "Dense"),
     "static": ("dense", "Static"),
@@ -276,16 +341,22 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
     kind = kind or kind_of_model(settings)
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
-    module, name = RETRIEVERS[kind]
-    retriever: type[Retriever] = getattr(importlib.import_module(f"baselines.retrieve.{module}"), name)
-    return retriever(structs.replace(settings, revision=commit_of(settings.name, settings.revision)), work)
+    module_name, class_name = RETRIEVERS[kind]
+    module = importlib.import_module(f"baselines.retrieve.{module_name}")
+    retriever_class: type[Retriever] = getattr(module, class_name)
+    commit = commit_of(settings.name, settings.revision)
+    return retriever_class(structs.replace(settings, revision=commit), work)
 
 
-def _is_of(index: Index, about: dict[str, Any]) -> bool:
-    """True if the manifest's fields equal ``about``. The commits of the models may differ."""
-    have: dict[str, Any] = {key: index.manifest.get(key) for key in about}
-    one, other = ({**each, "model": {**each["model"], "commit": None}} for each in (have, about))
-    return one == other
+def _is_of(index: Index, origin: dict[str, Any]) -> bool:
+    """True if the manifest's fields equal those of ``origin``. The commits of the models may differ."""
+    recorded_origin = {key: index.manifest.get(key) for key in origin}
+    return _without_commit(recorded_origin) == _without_commit(origin)
+
+
+def _without_commit(origin: dict[str, Any]) -> dict[str, Any]:
+    model = {**origin["model"], "commit": None}
+    return {**origin, "model": model}
 
 
 def _parts_of(folder: Path) -> Path:
@@ -293,73 +364,107 @@ def _parts_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.parts")
 
 
-def _stored_vectors(folders: Sequence[Path], span: Rows) -> tuple[npt.NDArray[np.bool_], Halves]:
-    """Return which rows of ``span`` the indexes in ``folders`` have, and the vectors of all rows (zeros if missing)."""
-    is_stored = np.zeros(len(span), bool)
-    vectors: Halves = np.zeros((len(span), 0), np.float16)
+def _load_stored_vectors(folders: Sequence[Path], chunk_rows: Rows) -> tuple[npt.NDArray[np.bool_], Halves]:
+    """Return True for each row that the indexes in ``folders`` have, and the vectors of all rows (zeros if missing)."""
+    is_stored = np.zeros(len(chunk_rows), bool)
+    vectors: Halves = np.zeros((len(chunk_rows), 0), np.float16)
     for folder in folders:
         index = Index.read(folder)
-        rows = _rows_of(index)
-        if not vectors.shape[1]:
-            vectors = np.zeros((len(span), index.dim), np.float16)
-        places = np.minimum(np.searchsorted(rows, span), len(rows) - 1)
-        is_here = (rows[places] == span) & ~is_stored
+        if not vectors.shape[1]:  # the first index has the number of dimensions
+            vectors = np.zeros((len(chunk_rows), index.dim), np.float16)
+        positions, is_in_index = _find_rows(_rows_of(index), chunk_rows)
+        is_new = is_in_index & ~is_stored
         for start, block in index.blocks():
-            is_in_block = is_here & (places >= start) & (places < start + len(block))
-            vectors[is_in_block] = block[places[is_in_block] - start]
-        is_stored |= is_here
+            is_in_block = is_new & (positions >= start) & (positions < start + len(block))
+            vectors[is_in_block] = block[positions[is_in_block] - start]
+        is_stored |= is_new
     return is_stored, vectors
+
+
+def _find_rows(sorted_rows: Rows, wanted_rows: Rows) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """Return the position of each wanted row in ``sorted_rows``, and True where ``sorted_rows`` has the row.
+
+    A row that is missing has the position of some other row. For example, ``[3, 5, 8]`` has the rows 5 and 6 at the
+    positions 1 and 2, and only the first of them is True.
+    """
+    # searchsorted returns the length for a row after the last one.
+    positions = np.minimum(np.searchsorted(sorted_rows, wanted_rows), len(sorted_rows) - 1)
+    return positions, sorted_rows[positions] == wanted_rows
 
 
 def _rows_of(index: Index) -> Rows:
     """Return the corpus rows in an index, in ascending order."""
-    listed = index.manifest.get("rows")
-    return np.arange(index.rows) if listed is None else np.array(listed, np.int64)
+    listed_rows = index.manifest.get("rows")
+    if listed_rows is None:
+        return np.arange(index.rows)
+    return np.array(listed_rows, np.int64)
 
 
-def _digits(score: np.floating[Any]) -> float:
+def _shortest_decimal(score: np.floating[Any]) -> float:
     """Return the decimal number with the fewest digits that identifies a 32-bit score."""
     return float(str(score))
 
 
-def _texts(release: Release, config: str, split: str, span: Sequence[int]) -> list[str]:
-    """Return the texts of the rows in ``span``. Passages that the cache lacks are unpacked first."""
+def _read_texts(release: Release, config: str, split: str, rows: Sequence[int]) -> list[str]:
+    """Return the texts of some rows of a split. Passages that the cache lacks are unpacked first."""
     if split == "corpus":
-        return open_passages(release, config).texts(span)
+        return open_passages(release, config).texts(rows)
     queries = read_queries(release, split, config)
-    return [queries[row][1] for row in span]
+    return [queries[row][1] for row in rows]
 
 
-def _encode_chunk(of: tuple[Retriever, Path, str, str, Sequence[int], Path, list[Path]], device: str) -> list[File]:
-    """Encode one chunk and return the chunk's files.
+@dataclass(frozen=True)
+class _ChunkTask:
+    """A chunk to encode, as a task for a process.
 
-    A chunk that an interrupted build finished is reused, and so are the vectors in the folders of the task's last item.
+    Attributes:
+        release_path, config, split: source of the texts.
+        rows: rows of the split.
+        path: path of the chunk's files without their endings.
+        stored_folders: indexes whose vectors are reused.
     """
-    retriever, path, config, split, span, place, stored = of
-    release, work = open_release(path), place.parent
 
-    def make() -> list[File]:
-        task = "document" if split == "corpus" else "query"
-        is_stored, vectors = _stored_vectors(stored, np.asarray(span))
-        if is_stored.any():
-            new_rows = np.asarray(span)[~is_stored].tolist()
-            if new_rows:
-                encoder = _encoder_of(retriever, device, task)
-                vectors[~is_stored] = encoder.encode(_texts(release, config, split, new_rows))
-            arrays = retriever.arrays(vectors)
-        else:
-            encoder = _encoder_of(retriever, device, task)
-            arrays = retriever.arrays(encoder.encode(_texts(release, config, split, span)))
-        found = [_saved(work, f"{place.name}{end}.npy", array) for end, array in arrays.items()]
-        log.info("%s is done", place.name)
-        return found
-
-    return resumed(_note_of(place), list[File], lambda files: bool(files) and not first_fault(work, files), make)
+    retriever: Retriever
+    release_path: Path
+    config: str
+    split: str
+    rows: Sequence[int]
+    path: Path
+    stored_folders: list[Path]
 
 
-def _note_of(place: Path) -> Path:
+def _encode_chunk(task: _ChunkTask, device: str) -> list[File]:
+    """Encode one chunk and return the chunk's files. A chunk that an interrupted build finished is reused."""
+    release = open_release(task.release_path)
+    work_folder = task.path.parent
+    side = "document" if task.split == "corpus" else "query"
+
+    def encode_rows(rows: Sequence[int]) -> Any:
+        encoder = _encoder_of(task.retriever, device, side)
+        return encoder.encode(_read_texts(release, task.config, task.split, rows))
+
+    def write_chunk() -> list[File]:
+        chunk_rows = np.asarray(task.rows)
+        is_stored, encodings = _load_stored_vectors(task.stored_folders, chunk_rows)
+        if not is_stored.any():
+            encodings = encode_rows(task.rows)
+        elif not is_stored.all():
+            encodings[~is_stored] = encode_rows(chunk_rows[~is_stored].tolist())
+        files = []
+        for name_end, array in task.retriever.arrays(encodings).items():
+            files.append(_save_array(work_folder, f"{task.path.name}{name_end}.npy", array))
+        log.info("%s is done", task.path.name)
+        return files
+
+    def is_intact(files: list[File]) -> bool:
+        return bool(files) and not first_fault(work_folder, files)
+
+    return resumed(_note_of(task.path), list[File], is_intact, write_chunk)
+
+
+def _note_of(chunk_path: Path) -> Path:
     """Return the path of the JSON file that lists the files of a finished chunk."""
-    return place.with_name(f"{place.name}.npy.json")
+    return chunk_path.with_name(f"{chunk_path.name}.npy.json")
 
 
 @LastResult
@@ -367,52 +472,74 @@ def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
     return retriever.encoder(device, task)
 
 
-def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
-    (work / name).parent.mkdir(exist_ok=True)
-    with new_file(work / name) as beside, open(beside, "wb") as file:
-        np.save(file, array)
-    return File(
-        **structs.asdict(describe(work, name, len(array))), longest=1.0001 * longest_vector(array)
-    )  # rounded up
+def _save_array(folder: Path, name: str, array: npt.NDArray[Any]) -> File:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    with new_file(path) as temporary_path, open(temporary_path, "wb") as stream:
+        np.save(stream, array)
+    entry = structs.asdict(describe(folder, name, len(array)))
+    return File(**entry, longest=_ROUNDED_UP * longest_vector(array))
 
 
-def resumed(note: Path, kind: type[Made], is_right: Callable[[Made], bool], make: Callable[[], Made]) -> Made:
-    """Return a task's result from the JSON file ``note`` of an interrupted job. Otherwise make and write the result.
+def resumed(
+    note_path: Path, result_type: type[Made], is_right: Callable[[Made], bool], make_result: Callable[[], Made]
+) -> Made:
+    """Return the result that an interrupted job has written, or make and write the result.
 
-    ``kind`` is the type of the result. ``make`` writes all other files of the task, so ``note`` is written last.
-    ``is_right`` returns False for the result of another task, or if a file of the task is missing or damaged.
+    Args:
+        note_path: JSON file with the result, which is written last.
+        result_type: type of the result.
+        is_right: returns False for the result of another task, or if a file of the task is missing or damaged.
+        make_result: runs the task and writes all its other files.
     """
     with contextlib.suppress(FileNotFoundError, InputError):
-        found = read_json(note, kind)
-        if is_right(found):
-            return found
-    found = make()
-    write_text(note, json.dumps(msgspec.to_builtins(found)))
-    return found
+        earlier_result = read_json(note_path, result_type)
+        if is_right(earlier_result):
+            return earlier_result
+    result = make_result()
+    write_text(note_path, json.dumps(msgspec.to_builtins(result)))
+    return result
 
 
 class Best:
-    """Collect each query's ``top_k`` best passages chunk by chunk, and passages within ``slack`` of the last score."""
+    """Collect each query's ``top_k`` best passages chunk by chunk, and passages within ``slack`` of the last score.
 
-    def __init__(self, queries: int, top_k: int, slack: npt.NDArray[Any] | None = None) -> None:
-        self._top_k, self._slack = top_k, np.zeros(queries) if slack is None else slack
-        self._found: list[tuple[Rows, Scores]] = [(np.empty(0, np.int64), np.empty(0))] * queries
+    Args:
+        query_count: number of queries.
+        top_k: passages per query.
+        slack: for each query, the largest error of the difference of two scores (default: 0).
+    """
 
-    def add(self, query: int, rows: Rows, scores: Scores) -> None:
-        rows, scores = (np.concatenate(pair) for pair in zip(self._found[query], (rows, scores), strict=True))
+    def __init__(self, query_count: int, top_k: int, slack: npt.NDArray[Any] | None = None) -> None:
+        self._top_k = top_k
+        self._slack = np.zeros(query_count) if slack is None else slack
+        no_hits = (np.empty(0, np.int64), np.empty(0))
+        self._hits: list[tuple[Rows, Scores]] = [no_hits] * query_count
+
+    def add(self, query: int, new_rows: Rows, new_scores: Scores) -> None:
+        """Add passages of a chunk to the passages of the query with this number."""
+        best_rows, best_scores = self._hits[query]
+        rows = np.concatenate([best_rows, new_rows])
+        scores = np.concatenate([best_scores, new_scores])
         if len(rows) > self._top_k:
-            last = np.partition(scores, len(scores) - self._top_k)[len(scores) - self._top_k]
-            keep = scores >= last - self._slack[query]
-            rows, scores = rows[keep], scores[keep]
-        self._found[query] = rows, scores
+            # partition puts the number that a sorted array would have there at this position.
+            position = len(scores) - self._top_k
+            last_score = np.partition(scores, position)[position]
+            is_kept = scores >= last_score - self._slack[query]
+            rows = rows[is_kept]
+            scores = scores[is_kept]
+        self._hits[query] = rows, scores
 
     def __iter__(self) -> Iterator[tuple[Rows, Scores]]:
-        return iter(self._found)
+        return iter(self._hits)
 
 
-def named(found: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
+def named(
+    rows_and_scores: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: Passages, top_k: int
+) -> Iterator[list[Hit]]:
     """Convert each query's (rows, scores) to its ``top_k`` best hits, by falling score, then by corpus id."""
-    for rows, scores in found:
+    for rows, scores in rows_and_scores:
         raise_if_stopped()
-        hits = zip(passages.ids(rows.tolist()), map(_digits, scores.astype(np.float32)), strict=True)
-        yield best_first(hits)[:top_k]
+        passage_ids = passages.ids(rows.tolist())
+        rounded_scores = [_shortest_decimal(score) for score in scores.astype(np.float32)]
+        yield best_first(zip(passage_ids, rounded_scores, strict=True))[:top_k]

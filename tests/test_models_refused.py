@@ -234,7 +234,7 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        monkeypatch.setattr("baselines.retrieve.hub_models._ANSWER", 0.3)
+        monkeypatch.setattr("baselines.retrieve.hub_models._ANSWER_SECONDS", 0.3)
         yield address
 
 

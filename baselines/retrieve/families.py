@@ -23,7 +23,10 @@ from builders.store.layout import SETS
 from builders.store.reader import Release
 
 OWN = "the model's own files"
-WITH = " with "  # joins the source of a prompt's template and the source of the words that fill the template
+WITH = " with "  # separates the two sources of a prompt: of its template, and of the words that fill the template
+# Settings that options and families have, and settings that only options have.
+_SHARED_SETTINGS = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
+_OPTION_SETTINGS = ("truncate_dim", "normalize")
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,12 @@ class Resolved:
     """The resolved settings of a model.
 
     Attributes:
+        settings: the settings of the options and the family. The model's files determine all others.
         kind: a key of :data:`.vector_index.RETRIEVERS`.
         family: name of the family in models.toml, or "".
         sources: the source of each setting: an option, or models.toml with the repository and file that it cites.
         pooling: the family's pooling, even if an option has another pooling.
-        plain: True for an encoder without files of sentence-transformers. The library's defaults apply to its pooling.
+        plain: True if the model has no files of sentence-transformers, so that the library chooses the pooling.
     """
 
     settings: ModelSettings
@@ -46,36 +50,53 @@ class Resolved:
     plain: bool
 
     def source(self, key: str) -> str:
-        return self.sources.get(key) or ("the library's default" if key == "pooling" and self.plain else OWN)
+        """Return the source of a setting."""
+        source = self.sources.get(key)
+        if source:
+            return source
+        return "the library's default" if key == "pooling" and self.plain else OWN
 
 
 def resolve(model: str, options: ModelOptions) -> Resolved:
-    """Resolve the settings and the commit of a model that searches. Raises :class:`InputError`."""
-    known = declared().families
+    """Resolve the settings and the commit of a model that searches.
+
+    Pooling is taken from the option, else from the model's files, else from models.toml.
+
+    Raises:
+        InputError: the family is unknown or needs remote code, the model cannot be read, or is a re-ranker.
+    """
     check_family(model, options.family, trust_remote_code=options.trust_remote_code)
-    name = family_of(model) if options.family is None else options.family
-    name = "" if name == NO_FAMILY else name
-    family = known.get(name) or Family(models=[model], said={})
+    family_name = family_of(model) if options.family is None else options.family
+    if family_name == NO_FAMILY:
+        family_name = ""
+    family = declared().families.get(family_name) or Family(models=[model], said={})
     if options.trust_remote_code and not options.revision and not Path(model).is_dir():
         log.warning("--trust-remote-code without --revision runs the repository's latest code; add --revision COMMIT")
-    unset = ModelSettings(
+
+    # Detect the kind of the model by its files.
+    base_settings = ModelSettings(
         model, revision=commit_of(model, options.revision), trust_remote_code=options.trust_remote_code
     )
-    kind = options.kind or kind_of_model(unset, name)
-    has_only_transformer = is_plain(unset)
+    kind = options.kind or kind_of_model(base_settings, family_name)
+    has_only_transformer = is_plain(base_settings)
     if kind in RERANKER_KINDS:
-        other = ", or --kind dense if the model is an encoder" if has_only_transformer else ""
-        raise InputError(f"is a re-ranker ({kind}); add --over RUN, the run to re-rank{other}", path=model)
-    values, sources = _choose_values(options, name, family)
+        problem = f"is a re-ranker ({kind}); add --over RUN, the run to re-rank"
+        if has_only_transformer:
+            problem += ", or --kind dense if the model is an encoder"
+        raise InputError(problem, path=model)
+
+    # Choose the values of the settings.
+    values, sources = _choose_values(options, family_name, family)
     # A family's pooling replaces only the library's default. prepare_search() warns if the model's files have another.
     if options.pooling is None and not (has_only_transformer and kind == "dense"):
         values.pop("pooling", None)
+    # A family's similarity is that of its dense models. --normalize and --no-normalize determine another similarity.
     if options.similarity is None and (options.normalize is not None or kind != "dense"):
         values.pop("similarity", None)
     return Resolved(
-        settings=structs.replace(unset, **values),
+        settings=structs.replace(base_settings, **values),
         kind=kind,
-        family=name,
+        family=family_name,
         sources={key: sources[key] for key in values},
         pooling=family.pooling,
         plain=has_only_transformer,
@@ -108,57 +129,98 @@ def prepare_search(
     top_k: int,
     index: Path | None = None,
 ) -> ModelSearch:
-    """Open a model to search by the queries of a split. ``index``: directory of the index (None: in the cache)."""
-    resolved, corpus = resolve(model, options), SETS[set_name].corpus
+    """Open a model to search by the queries of a split.
+
+    Args:
+        model: hub name or folder.
+        index: directory of the index (default: in the cache).
+
+    Raises:
+        InputError: the errors of :func:`resolve`, or the model cannot be opened.
+    """
+    resolved = resolve(model, options)
     retriever = open_retriever(resolved.settings, work, resolved.kind)
-    about = dict(retriever.about)
-    index_key = key_of([retriever.kind, about, corpus, release.fingerprint(corpus, "corpus")])
-    folder = index or writable_cache("indexes") / index_key
-    log.info("index: %s", folder)
-    used = {key: {"value": value, "says": resolved.source(key)} for key, value in about.pop("used").items()}
-    if not resolved.family:
-        # `train` wrote the settings into the files of its checkpoints, so they need no family.
-        level = logging.INFO if (Path(model) / RECIPE).is_file() else logging.WARNING
-        log.log(level, "%s has no family in models.toml; its settings are from options and its files", model)
-    elif (own := used["pooling"])["says"] == OWN and own["value"] not in (None, resolved.pooling or own["value"]):
-        log.warning(
-            "%s: the model's files have pooling %s, but models.toml (%s) has %s; the model's files are used",
-            *(model, own["value"], resolved.family, resolved.pooling),
-        )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    model_record = {
+    model_facts = dict(retriever.about)
+
+    # The index depends on the model and the passages, so both determine its default folder.
+    corpus = SETS[set_name].corpus
+    index_key = key_of([retriever.kind, model_facts, corpus, release.fingerprint(corpus, "corpus")])
+    index_folder = index or writable_cache("indexes") / index_key
+    log.info("index: %s", index_folder)
+
+    used_settings = {}
+    for key, value in model_facts.pop("used").items():
+        used_settings[key] = {"value": value, "says": resolved.source(key)}
+    _report_unusual_settings(model, resolved, used_settings)
+    index_folder.parent.mkdir(parents=True, exist_ok=True)
+
+    # Record everything that affects the run.
+    model_record: dict[str, Any] = {
         "name": shown_name(model),
         "commit": resolved.settings.revision,
         "family": resolved.family or NO_FAMILY,
         "trust_remote_code": resolved.settings.trust_remote_code,
-        **about,
     }
-    search = describe_search(release, kind=resolved.kind, set_name=set_name, split=split, top_k=top_k)
-    return ModelSearch(record(model_record, {"used": used, **search}), retriever, folder)
+    model_record.update(model_facts)
+    search_record: dict[str, Any] = {"used": used_settings}
+    search_record.update(describe_search(release, kind=resolved.kind, set_name=set_name, split=split, top_k=top_k))
+    return ModelSearch(record(model_record, search_record), retriever, index_folder)
 
 
-def _choose_values(options: ModelOptions, name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:
+def _report_unusual_settings(model: str, resolved: Resolved, used_settings: dict[str, Any]) -> None:
+    """Log that a model has no family, or that its files have another pooling than its family."""
+    if not resolved.family:
+        # `train` wrote the settings into the files of its checkpoints, so they need no family.
+        level = logging.INFO if (Path(model) / RECIPE).is_file() else logging.WARNING
+        log.log(level, "%s has no family in models.toml; its settings are from options and its files", model)
+        return
+    pooling = used_settings["pooling"]["value"]
+    if used_settings["pooling"]["says"] != OWN or pooling is None or resolved.pooling is None:
+        return
+    if pooling != resolved.pooling:
+        log.warning(
+            "%s: the model's files have pooling %s, but models.toml (%s) has %s; the model's files are used",
+            model,
+            pooling,
+            resolved.family,
+            resolved.pooling,
+        )
+
+
+def _choose_values(options: ModelOptions, family_name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the value and the source of every setting that an option or the family sets, by the setting's name."""
     prompt_name = options.prompt_name
     if prompt_name and options.query_prompt is not None:
         raise InputError("--prompt-name and --query-prompt both set the query's prompt; expected one of them")
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
+    for key in (*_SHARED_SETTINGS, *_OPTION_SETTINGS):
+        option_value = getattr(options, key, None)  # last_token has no option
+        family_value = getattr(family, key, None)
+        if option_value is not None:
+            prefix = "no-" if option_value is False else ""
+            values[key] = option_value
+            sources[key] = f"--{prefix}{key.replace('_', '-')}"
+        elif family_value is not None:
+            values[key] = family_value
+            sources[key] = _family_source(family_name, family, key)
 
-    def place(key: str) -> str:
-        found = [declared().sources[source] for source in family.said[key].split(WITH)]
-        return f"models.toml, {name}: {'; '.join('{repository}: {file}'.format(**source) for source in found)}"
-
-    shared = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
-    for key in (*shared, "truncate_dim", "normalize"):  # families have only the shared settings
-        if (given := getattr(options, key, None)) is not None:
-            values[key], sources[key] = given, f"--{'no-' if given is False else ''}{key.replace('_', '-')}"
-        elif (value := getattr(family, key, None)) is not None:
-            values[key], sources[key] = value, place(key)
+    # A prompt's name selects a prompt of the family, or else of the model's files.
     if prompt_name is not None and prompt_name in family.prompts:
         values["query_prompt"] = family.prompts[prompt_name]
-        sources["query_prompt"] = f"--prompt-name {prompt_name} of {place('prompts')}"
+        sources["query_prompt"] = f"--prompt-name {prompt_name} of {_family_source(family_name, family, 'prompts')}"
     elif prompt_name:
-        values |= {"prompt_name": prompt_name, "query_prompt": None}
-        sources |= {"prompt_name": "", "query_prompt": f"--prompt-name {prompt_name}, {OWN}"}
+        values["prompt_name"] = prompt_name
+        values["query_prompt"] = None
+        sources["prompt_name"] = ""
+        sources["query_prompt"] = f"--prompt-name {prompt_name}, {OWN}"
     return values, sources
+
+
+def _family_source(family_name: str, family: Family, key: str) -> str:
+    """Return the source of a family's setting: models.toml, and the repositories and files that models.toml cites."""
+    citations = []
+    for source_name in family.said[key].split(WITH):
+        source = declared().sources[source_name]
+        citations.append(f"{source['repository']}: {source['file']}")
+    return f"models.toml, {family_name}: {'; '.join(citations)}"

@@ -19,7 +19,16 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
     """Models that share settings. ``models.toml`` explains the fields. None means the setting in the model's files.
 
     Attributes:
+        models: names of models on the hub.
         said: the source of each setting, or two sources joined by " with ".
+        query_prompt, passage_prompt: text put before every query or passage.
+        prompts: further prompts for queries by name, for example of tasks.
+        pooling: pooling mode, by its name in sentence-transformers.
+        max_length: largest number of tokens of a text.
+        similarity: similarity of two embeddings.
+        last_token: token to end every text with, or "eos_token".
+        remote_code: True if the models need Python code of their repositories.
+        instead: another model with the same weights that needs no such code.
     """
 
     models: list[str]
@@ -47,6 +56,7 @@ class Declared(Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def declared() -> Declared:
+    """Read ``models.toml`` once."""
     return typed(read_toml(FAMILIES), Declared, FAMILIES)
 
 
@@ -58,15 +68,18 @@ def family_of(model: str) -> str:
     the family without remote code is returned.
     """
     is_folder = Path(model).is_dir()
-    wanted = (name_of_folder(Path(model)) if is_folder else model).casefold()
-    is_last_part = is_folder and "/" not in wanted
+    model_name = (name_of_folder(Path(model)) if is_folder else model).casefold()
+    has_only_last_part = is_folder and "/" not in model_name
     matches = []
-    for name, family in declared().families.items():
-        for known_model in family.models:
-            known_name = known_model.rpartition("/")[2] if is_last_part else known_model
-            if known_name.casefold() == wanted:
-                matches.append((family.remote_code, name))
-    return min(matches)[1] if matches else ""
+    for family_name, family in declared().families.items():
+        for listed_model in family.models:
+            listed_name = listed_model.rpartition("/")[2] if has_only_last_part else listed_model
+            if listed_name.casefold() == model_name:
+                matches.append((family.remote_code, family_name))
+    if not matches:
+        return ""
+    _, first_name = min(matches)  # False, without remote code, is less than True
+    return first_name
 
 
 def check_family(model: str, family: str | None, *, trust_remote_code: bool) -> None:
@@ -74,15 +87,16 @@ def check_family(model: str, family: str | None, *, trust_remote_code: bool) -> 
 
     ``family`` is the option of a verb, as in :func:`family_settings`.
     """
-    known = declared().families
-    if family not in (None, NO_FAMILY, *known):
-        raise InputError(f"--family {family}: expected {NO_FAMILY} or one of {', '.join(known)}")
-    settings = known.get(family_of(model) if family is None else family)
+    families = declared().families
+    if family is not None and family != NO_FAMILY and family not in families:
+        raise InputError(f"--family {family}: expected {NO_FAMILY} or one of {', '.join(families)}")
+    family_name = family_of(model) if family is None else family
+    settings = families.get(family_name)
     if settings is not None and settings.remote_code and not trust_remote_code:
-        other = f", or use {settings.instead}, the same model without code" if settings.instead else ""
-        raise InputError(
-            f"needs Python code of its repository; read the code, then add --trust-remote-code{other}", path=model
-        )
+        problem = "needs Python code of its repository; read the code, then add --trust-remote-code"
+        if settings.instead:
+            problem += f", or use {settings.instead}, the same model without code"
+        raise InputError(problem, path=model)
 
 
 def family_settings(model: str, family: str | None) -> dict[str, Any]:
@@ -90,9 +104,9 @@ def family_settings(model: str, family: str | None) -> dict[str, Any]:
 
     ``family`` is the option of a verb: a family's name, "none", or None for the family that has the model.
     """
-    name = family_of(model) if family is None else family
-    if name not in declared().families:
+    family_name = family_of(model) if family is None else family
+    if family_name not in declared().families:
         return {}
-    settings: dict[str, Any] = to_builtins(declared().families[name])
+    settings: dict[str, Any] = to_builtins(declared().families[family_name])
     del settings["models"]  # further models in a family change nothing for this model
-    return {"name": name, **settings}
+    return {"name": family_name, **settings}

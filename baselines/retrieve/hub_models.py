@@ -11,9 +11,10 @@ from typing import Any
 from builders.core.errors import InputError, log
 from builders.core.hub import COMMIT, OTHER_HUB, clear_errors, commit_in
 
-_ANSWER, _PATIENCE = 5.0, 8.0  # timeouts in seconds: of the answer, and of the whole request with DNS and TLS
+_ANSWER_SECONDS = 5.0  # timeout of the answer
+_REQUEST_SECONDS = 8.0  # timeout of the whole request with DNS and TLS
 _REPOSITORY = "models--"  # beginning of the name of a model's folder in the cache of huggingface_hub
-_FIRST = ("config.json", "modules.json")  # every model has at least one of these files
+_USUAL_FILES = ("config.json", "modules.json")  # every model has at least one of these files
 
 
 def name_of_folder(folder: Path) -> str:
@@ -22,13 +23,14 @@ def name_of_folder(folder: Path) -> str:
     ``snapshot_download`` makes models--ORG--NAME/snapshots/COMMIT. ModelScope writes a dot of a name as three
     underscores.
     """
-    path = Path(os.path.abspath(folder))  # does not follow links
-    for place in (path, path.resolve()):
-        repository = place.parent.parent.name
-        is_snapshot = place.parent.name == "snapshots" and repository.startswith(_REPOSITORY)
-        if is_snapshot and COMMIT.fullmatch(place.name):
+    absolute_path = Path(os.path.abspath(folder))  # does not follow links
+    # A link to a snapshot counts as the snapshot.
+    for path in (absolute_path, absolute_path.resolve()):
+        repository = path.parent.parent.name
+        is_snapshot = path.parent.name == "snapshots" and repository.startswith(_REPOSITORY)
+        if is_snapshot and COMMIT.fullmatch(path.name):
             return repository.removeprefix(_REPOSITORY).replace("--", "/", 1)
-    return path.name.replace("___", ".")
+    return absolute_path.name.replace("___", ".")
 
 
 def quiet_libraries() -> None:
@@ -36,11 +38,11 @@ def quiet_libraries() -> None:
     import huggingface_hub  # noqa: F401 (adds a log handler, which is removed below)
     from transformers.utils import logging as transformers_logging
 
-    of_transformers: Any = transformers_logging  # its functions have no types
-    of_transformers.disable_progress_bar()
-    of_transformers.set_verbosity_error()
-    for name in ("sentence_transformers", "matplotlib", "accelerate"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    untyped_logging: Any = transformers_logging  # its functions have no types
+    untyped_logging.disable_progress_bar()
+    untyped_logging.set_verbosity_error()
+    for logger_name in ("sentence_transformers", "matplotlib", "accelerate"):
+        logging.getLogger(logger_name).setLevel(logging.ERROR)
     logging.getLogger("huggingface_hub").handlers.clear()  # with this handler, messages would be printed twice
 
 
@@ -72,12 +74,16 @@ def model_commit(model: str, revision: str, otherwise: str) -> str | None:
     if constants.HF_HUB_OFFLINE and cached is None:
         raise InputError(f"the model {model} is not in the cache, and HF_HUB_OFFLINE is set; {otherwise}")
     try:
-        return cached if constants.HF_HUB_OFFLINE else hub_commit(model, revision)
+        if constants.HF_HUB_OFFLINE:
+            return cached
+        return hub_commit(model, revision)
     except ValueError:
         raise InputError(f"{model!r} is neither a folder nor the name of a model on the hub; {otherwise}") from None
     except (InputError, TimeoutError) as error:
-        said = str(error) or f"{constants.ENDPOINT} cannot be reached (no answer in {_PATIENCE:.0f} s){OTHER_HUB}"
-        problem = f"the model {model} would come from the hub: {said}; {otherwise}"
+        reason = str(error)
+        if not reason:  # a timeout has no message
+            reason = f"{constants.ENDPOINT} cannot be reached (no answer in {_REQUEST_SECONDS:.0f} s){OTHER_HUB}"
+        problem = f"the model {model} would come from the hub: {reason}; {otherwise}"
         if cached is None:
             raise InputError(problem) from error
         log.warning("%s; the cache has the commit %s", problem, cached)
@@ -88,13 +94,13 @@ def cached_commit(model: str, revision: str = "") -> str | None:
     """Return the commit of a model's revision (empty: main branch) in the libraries' cache, or None."""
     from huggingface_hub import try_to_load_from_cache
 
-    for name in _FIRST:
+    for file_name in _USUAL_FILES:
         try:
-            path = try_to_load_from_cache(model, name, revision=revision or None)
+            cached_path = try_to_load_from_cache(model, file_name, revision=revision or None)
         except ValueError:  # ``model`` is no valid name of a repository
             return None
-        if isinstance(path, str):
-            return Path(path).parent.name  # .../snapshots/COMMIT/config.json
+        if isinstance(cached_path, str):
+            return Path(cached_path).parent.name  # .../snapshots/COMMIT/config.json
     return None
 
 
@@ -105,20 +111,26 @@ def hub_commit(model: str, revision: str) -> str:
     """
     from huggingface_hub import HfApi
 
-    api, answer = HfApi(), Future[str]()
+    api = HfApi()
+    answer = Future[str]()
 
-    def ask() -> None:
+    def request_commit() -> str:
+        with clear_errors(model, api.endpoint, "model", "download"):
+            info = api.model_info(model, revision=revision or None, timeout=_ANSWER_SECONDS)
+            commit = commit_in(info, model)
+            repository_files = {sibling.rfilename for sibling in info.siblings or []}
+            usual_files = [file_name for file_name in _USUAL_FILES if file_name in repository_files]
+            if not usual_files:
+                return commit
+            # Downloading a file of a branch stores the branch's commit in the cache, for later offline use.
+            downloaded_path = api.hf_hub_download(model, usual_files[0], revision=revision or None)
+            return Path(downloaded_path).parent.name
+
+    def set_answer() -> None:
         try:
-            with clear_errors(model, api.endpoint, "model", "download"):
-                info = api.model_info(model, revision=revision or None, timeout=_ANSWER)
-                commit = commit_in(info, model)
-                names = {sibling.rfilename for sibling in info.siblings or []}
-                # Downloading a file of a branch stores the branch's commit in the cache, for later offline use.
-                for name in [name for name in _FIRST if name in names][:1]:
-                    commit = Path(api.hf_hub_download(model, name, revision=revision or None)).parent.name
-            answer.set_result(commit)
-        except BaseException as error:
+            answer.set_result(request_commit())
+        except BaseException as error:  # raised in the caller's thread
             answer.set_exception(error)
 
-    threading.Thread(target=ask, daemon=True).start()  # in a thread, because DNS look-ups have no timeout
-    return answer.result(timeout=_PATIENCE)
+    threading.Thread(target=set_answer, daemon=True).start()  # in a thread, because DNS look-ups have no timeout
+    return answer.result(timeout=_REQUEST_SECONDS)

@@ -26,8 +26,13 @@ from builders.core.progress import progress
 from builders.core.typed import read_json
 from builders.store.reader import Release
 
-NAME, MANIFEST = "dureader_retrieval embeddings", "manifest.json"
-_REMEDY = "encode it again"
+NAME = "dureader_retrieval embeddings"
+MANIFEST = "manifest.json"
+_ADVICE = "encode it again"
+# A manifest records 1.0001 times the largest norm. A norm that is computed again, on another machine, may differ in its
+# last digits, so the recorded number may be 1.00001 times too low, or 1.01 times too high.
+_LOW_FACTOR = 1.00001
+_HIGH_FACTOR = 1.01
 _HEADERS = threading.Lock()  # NumPy parses file headers with ast, which is not thread-safe in Python 3.11
 Halves = npt.NDArray[np.float16]
 
@@ -73,32 +78,38 @@ class Index:
     def read(cls, path: Path) -> Self:
         """Read the manifest of a directory. Raises :class:`InputError` if the manifest is missing or damaged."""
         try:
-            files = read_json(path / MANIFEST, _Manifest, _REMEDY).shards
+            files = read_json(path / MANIFEST, _Manifest, _ADVICE).shards
         except (FileNotFoundError, NotADirectoryError):
             raise InputError(
                 f"not a directory of embeddings (no {MANIFEST}); make one by `python -m baselines encode`", path=path
             ) from None
         index = cls(path, read_json(path / MANIFEST, dict[str, Any]), files)
-        expected = [chunk_name(index.manifest["of"], number, len(index.chunks)) for number in range(len(index.chunks))]
-        if index.chunks != expected:
-            raise InputError(
-                f"shards: expected the files of {expected[0]} to {expected[-1]}, in order; {_REMEDY}",
-                path=path / MANIFEST,
+        chunk_count = len(index.chunks)
+        expected_chunks = [chunk_name(index.manifest["of"], number, chunk_count) for number in range(chunk_count)]
+        if index.chunks != expected_chunks:
+            problem = (
+                f"shards: expected the files of {expected_chunks[0]} to {expected_chunks[-1]}, in order; {_ADVICE}"
             )
+            raise InputError(problem, path=path / MANIFEST)
         return index
 
     @functools.cached_property
     def chunks(self) -> list[str]:
         """Names of the chunks: files without suffix, or folders."""
-        return list(dict.fromkeys(file.path.partition("/")[0].removesuffix(".npy") for file in self.files))
+        names = [file.path.partition("/")[0].removesuffix(".npy") for file in self.files]
+        return list(dict.fromkeys(names))  # once each, in order
 
     @property
     def rows(self) -> int:
-        return sum(file.rows or 0 for file in self.files) if self.chosen is None else len(self.chosen)
+        """Number of embeddings."""
+        if self.chosen is not None:
+            return len(self.chosen)
+        return sum(file.rows or 0 for file in self.files)
 
     @functools.cached_property
     def dim(self) -> int:
-        return int(_mapped(self.path / self.files[0].path).shape[1])
+        """Number of dimensions."""
+        return int(_map_array(self.path / self.files[0].path).shape[1])
 
     @property
     def longest(self) -> float:
@@ -110,28 +121,31 @@ class Index:
         """Precision of the model that encoded the texts."""
         return str(self.manifest["model"].get("computed_in", "unknown"))
 
-    def arrays(self, chunk: str, *names: str) -> list[npt.NDArray[Any]]:
+    def arrays(self, chunk: str, *name_ends: str) -> list[npt.NDArray[Any]]:
         """Memory-map arrays of a chunk. The arrays are copy-on-write, because PyTorch expects writable arrays."""
-        return [np.asarray(_mapped(self.path / f"{chunk}{name}.npy")) for name in names]
+        return [np.asarray(_map_array(self.path / f"{chunk}{name_end}.npy")) for name_end in name_ends]
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
         """Yield (first row, at most ``rows`` embeddings of one chunk), in order.
 
         A block is a view of a mapped file, which is read on access. With ``chosen``, a block is a copy.
         """
-        start = begin = 0
+        yielded_rows = 0
+        block_start = 0  # counts all rows of the files, while ``yielded_rows`` counts the chosen rows
         for chunk in self.chunks:
             # Chunks are mapped one by one, so that pages of earlier chunks do not count as this process's memory.
-            (whole,) = self.arrays(chunk, "")
-            for low in range(0, len(whole), rows):
-                block = whole[low : low + rows]
+            (chunk_vectors,) = self.arrays(chunk, "")
+            for start in range(0, len(chunk_vectors), rows):
+                block = chunk_vectors[start : start + rows]
+                block_end = block_start + len(block)
                 if self.chosen is not None:
-                    own = self.chosen[begin : int(np.searchsorted(self.chosen, start + low + len(block)))]
-                    block = block[own - start - low]
+                    chosen_end = int(np.searchsorted(self.chosen, block_end))
+                    chosen_in_block = self.chosen[yielded_rows:chosen_end]
+                    block = block[chosen_in_block - block_start]
                 if len(block):
-                    yield begin, block
-                begin += len(block)
-            start += len(whole)
+                    yield yielded_rows, block
+                yielded_rows += len(block)
+                block_start = block_end
 
     def all(self) -> Halves:
         """Load all embeddings into memory. Use this method only for queries."""
@@ -140,61 +154,67 @@ class Index:
     def fault(self) -> str:
         """Describe the first damaged file. Return "" if all files are intact. Checksums are cached."""
 
-        def look(file: File) -> str:
+        def verify_file(file: File) -> str:
             path = self.path / file.path
-            return wrong_file(path, file, lambda: _wrong_array(path, file))
+            return wrong_file(path, file, lambda: _describe_wrong_array(path, file))
 
-        found = in_threads(look, self.files, usable_cores())
+        faults = in_threads(verify_file, self.files, usable_cores())
         with progress(total=sum(file.bytes for file in self.files), unit="B", label="verify") as bar:
-            for file, fault in zip(self.files, found, strict=True):
+            for file, fault in zip(self.files, faults, strict=True):
                 if fault:
                     return f"{file.path} {fault}"
                 bar.update(file.bytes)
         return ""
 
-    def check(self, of: str, release: Release, config: str, split: str) -> None:
-        """Raise :class:`InputError` if the index has another source. ``of`` is passages or queries."""
-        have = [self.manifest[key] for key in ("of", "config", "split")]
-        if have != [of, config, split]:
+    def check(self, text_type: str, release: Release, config: str, split: str) -> None:
+        """Raise :class:`InputError` if the index has another source. ``text_type`` is passages or queries."""
+        index_type, index_config, index_split = [self.manifest[key] for key in ("of", "config", "split")]
+        if (index_type, index_config, index_split) != (text_type, config, split):
             raise InputError(
-                f"has the {have[0]} of {have[1]}/{have[2]}; expected the {of} of {config}/{split}", path=self.path
+                f"has the {index_type} of {index_config}/{index_split}; expected the {text_type} of {config}/{split}",
+                path=self.path,
             )
         if self.manifest["fingerprint"] != release.fingerprint(config, split):
             raise InputError(
-                f"was encoded from another release: {config}/{split} of {release.path} differs; {_REMEDY}",
+                f"was encoded from another release: {config}/{split} of {release.path} differs; {_ADVICE}",
                 path=self.path,
             )
-        if self.rows != (rows := release.rows(config, split)):
-            raise InputError(f"has {self.rows:,} rows, but the release has {rows:,}; {_REMEDY}", path=self.path)
+        release_rows = release.rows(config, split)
+        if self.rows != release_rows:
+            raise InputError(f"has {self.rows:,} rows, but the release has {release_rows:,}; {_ADVICE}", path=self.path)
 
 
-def chunk_name(of: str, number: int, chunks: int) -> str:
-    """Return the name of chunk ``number`` of ``chunks``. ``of`` is passages or queries."""
-    return f"{of}-{number:05d}-of-{chunks:05d}"
+def chunk_name(text_type: str, number: int, chunk_count: int) -> str:
+    """Return the name of a chunk, for example passages-00000-of-00002. ``text_type`` is passages or queries."""
+    return f"{text_type}-{number:05d}-of-{chunk_count:05d}"
 
 
-def _mapped(path: Path) -> npt.NDArray[Any]:
+def _map_array(path: Path) -> npt.NDArray[Any]:
+    """Memory-map a NumPy file. Writing to the array changes only memory."""
     with _HEADERS:
         return np.lib.format.open_memmap(path, mode="c")
 
 
-def _wrong_array(path: Path, file: File) -> str:
+def _describe_wrong_array(path: Path, file: File) -> str:
     """Describe a difference between an array and its entry in the manifest. Return "" if there is none."""
     try:
-        found = _mapped(path)
+        array = _map_array(path)
     except Exception as error:  # NumPy raises many types of errors for damaged files
         return f"is damaged ({error})"
-    if len(found) != file.rows:
-        return f"has {len(found):,} rows, but the manifest says {file.rows}"
-    norm = longest_vector(found)
+    if len(array) != file.rows:
+        return f"has {len(array):,} rows, but the manifest says {file.rows}"
+    norm = longest_vector(array)
     # Comparisons with NaN are false, so this condition also reports numbers that are not finite.
-    if not norm <= 1.00001 * file.longest <= 1.01 * norm:
+    if not norm <= _LOW_FACTOR * file.longest <= _HIGH_FACTOR * norm:
         return f"has embeddings of norm {norm}, but the manifest says {file.longest}"
     return ""
 
 
 def longest_vector(array: npt.NDArray[Any]) -> float:
-    return largest_norm(array) if array.dtype == np.float16 else 0.0
+    """Return the largest Euclidean norm of 16-bit vectors, or 0 for other arrays."""
+    if array.dtype != np.float16:
+        return 0.0
+    return largest_norm(array)
 
 
 def vectors_input(vectors: Path | Index) -> VerbInput:
@@ -202,16 +222,22 @@ def vectors_input(vectors: Path | Index) -> VerbInput:
 
     The manifest has the checksums of all files, and describes the model.
     """
-    path = Index.read(vectors.path if isinstance(vectors, Index) else vectors).path
-    return file_input(f"the directory {path}", path / MANIFEST)
+    folder = _folder_of(vectors)
+    Index.read(folder)  # raises the error
+    return file_input(f"the directory {folder}", folder / MANIFEST)
 
 
-def open_vectors(path: Path | Index) -> Index:
+def open_vectors(vectors: Path | Index) -> Index:
     """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged or other files."""
-    path = path.path if isinstance(path, Index) else path
-    vectors = Index.read(path)
-    if "dim" not in vectors.manifest:  # `run` writes such indexes for sparse and late-interaction models
-        raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=path)
-    if fault := vectors.fault():
-        raise InputError(f"{fault}; {_REMEDY}", path=path)
-    return vectors
+    folder = _folder_of(vectors)
+    index = Index.read(folder)
+    if "dim" not in index.manifest:  # `run` writes such indexes for sparse and late-interaction models
+        raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=folder)
+    fault = index.fault()
+    if fault:
+        raise InputError(f"{fault}; {_ADVICE}", path=folder)
+    return index
+
+
+def _folder_of(vectors: Path | Index) -> Path:
+    return vectors.path if isinstance(vectors, Index) else vectors

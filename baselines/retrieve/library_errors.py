@@ -11,17 +11,19 @@ from builders.core.errors import InputError
 from builders.core.hub import OTHER_HUB, limited_hub
 from builders.core.redaction import quote_reply
 
+_QUOTED_CHARACTERS = 300  # of a library's error message
+
 
 @contextlib.contextmanager
-def opening(failed: str, name: str = "") -> Iterator[None]:
+def opening(problem: str, model_name: str = "") -> Iterator[None]:
     """Convert any error that a library raises inside the block to an :class:`InputError`.
 
     Args:
-        failed: the beginning of the error message, for example ``DIR: cannot be opened as a CrossEncoder``.
-        name: the model's name, to check the hashes that a checkpoint of this project records (default: no check).
+        problem: the beginning of the error message, for example ``DIR: cannot be opened as a CrossEncoder``.
+        model_name: the model's name, to check the hashes that a checkpoint of this project records (default: no check).
     """
-    if name:
-        check_hashes(Path(name))
+    if model_name:
+        check_hashes(Path(model_name))
     try:
         with limited_hub():
             yield
@@ -31,6 +33,9 @@ def opening(failed: str, name: str = "") -> Iterator[None]:
         # A panic in a Rust library, for example tokenizers, is not a subclass of Exception.
         if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
-        message, kind = quote_reply(str(error), 300), type(error).__name__
-        other = OTHER_HUB if constants.ENDPOINT in str(error) else ""
-        raise InputError(f"{failed} ({': '.join(filter(None, [kind, message]))}){other}") from error
+        reason = type(error).__name__
+        message = quote_reply(str(error), _QUOTED_CHARACTERS)
+        if message:
+            reason += f": {message}"
+        advice = OTHER_HUB if constants.ENDPOINT in str(error) else ""
+        raise InputError(f"{problem} ({reason}){advice}") from error

@@ -14,7 +14,7 @@ _SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".tiktoken", ".j
 # Records of a training, which change when an equal model is trained again.
 _LOGS = {TRAINING, "trainer_state.json", "training_args.bin", "optimizer.bin", "all_results.json"}
 _LOG_FOLDERS = ("checkpoint-", "runs")
-# Options that change no result. Tokenising processes and requests only share the work. An index is a place for
+# Options that change no result. Tokenising processes and requests only share the work. An index is a directory for
 # encodings, which depend on the model alone. The other options of a computation are recorded, because the device, the
 # precision, the backend and the sizes of batches change at least the last digits of scores.
 UNCHANGING = ("tokenizers", "parallel", "index")
@@ -47,10 +47,10 @@ def model_hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of a model that the libraries read, by relative path."""
     hashes = {}
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and _is_read(PurePosixPath(name)):
+        relative_name = path.relative_to(folder).as_posix()
+        if path.is_file() and _is_read(PurePosixPath(relative_name)):
             with reading(path):
-                hashes[name] = cached_sha256(path)
+                hashes[relative_name] = cached_sha256(path)
     return hashes
 
 
@@ -58,10 +58,12 @@ def device_kind(device: str | None) -> str:
     """Return the kinds of the devices that ``--device`` selects: their numbers and their order change no result."""
     if device is None:
         return "default"
-    return ",".join(sorted({name.partition(":")[0] for name in device.split(",")}))
+    device_kinds = {device_name.partition(":")[0] for device_name in device.split(",")}  # cuda:1 is a cuda
+    return ",".join(sorted(device_kinds))
 
 
 def _is_read(path: PurePosixPath) -> bool:
-    is_in_log_folder = any(part.startswith((".", *_LOG_FOLDERS)) for part in path.parts[:-1])
-    is_log = path.name in _LOGS or path.name.startswith(".")
-    return path.suffix in _SUFFIXES and not is_log and not is_in_log_folder
+    """True for a file that the libraries read, by its path in the model's folder."""
+    if path.suffix not in _SUFFIXES or path.name in _LOGS or path.name.startswith("."):
+        return False
+    return not any(folder.startswith((".", *_LOG_FOLDERS)) for folder in path.parts[:-1])

@@ -45,8 +45,8 @@ _KIND_BY_CLASS = {
     "ForConditionalGeneration": "llm",
     "HF_ColBERT": "multi-vector",
 }
-_LENGTHS = "sentence_bert_config.json"  # the file in which sentence-transformers saves a transformer's lengths
-_POOLING = "1_Pooling/config.json"  # the file in which sentence-transformers saves the pooling of most models
+_LENGTHS_FILE = "sentence_bert_config.json"  # the file in which sentence-transformers saves a transformer's lengths
+_POOLING_FILE = "1_Pooling/config.json"  # the file in which sentence-transformers saves the pooling of most models
 
 
 class _Config(Struct):  # fields of config.json, and of SETTINGS, the settings file of sentence-transformers
@@ -66,13 +66,15 @@ def kind_of_model(settings: ModelSettings, family: str = "") -> str:
     A plain model of a family in models.toml is dense, because the table has only encoders. ``family`` is the family
     that an option names (default: by the model's name). Raises :class:`InputError` for an incomplete copy of a model.
     """
-    config = _config(settings, SETTINGS)
+    config = _read_config(settings, SETTINGS)
     modules_file = model_file(settings, MODULES)
     if modules_file is None:
         _expect_plain(settings, config)
         if config.model_type in _KIND_BY_TYPE and config.model_type != "SentenceTransformer":
             return _KIND_BY_TYPE[config.model_type]
-        return "dense" if family or family_of(settings.name) else _kind_of_class(settings)
+        if family or family_of(settings.name):
+            return "dense"
+        return _kind_of_class(settings)
     modules = read_json(modules_file, list[_Module])
     kind = _KIND_BY_TYPE.get(config.model_type or "") or _kind_of_modules(modules)
     if kind == "dense" and modules and modules[0].type.endswith(".StaticEmbedding"):
@@ -82,7 +84,7 @@ def kind_of_model(settings: ModelSettings, family: str = "") -> str:
 
 def declared_class(settings: ModelSettings) -> str:
     """Return the class of sentence-transformers or PyLate that saved a model, or "" if the model's files name none."""
-    return _config(settings, SETTINGS).model_type or ""
+    return _read_config(settings, SETTINGS).model_type or ""
 
 
 def kind_of_reranker(settings: ModelSettings) -> str:
@@ -93,15 +95,17 @@ def kind_of_reranker(settings: ModelSettings) -> str:
 def kind_of_scorer(settings: ModelSettings, family: str = "") -> str:
     """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a saved language model."""
     kind = kind_of_model(settings, family)
-    return kind_of_reranker(settings) if kind == "cross" else kind
+    if kind == "cross":
+        return kind_of_reranker(settings)
+    return kind
 
 
 def expect_encoder(settings: ModelSettings) -> str:
     """Return the kind of a dual-encoder: dense or static. Raises :class:`InputError` for another kind of model."""
     kind = kind_of_model(settings)
     if kind in RERANKER_KINDS:
-        remedy = "re-rank a run with it by `rerank`, or by `run --over RUN`"
-        raise InputError(f"is a re-ranker ({kind}); expected an encoder; {remedy}", path=settings.name)
+        advice = "re-rank a run with it by `rerank`, or by `run --over RUN`"
+        raise InputError(f"is a re-ranker ({kind}); expected an encoder; {advice}", path=settings.name)
     if kind not in ("dense", "static"):
         raise InputError(
             f"is a model of kind {kind}; expected one vector per text; search with it by `run`", path=settings.name
@@ -116,12 +120,14 @@ def expect_complete_copy(settings: ModelSettings) -> None:
     """
     if Path(settings.name).is_dir():
         return
-    for name in (SETTINGS, "tokenizer_config.json"):
-        model_file(settings, name)
+    for file_name in (SETTINGS, "tokenizer_config.json"):
+        model_file(settings, file_name)  # raises the error
     modules_file = model_file(settings, MODULES)
-    for module in read_json(modules_file, list[_Module]) if modules_file else []:
+    if modules_file is None:
+        return
+    for module in read_json(modules_file, list[_Module]):
         if module.type.endswith(".Transformer"):
-            model_file(settings, str(PurePosixPath(module.path, _LENGTHS)))
+            model_file(settings, str(PurePosixPath(module.path, _LENGTHS_FILE)))
 
 
 def is_plain(settings: ModelSettings) -> bool:
@@ -129,31 +135,32 @@ def is_plain(settings: ModelSettings) -> bool:
     return model_file(settings, MODULES) is None
 
 
-def model_file(settings: ModelSettings, name: str) -> Path | None:
+def model_file(settings: ModelSettings, file_name: str) -> Path | None:
     """Return the path of a model's file, which is downloaded from the hub if necessary. None if the model lacks it.
 
     Raises :class:`InputError` if the hub cannot be asked for a file that the cached copy lacks.
     """
     if Path(settings.name).is_dir():
-        path = Path(settings.name, name)
+        path = Path(settings.name, file_name)
         return path if path.is_file() else None
     commit = commit_of(settings.name, settings.revision)
-    cached = try_to_load_from_cache(settings.name, name, revision=commit)
-    if isinstance(cached, str):
-        return Path(cached)
-    # The cache remembers files that a commit does not have.
-    if cached is not None or _is_known_absent(settings.name, commit, name):
+    cached_path = try_to_load_from_cache(settings.name, file_name, revision=commit)
+    if isinstance(cached_path, str):
+        return Path(cached_path)
+    # The cache remembers files that a commit does not have: the library then returns a mark instead of a path.
+    if cached_path is not None or _is_listed_absent(settings.name, commit, file_name):
         return None
-    with opening(f"{settings.name}: {name} cannot be read"):
+    with opening(f"{settings.name}: {file_name} cannot be read"):
         try:
-            return Path(hf_hub_download(settings.name, name, revision=commit))
+            return Path(hf_hub_download(settings.name, file_name, revision=commit))
         except LocalEntryNotFoundError as error:
-            raise InputError(_incomplete_copy(settings.name, commit, name), path=settings.name) from error
+            problem = _describe_incomplete_copy(settings.name, commit, file_name)
+            raise InputError(problem, path=settings.name) from error
         except EntryNotFoundError:
             return None
 
 
-def _is_known_absent(model: str, commit: str, name: str) -> bool:
+def _is_listed_absent(model: str, commit: str, file_name: str) -> bool:
     """True if the cache has the list of a commit's files, and the list lacks a file."""
     try:
         from huggingface_hub import get_cached_repo_tree
@@ -161,17 +168,19 @@ def _is_known_absent(model: str, commit: str, name: str) -> bool:
     except ImportError:  # earlier versions of the library save no list
         return False
     try:
-        return all(entry.path != name for entry in get_cached_repo_tree(model, revision=commit))
+        return all(entry.path != file_name for entry in get_cached_repo_tree(model, revision=commit))
     except CachedRepoTreeNotFoundError:
         return False
 
 
-def _incomplete_copy(model: str, commit: str, name: str) -> str:
+def _describe_incomplete_copy(model: str, commit: str, file_name: str) -> str:
     config_file = try_to_load_from_cache(model, "config.json", revision=commit)
-    folder = Path(config_file).parent if isinstance(config_file, str) else "its folder in the cache"
+    folder = "its folder in the cache"
+    if isinstance(config_file, str):
+        folder = str(Path(config_file).parent)
     return (
-        f"the cached copy lacks {name}, and the hub cannot be asked if the model has this file; download the model "
-        f"again with a connection (`hf download {model}`), or name {folder} if this folder is complete"
+        f"the cached copy lacks {file_name}, and the hub cannot be asked if the model has this file; download the "
+        f"model again with a connection (`hf download {model}`), or name {folder} if this folder is complete"
     )
 
 
@@ -181,30 +190,32 @@ def _expect_plain(settings: ModelSettings, config: _Config) -> None:
     if not folder.is_dir():
         return
     saved_file = SETTINGS if config.saved_by else ""
-    if (folder / _POOLING).is_file():
-        saved_file = _POOLING
+    if (folder / _POOLING_FILE).is_file():
+        saved_file = _POOLING_FILE
     if saved_file:
         problem = f"has {saved_file} of sentence-transformers, but no {MODULES}; copy all files of the model"
         raise InputError(problem, path=settings.name)
 
 
 def _kind_of_modules(modules: list[_Module]) -> str:
+    """Return the kind of a model by the types in modules.json."""
     for module in modules:
-        for part, kind in _KIND_BY_MODULE.items():
-            if part in module.type:
+        for type_part, kind in _KIND_BY_MODULE.items():
+            if type_part in module.type:
                 return kind
     return "dense"
 
 
 def _kind_of_class(settings: ModelSettings) -> str:
     """Return the kind of a plain model by the name of its class in transformers."""
-    for class_name in _config(settings, "config.json").architectures or []:
-        for end, kind in _KIND_BY_CLASS.items():
-            if class_name.endswith(end):
+    for class_name in _read_config(settings, "config.json").architectures or []:
+        for name_end, kind in _KIND_BY_CLASS.items():
+            if class_name.endswith(name_end):
                 return kind
     return "dense"
 
 
-def _config(settings: ModelSettings, name: str) -> _Config:
-    path = model_file(settings, name)
-    return read_json(path, _Config) if path else _Config()
+def _read_config(settings: ModelSettings, file_name: str) -> _Config:
+    """Read a config of a model. A missing file counts as an empty config."""
+    config_path = model_file(settings, file_name)
+    return read_json(config_path, _Config) if config_path else _Config()

@@ -12,13 +12,16 @@ _PROMPT_NAMES = {"query": ["query"], "document": ["document", "passage", "corpus
 
 
 def prompt_of(model: Any, task: str = "") -> str | None:
-    """Return the prompt of a ``task`` (query, document or ""). Training and search use the same prompts."""
-    names = [name for name in _PROMPT_NAMES.get(task, ()) if name in model.prompts]
+    """Return the prompt of a ``task`` (query, document or ""), or None. Training and search use the same prompts."""
+    prompt_names = [name for name in _PROMPT_NAMES.get(task, ()) if name in model.prompts]
     # sentence-transformers adds an empty prompt "document" to a model whose own prompt has another name. An empty
-    # prompt therefore counts only if the model has no other prompt of the task.
-    names.sort(key=lambda name: not model.prompts[name])
-    name = names[0] if names else model.default_prompt_name
-    return None if name is None else model.prompts.get(name)
+    # prompt therefore counts only if the model has no other prompt of the task: False is sorted before True.
+    prompt_names.sort(key=lambda name: not model.prompts[name])
+    prompt_name = prompt_names[0] if prompt_names else model.default_prompt_name
+    if prompt_name is None:
+        return None
+    prompt: str | None = model.prompts.get(prompt_name)
+    return prompt
 
 
 def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
@@ -26,16 +29,23 @@ def set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
 
     The passages' prompt is stored under the name "document", so that ``encode_document`` uses the same prompt.
     """
-    query, passage = settings.query_prompt, settings.passage_prompt
-    if query is None and settings.prompt_name:
+    query_prompt = settings.query_prompt
+    passage_prompt = settings.passage_prompt
+    if query_prompt is None and settings.prompt_name:
         if settings.prompt_name not in model.prompts:
-            have = ", ".join(map(repr, sorted(model.prompts))) or "none"
-            raise InputError(f"has no prompt {settings.prompt_name!r}; its prompts: {have}", path=settings.name)
-        query = model.prompts[settings.prompt_name]
+            prompt_names = ", ".join(repr(name) for name in sorted(model.prompts)) or "none"
+            raise InputError(f"has no prompt {settings.prompt_name!r}; its prompts: {prompt_names}", path=settings.name)
+        query_prompt = model.prompts[settings.prompt_name]
+    # The model's prompts stay unchanged if no setting and no name of the passages' prompt requires a change. A change
+    # would change the model's fingerprint.
     has_other_name = not model.prompts.get("document") and prompt_of(model, "document")
-    if query is None and passage is None and not has_other_name:
+    if query_prompt is None and passage_prompt is None and not has_other_name:
         return
-    query = prompt_of(model, "query") if query is None else query
-    passage = prompt_of(model, "document") if passage is None else passage
+    if query_prompt is None:
+        query_prompt = prompt_of(model, "query")
+    if passage_prompt is None:
+        passage_prompt = prompt_of(model, "document")
     prompts = {name: prompt for name, prompt in model.prompts.items() if name not in _PROMPT_NAMES["document"]}
-    model.prompts = {**prompts, "query": query or "", "document": passage or ""}
+    prompts["query"] = query_prompt or ""
+    prompts["document"] = passage_prompt or ""
+    model.prompts = prompts

@@ -15,7 +15,9 @@ from builders.store.reader import Release
 from builders.store.runs import Hit, Run, without_empty
 
 Line = tuple[str, str, str]  # name, value, source
-_TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
+_TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}  # printed instead of the setting's name
+_LONGEST_ALIGNED_VALUE = 40  # longer values, for example prompts, do not widen the column of values
+_SHOWN_COMMIT = 8  # first digits of a commit
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,21 @@ class SearchedSplit:
 
     @property
     def is_judged(self) -> bool:
+        """True if the release has judgments of the split."""
         return (SETS[self.set_name].qrels, self.split) in self.release.splits()
 
 
 class ModelRun(Run):
-    """The run of a model. ``report`` has the model's settings and, if the split has judgments, the measures."""
+    """The run of a model. ``report`` has the model's settings and, if the split has judgments, the measures.
+
+    Args:
+        path: the run's file.
+        hits: the run's hits by query, or None to read the file on first use.
+        manifest: the run's manifest.
+        searched: the queries of the run.
+        first_stage: the run that the model has re-ranked (default: None).
+        stages: lines about the stages of a re-ranking, for the report (default: none).
+    """
 
     manifest: dict[str, Any]
 
@@ -56,49 +68,53 @@ class ModelRun(Run):
     @functools.cached_property
     def report(self) -> Report:
         """The settings and the measures. With a first stage, the measures of both stages."""
+        searched = self._searched
         lines = setting_lines(self.manifest, self.stages)
-        value: dict[str, Any] = {"manifest": self.manifest, "evaluation": None}
         text = header(lines)
-        settings_table = Table(("setting", "value", "source"), lines, title="settings", text_columns=3)
-        runs: list[Run] = [self] if self._first_stage is None else [self._first_stage, self]
-        tables = [settings_table]
-        if self._searched.is_judged:
+        tables: list[Table] = []
+        evaluated_runs: list[Run] = [self] if self._first_stage is None else [self._first_stage, self]
+        measures: list[Any] = [None] * len(evaluated_runs)
+        if searched.is_judged:
             evaluation = evaluate_runs(
-                runs,
-                release=self._searched.release,
-                set=self._searched.set_name,
-                split=self._searched.split,
+                evaluated_runs, release=searched.release, set=searched.set_name, split=searched.split
             )
             text += f"\n\n{evaluation}"
-            tables = [*evaluation.all_tables(), settings_table]
-            value["evaluation"] = evaluation.value[-1]
+            tables.extend(evaluation.all_tables())
+            measures = evaluation.value
         else:
-            evaluation = None
-            path, split = self._searched.release.path, self._searched.split
-            log.warning("%s: the split %s has no judgments, so nothing is evaluated", path, split)
+            log.warning(
+                "%s: the split %s has no judgments, so nothing is evaluated", searched.release.path, searched.split
+            )
+        tables.append(Table(("setting", "value", "source"), lines, title="settings", text_columns=3))
+        value = {"manifest": self.manifest, "evaluation": measures[-1]}
         if self._first_stage is not None:
-            value["first_stage"] = evaluation and evaluation.value[0]
+            value["first_stage"] = measures[0]
         return Report(value, text, tables)
 
 
 def setting_lines(record: dict[str, Any], stages: Sequence[Line] = ()) -> list[Line]:
     """Return a line for each setting in a run's record: name, value and source. ``stages`` are the last lines."""
     model = record["model"]
-    commit = f" at {model['commit'][:8]}" if model.get("commit") else ""
-    family = "" if model.get("family", "none") == "none" else f"models.toml, {model['family']}"
-    lines = [("model", f"{model['name']}{commit}", family), ("kind", record["kind"], "")]
+    model_name = str(model["name"])
+    if model.get("commit"):
+        model_name += f" at {model['commit'][:_SHOWN_COMMIT]}"
+    family_source = ""
+    if model.get("family", "none") != "none":
+        family_source = f"models.toml, {model['family']}"
+    lines = [("model", model_name, family_source), ("kind", record["kind"], "")]
     for key, setting in record.get("used", {}).items():
         if setting["value"] is not None:
-            name = _TITLES.get(key, key.replace("_", " "))
-            lines.append((name, format_setting(setting["value"]), setting["says"]))
+            title = _TITLES.get(key, key.replace("_", " "))
+            lines.append((title, format_setting(setting["value"]), setting["says"]))
     if "computed_in" in model:
         lines.append(("precision", model["computed_in"], ""))
-    return [*lines, *stages]
+    lines.extend(stages)
+    return lines
 
 
 def header(lines: Sequence[Line]) -> str:
     """Format the lines of :func:`setting_lines` as aligned text."""
-    width = max(len(value) for _, value, _ in lines if len(value) <= 40)
+    width = max(len(value) for _, value, _ in lines if len(value) <= _LONGEST_ALIGNED_VALUE)
     return "\n".join(f"{name:<16} {value:<{width}}  {source}".rstrip() for name, value, source in lines)
 
 
@@ -106,6 +122,8 @@ def format_setting(value: Any) -> str:
     """Format a value for people. Prompts are quoted, with line breaks as ``\\n``."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, str) and (value == "" or not value.isidentifier()):
-        return json.dumps(value, ensure_ascii=False) if value else "none"
+    if value == "":
+        return "none"
+    if isinstance(value, str) and not value.isidentifier():
+        return json.dumps(value, ensure_ascii=False)
     return str(value)

@@ -30,7 +30,8 @@ def search_passages(
 
     ``index`` is the directory of the index (None: in the cache). Raises :class:`InputError`.
     """
-    release, configs = searched.release, SETS[searched.set_name]
+    release = searched.release
+    configs = SETS[searched.set_name]
     queries = read_queries(release, searched.split, configs.queries)
     if not queries:
         raise InputError(f"the split {searched.split!r} has no queries", path=release.path)
@@ -44,12 +45,12 @@ def search_passages(
         top_k=top_k,
         index=index,
     )
-    hits = search.retriever.hits(release, configs.corpus, search.index_folder, queries, top_k)
+    ranked_hits = search.retriever.hits(release, configs.corpus, search.index_folder, queries, top_k)
     if out is None:
-        hits_by_query = {query: best_first(ranking) for query, ranking in hits}
+        hits_by_query = {query_id: best_first(hits) for query_id, hits in ranked_hits}
         return ModelRun(Path(shown_name(model)), hits_by_query, manifest=search.record, searched=searched)
     tag = tag_of(search.record)
-    line_count = write_run(out, hits, tag=tag)
+    line_count = write_run(out, ranked_hits, tag=tag)
     manifest = write_manifest(out, search.record, tag, len(queries), line_count)
     log.info("%s: %d lines for %d queries; settings: %s.manifest.json", out, line_count, len(queries), out)
     return ModelRun(out, None, manifest=manifest, searched=searched)
@@ -66,9 +67,12 @@ def search_run(
     out: Path | None = None,
     index: Path | None = None,
 ) -> ModelRun:
-    """Score the best passages of a run by a model, as :func:`.second_stage.rescore_run` does."""
+    """Score the best passages of a run by a model, as :func:`.second_stage.rescore_run` does.
+
+    Write ``out`` and its manifest, unless ``out`` is None. Raises :class:`InputError`.
+    """
     first_stage = read_run(first_run)
-    start = time.perf_counter()
+    start_time = time.perf_counter()
     rescored = rescore_run(
         first_stage,
         model=model,
@@ -81,11 +85,12 @@ def search_run(
         out=out,
         index=index,
     )
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - start_time
     stages = [
         ("first stage", first_stage.path.name, "0 passages encoded"),
         ("second stage", f"top {top_k}", f"{rescored.cost}, {seconds:.1f} s"),
     ]
+    # A written run is read again on use, so that its hits need no memory.
     hits = rescored.run.hits if out is None else None
     return ModelRun(
         rescored.run.path,

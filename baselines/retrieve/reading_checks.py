@@ -13,8 +13,8 @@ from builders.core.errors import InputError
 
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 _OTHER_SENTENCE = SENTENCE[::-1]  # begins with another character
-_STRANGE = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
-_SHORT = "的"
+_STRANGE_TEXT = "\U0002ebe0 \u0e01"  # characters that few vocabularies have
+_SHORT_TEXT = "的"
 # Largest change of an output by padding, relative to the largest output. Sums in another order change the last digits,
 # about 1e-6 in 32 bits. Wrong positions change the first or second digit.
 _LARGEST_CHANGE = {torch.float32: 1e-3, torch.float64: 1e-3}
@@ -28,79 +28,99 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
     The libraries apply many settings of a model's files only when a text is read. Quantised models and models with
     remote code are not checked, because they may need a GPU.
     """
-    quantised = any(getattr(getattr(each, "auto_model", None), "is_quantized", False) for each in model.modules())
-    if settings.trust_remote_code or quantised:
+    if settings.trust_remote_code or _is_quantised(model):
         return
-    is_cross = isinstance(model, CrossEncoder)
-    texts = [(text, text) if is_cross else text for text in (SENTENCE, _STRANGE, _SHORT)]
+    texts: list[Any] = [SENTENCE, _STRANGE_TEXT, _SHORT_TEXT]
+    tasks = ["query", "document"]
+    is_cross_encoder = isinstance(model, CrossEncoder)
+    if is_cross_encoder:
+        texts = [(text, text) for text in texts]
+        tasks = [""]
     with opening(f"{settings.name}: cannot read a text"), torch.no_grad():
         model.eval()
-        if not is_cross:
-            model.get_embedding_dimension()
-        for task in ("",) if is_cross else ("query", "document"):
+        if not is_cross_encoder:
+            model.get_embedding_dimension()  # fails if the model's files have a damaged number
+        for task in tasks:
             # The shortest text is padded in a batch with longer texts, but not alone.
-            in_batch = _outputs(model, texts, task, settings.name)
-            alone = _outputs(model, texts[-1:], task, settings.name)
-            _expect_equal(alone[0], in_batch, model, settings.name)
+            outputs_in_batch = _compute_outputs(model, texts, task, settings.name)
+            outputs_alone = _compute_outputs(model, texts[-1:], task, settings.name)
+            _expect_equal(outputs_alone[0], outputs_in_batch, model, settings.name)
 
 
-def _outputs(model: Any, texts: list[Any], task: str, name: str) -> list[torch.Tensor]:
+def _is_quantised(model: Any) -> bool:
+    """True if a transformer in a model has weights of fewer bits, by which a library computes."""
+    transformers = [getattr(module, "auto_model", None) for module in model.modules()]
+    return any(getattr(transformer, "is_quantized", False) for transformer in transformers)
+
+
+def _task_option(task: str) -> dict[str, str]:
+    """Return the option of sentence-transformers for a task. Cross-encoders have no tasks."""
+    return {"task": task} if task else {}
+
+
+def _compute_outputs(model: Any, texts: list[Any], task: str, model_name: str) -> list[torch.Tensor]:
     """Return the output for every text: its score, its vector, or the vectors of its tokens."""
-    key = "sentence_embedding"
+    output_name = "sentence_embedding"
     if isinstance(model, CrossEncoder):
-        key = "scores"
+        output_name = "scores"
     elif isinstance(model, MultiVectorEncoder):
-        key = "token_embeddings"
-    given = {"task": task} if task else {}
-    features = model.preprocess(texts, prompt=prompt_of(model, task), **given)
-    computed = model(batch_to_device(features, model.device), **given)
-    output = computed.get(key)
+        output_name = "token_embeddings"
+    task_option = _task_option(task)
+    features = model.preprocess(texts, prompt=prompt_of(model, task), **task_option)
+    results = model(batch_to_device(features, model.device), **task_option)
+    output = results.get(output_name)
     if not torch.is_tensor(output):
-        raise InputError(f"returns no {key.replace('_', ' ')} of a text", path=name)
-    output = output.to_dense() if output.is_sparse else output
+        raise InputError(f"returns no {output_name.replace('_', ' ')} of a text", path=model_name)
+    if output.is_sparse:
+        output = output.to_dense()
     if not torch.isfinite(output).all():
-        raise InputError("returns numbers that are not finite: its weights are damaged", path=name)
-    if key == "token_embeddings":
-        return [vectors[mask] for vectors, mask in zip(output, computed["attention_mask"].bool(), strict=True)]
+        raise InputError("returns numbers that are not finite: its weights are damaged", path=model_name)
+    if output_name == "token_embeddings":
+        masks = results["attention_mask"].bool()
+        return [vectors[mask] for vectors, mask in zip(output, masks, strict=True)]
     return list(output.reshape(len(texts), -1))
 
 
-def _expect_equal(alone: torch.Tensor, in_batch: list[torch.Tensor], model: Any, name: str) -> None:
+def _expect_equal(
+    output_alone: torch.Tensor, outputs_in_batch: list[torch.Tensor], model: Any, model_name: str
+) -> None:
     """Raise :class:`InputError` if the output of a text alone differs from its output as the last text of a batch."""
-    padded = in_batch[-1]
-    is_equal = alone.shape == padded.shape
-    if is_equal and alone.numel():
-        largest = max(float(output.abs().max()) for output in in_batch if output.numel())
-        change = float((alone - padded).abs().max())
-        is_equal = change <= largest * _LARGEST_CHANGE.get(alone.dtype, _LARGEST_CHANGE_IN_16_BITS)
+    padded_output = outputs_in_batch[-1]
+    is_equal = output_alone.shape == padded_output.shape
+    if is_equal and output_alone.numel():
+        largest_output = max(float(output.abs().max()) for output in outputs_in_batch if output.numel())
+        change = float((output_alone - padded_output).abs().max())
+        is_equal = change <= largest_output * _LARGEST_CHANGE.get(output_alone.dtype, _LARGEST_CHANGE_IN_16_BITS)
     if is_equal:
         return
     problem = "its output for a text changes with the padding of the batch"
     if getattr(model.tokenizer, "padding_side", "right") == "left":
         problem += ', which is on the left; set "padding_side": "right" in its tokenizer_config.json'
-    raise InputError(f"{problem}; expected the same output in every batch", path=name)
+    raise InputError(f"{problem}; expected the same output in every batch", path=model_name)
 
 
-def check_room_for_texts(model: Any, name: str) -> None:
+def check_room_for_texts(model: Any, model_name: str) -> None:
     """Raise :class:`InputError` if a prompt is so long that all queries, or all passages, become the same tokens."""
-    is_cross = isinstance(model, CrossEncoder)
-    # A vocabulary may have no word of both sentences, which then become equally many unknown tokens. So an empty text
-    # must become the same tokens, too.
-    texts = (SENTENCE, _OTHER_SENTENCE, "")
-    for side, task in (("query", "query"), ("passage", "document")):
-        task = "" if is_cross else task
-        given = {"task": task} if task else {}
+    is_cross_encoder = isinstance(model, CrossEncoder)
+    for side, side_task in (("query", "query"), ("passage", "document")):
+        task = "" if is_cross_encoder else side_task
         prompt = prompt_of(model, task)
-        tokens = []
-        with opening(f"{name}: cannot read a text"):
-            for text in texts:
-                pair = (text, SENTENCE) if side == "query" else (SENTENCE, text)
-                features = model.preprocess([pair if is_cross else text], prompt=prompt, **given)
-                tokens.append(torch.as_tensor(features["input_ids"]).flatten().tolist())
-        if any(other_tokens != tokens[0] for other_tokens in tokens):
+        # A vocabulary may have no word of both sentences, which then become equally many unknown tokens. So an empty
+        # text must become the same tokens, too.
+        inputs: list[Any] = [SENTENCE, _OTHER_SENTENCE, ""]
+        if is_cross_encoder and side == "query":
+            inputs = [(text, SENTENCE) for text in inputs]
+        elif is_cross_encoder:
+            inputs = [(SENTENCE, text) for text in inputs]
+        token_ids = []
+        with opening(f"{model_name}: cannot read a text"):
+            for one_input in inputs:
+                features = model.preprocess([one_input], prompt=prompt, **_task_option(task))
+                token_ids.append(torch.as_tensor(features["input_ids"]).flatten().tolist())
+        if any(other_ids != token_ids[0] for other_ids in token_ids):
             continue
-        problem = f"an input has at most {len(tokens[0])} tokens, which leave no token of a {side}"
+        problem = f"an input has at most {len(token_ids[0])} tokens, which leave no token of a {side}"
         if prompt:
-            shown = prompt if len(prompt) <= _SHOWN_PROMPT else f"{prompt[:_SHOWN_PROMPT]}..."
-            problem += f" after the prompt {shown!r}"
-        raise InputError(f"{problem}; expected a shorter prompt or a larger length", path=name)
+            shown_prompt = prompt if len(prompt) <= _SHOWN_PROMPT else f"{prompt[:_SHOWN_PROMPT]}..."
+            problem += f" after the prompt {shown_prompt!r}"
+        raise InputError(f"{problem}; expected a shorter prompt or a larger length", path=model_name)

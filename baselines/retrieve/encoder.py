@@ -36,7 +36,7 @@ _BATCHES_AHEAD = 8  # batches that a thread tokenises ahead of the model
 _LONG_TEXT = "的 " * 5_000  # 5,000 tokens or more
 _SMALLEST_HALF = 2.0**-14  # smaller 16-bit numbers have fewer digits
 _BYTES_PER_TOKEN = 3  # estimate: a Chinese character has three bytes, an English WordPiece about as many
-_SPECIAL_TOKENS = 2  # estimate: tokens at the begin and the end of a text
+_SPECIAL_TOKENS = 2  # estimate: tokens at the start and the end of a text
 _MOST_TEXTS_PER_BATCH = 2_048
 _BATCH_MULTIPLE = 8  # matrix units work on multiples of 8
 # Vectors with a largest number outside of this range are scaled before their squares are summed.

@@ -40,6 +40,10 @@ from builders.core.typed import typed
 # Values of a model's config that change no output: versions, the type of the saved weights, and names.
 _NEUTRAL_CONFIG = {"transformers_version", "dtype", "torch_dtype", "architectures"}
 _LOADING = threading.RLock()
+_SHOWN_WEIGHTS = 3  # names of missing weights in an error
+_FEWEST_TOKENS = 2  # different tokens of a Chinese sentence
+_TOWER_LENGTHS = ("query_length", "document_length")  # lengths of a transformer beside its max_seq_length
+_SHORT_TEXT = "的"
 
 
 @contextlib.contextmanager
@@ -60,23 +64,27 @@ def exclusive_loading() -> Iterator[None]:
 
 
 def expect_weights(
-    failed: str, model: torch.nn.Module, may_lack: Callable[[PreTrainedModel, str], bool] = lambda *_: True
+    problem: str, model: torch.nn.Module, may_lack: Callable[[PreTrainedModel, str], bool] = lambda *_: True
 ) -> None:
     """Raise :class:`InputError` if the files of a loaded model on the CPU lack weights.
 
     The libraries would only log a missing weight, and use random numbers.
 
     Args:
-        failed: the beginning of the error message.
+        problem: the beginning of the error message.
         model: a model of transformers, or of sentence-transformers with models of transformers inside.
         may_lack: a function of a model and the name of a missing weight. Returns True if the weight is not needed.
     """
-    missing: set[str] = set()
+    missing_names: set[str] = set()
     for loaded_model in _outermost_models(model):
-        missing.update(key for key in _missing_weights(loaded_model) if not may_lack(loaded_model, key))
-    if missing:
-        shown = ", ".join(sorted(missing)[:3]) + (", ..." if len(missing) > 3 else "")
-        raise InputError(f"{failed} (its files lack {len(missing)} of its weights: {shown})")
+        for weight_name in _missing_weights(loaded_model):
+            if not may_lack(loaded_model, weight_name):
+                missing_names.add(weight_name)
+    if missing_names:
+        name_list = ", ".join(sorted(missing_names)[:_SHOWN_WEIGHTS])
+        if len(missing_names) > _SHOWN_WEIGHTS:
+            name_list += ", ..."
+        raise InputError(f"{problem} (its files lack {len(missing_names)} of its weights: {name_list})")
 
 
 def _outermost_models(module: torch.nn.Module) -> Iterator[PreTrainedModel]:
@@ -94,30 +102,38 @@ def _missing_weights(model: PreTrainedModel) -> list[str]:
     transformers marks every weight that was read, and initialises the others. The mark is lost when a weight moves to
     another device.
     """
-    patterns = model._keys_to_ignore_on_load_missing or ()
+    ignored_patterns = model._keys_to_ignore_on_load_missing or ()
     is_quantized = getattr(model, "is_quantized", False)
-    missing = []
-    for name, weight in model.state_dict(keep_vars=True).items():
+    missing_names = []
+    for weight_name, weight in model.state_dict(keep_vars=True).items():
         # A quantiser may replace weights after they were read. The new weights have no marks, and are not plain.
         is_plain = type(weight) is torch.nn.Parameter and weight.dtype in DTYPES.values()
         is_loaded = getattr(weight, "_is_hf_initialized", False) or (is_quantized and not is_plain)
-        if not is_loaded and not any(re.search(pattern, name) for pattern in patterns):
-            missing.append(name)
-    return missing
+        is_ignored = any(re.search(pattern, weight_name) for pattern in ignored_patterns)
+        if not is_loaded and not is_ignored:
+            missing_names.append(weight_name)
+    return missing_names
 
 
-def unused_pooler(model: PreTrainedModel, key: str) -> bool:
+def unused_pooler(model: PreTrainedModel, weight_name: str) -> bool:
     """True for a weight of an encoder's pooler, which dual-encoders do not use."""
-    return "pooler" in key.split(".") and not hasattr(model, model.base_model_prefix)
+    is_encoder = not hasattr(model, model.base_model_prefix)  # a model with a head has the encoder as an attribute
+    return is_encoder and _is_of_pooler(weight_name)
 
 
-def new_head(model: PreTrainedModel, key: str) -> bool:
+def _is_of_pooler(weight_name: str) -> bool:
+    return "pooler" in weight_name.split(".")
+
+
+def new_head(model: PreTrainedModel, weight_name: str) -> bool:
     """True for a weight of an :func:`unused_pooler`, or of a new head that the starting checkpoint lacks."""
-    if unused_pooler(model, key):
+    if unused_pooler(model, weight_name):
         return True
-    named = type(model).__name__ in classes(model.config)
-    inside = key.startswith(f"{model.base_model_prefix}.") and "pooler" not in key.split(".")
-    return hasattr(model, model.base_model_prefix) and not named and not inside
+    has_head = hasattr(model, model.base_model_prefix)
+    # A checkpoint that names the model's class was saved with the head.
+    was_saved_with_head = type(model).__name__ in classes(model.config)
+    is_of_encoder = weight_name.startswith(f"{model.base_model_prefix}.") and not _is_of_pooler(weight_name)
+    return has_head and not was_saved_with_head and not is_of_encoder
 
 
 def classes(config: Any) -> list[str]:
@@ -125,93 +141,131 @@ def classes(config: Any) -> list[str]:
     return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
 
 
-def check_tokenizers(model: Any, name: str) -> None:
+def check_tokenizers(model: Any, model_name: str) -> None:
     """Call :func:`check_tokenizer` for every tokenizer of a sentence-transformers model."""
     if getattr(model, "tokenizer", None) is None:
-        raise InputError("has no tokenizer; expected its files (tokenizer.json, vocab.txt ...)", path=name)
+        raise InputError("has no tokenizer; expected its files (tokenizer.json, vocab.txt ...)", path=model_name)
     for module in model.modules():
         if isinstance(module, Transformer):
-            check_tokenizer(module.tokenizer, module.auto_model.get_input_embeddings().weight, name)
+            check_tokenizer(module.tokenizer, module.auto_model.get_input_embeddings().weight, model_name)
         elif isinstance(module, StaticEmbedding):  # this tokenizer is an object of the Rust library
-            wrapped = PreTrainedTokenizerFast(tokenizer_object=module.tokenizer)  # type: ignore[no-untyped-call]
-            check_tokenizer(wrapped, module.embedding.weight, name)
+            tokenizer = PreTrainedTokenizerFast(tokenizer_object=module.tokenizer)  # type: ignore[no-untyped-call]
+            check_tokenizer(tokenizer, module.embedding.weight, model_name)
         elif isinstance(module, SparseStaticEmbedding):
-            check_tokenizer(module.tokenizer, module.weight, name)
+            check_tokenizer(module.tokenizer, module.weight, model_name)
 
 
-def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
+def check_tokenizer(tokenizer: Any, embeddings: Any, model_name: str) -> None:
     """Raise :class:`InputError` if a tokenizer belongs to another model or is empty.
 
     transformers returns an empty tokenizer for a folder without the tokenizer's files. ``embeddings`` has one row per
     token. Added tokens may lack a row, because only texts that contain such a token need the row.
     """
-    added, pad = tokenizer.get_added_vocab(), tokenizer.pad_token_id
-    known = [number for token, number in tokenizer.get_vocab().items() if token not in added]
-    most = max([*known, *tokenizer(SENTENCE)["input_ids"], *([] if pad is None else [pad])], default=-1)
-    if most >= len(embeddings):
+    added_tokens = tokenizer.get_added_vocab()
+    token_ids = [token_id for token, token_id in tokenizer.get_vocab().items() if token not in added_tokens]
+    token_ids.extend(tokenizer(SENTENCE)["input_ids"])
+    if tokenizer.pad_token_id is not None:
+        token_ids.append(tokenizer.pad_token_id)
+    largest_id = max(token_ids, default=-1)
+    if largest_id >= len(embeddings):
         raise InputError(
-            f"its tokenizer has token ids up to {most}, but its weights have {len(embeddings)} tokens; "
+            f"its tokenizer has token ids up to {largest_id}, but its weights have {len(embeddings)} tokens; "
             "expected the tokenizer of this model",
-            path=name,
+            path=model_name,
         )
-    # All unknown words become one token, but a tokenizer that reads Chinese returns several different tokens.
-    if len({token.strip("▁Ġ ") for token in tokenizer.tokenize(SENTENCE)} - {""}) < 2:
+    # All unknown words become one token, but a tokenizer that reads Chinese returns several different tokens. The
+    # characters that mark the start of a word do not count.
+    different_tokens = {token.strip("▁Ġ ") for token in tokenizer.tokenize(SENTENCE)} - {""}
+    if len(different_tokens) < _FEWEST_TOKENS:
         raise InputError(
             "its tokenizer returns only special or unknown tokens of a Chinese sentence; are its files "
             "(tokenizer.json, vocab.txt ...) missing?",
-            path=name,
+            path=model_name,
         )
 
 
-def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
+def check_length(length_source: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
     """Raise :class:`InputError` if a length is too short for a text, or exceeds the number of the model's positions.
 
-    ``length`` includes special tokens. ``given`` is the source of the length, for the error. ``texts`` is the number
-    of texts in an input: 1, or 2 for a cross-encoder.
+    Args:
+        length_source: source of the length, for the error.
+        length: largest number of tokens of an input, special tokens included.
+        texts: number of texts in an input: 1, or 2 for a cross-encoder (default: 1).
     """
-    special = tokenizer.num_special_tokens_to_add(texts == 2)
-    if length < special + texts:
-        raise InputError(f"{given}: expected at least {special + texts} tokens, because {special} are special tokens")
-    if (most := positions(model)) is not None and length > most:
-        raise InputError(f"{given}: expected at most {most} tokens, the number of the model's positions")
+    special_tokens = tokenizer.num_special_tokens_to_add(texts == 2)
+    fewest_tokens = special_tokens + texts  # a token of each text
+    if length < fewest_tokens:
+        raise InputError(
+            f"{length_source}: expected at least {fewest_tokens} tokens, because {special_tokens} are special tokens"
+        )
+    position_count = positions(model)
+    if position_count is not None and length > position_count:
+        raise InputError(
+            f"{length_source}: expected at most {position_count} tokens, the number of the model's positions"
+        )
 
 
 def positions(model: torch.nn.Module) -> int | None:
     """Return the largest number of tokens that a model can read, or None if no table of positions limits the number."""
-    found = [
-        module.num_embeddings
-        - (0 if module.padding_idx is None else module.padding_idx + 1)  # RoBERTa's first position is padding_idx + 1
-        for name, module in model.named_modules()
-        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding)
-    ]
-    return min(found, default=None)
+    position_counts = []
+    for module_name, module in model.named_modules():
+        is_table = module_name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding)
+        if not is_table:
+            continue
+        # RoBERTa's first position is padding_idx + 1, so the rows before this position are not used.
+        unused_rows = 0 if module.padding_idx is None else module.padding_idx + 1
+        position_counts.append(module.num_embeddings - unused_rows)
+    return min(position_counts, default=None)
 
 
 def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> SentenceTransformer:
-    """Open a dual-encoder and apply ``settings``. Raises :class:`InputError`."""
-    model, name = open_as(SentenceTransformer, settings), settings.name
+    """Open a dual-encoder and apply ``settings``.
+
+    Args:
+        settings: the model and its settings.
+        device: name of the device (default: cpu).
+        dtype: precision from :func:`.devices.dtype_of` (default: fp32).
+
+    Raises:
+        InputError: the model cannot be opened, or a setting does not fit the model.
+    """
+    model = open_as(SentenceTransformer, settings)
     if settings.pooling is not None:
-        pooled = [module for module in model.modules() if isinstance(module, Pooling)]
-        if not pooled:
-            raise InputError("has no pooling; expected a model of token embeddings", path=name)
-        for module in pooled:
-            module.pooling_mode = settings.pooling
+        _set_pooling(model, settings)
     if settings.last_token is not None:
         _end_texts(model, settings)
-    _expect_dimensions(model, name)
+    _expect_dimensions(model, settings.name)
     if settings.truncate_dim is not None:
-        if settings.truncate_dim > (dim := model.get_embedding_dimension()):
-            raise InputError(f"has {dim} dimensions; expected --truncate-dim of at most {dim}", path=name)
+        dimensions = model.get_embedding_dimension()
+        if settings.truncate_dim > dimensions:
+            raise InputError(
+                f"has {dimensions} dimensions; expected --truncate-dim of at most {dimensions}", path=settings.name
+            )
         model.truncate_dim = settings.truncate_dim
     if settings.normalize is False:
-        if settings.similarity == "cosine":
-            raise InputError(
-                "cosine needs embeddings of unit length; expected --similarity dot with --no-normalize", path=name
-            )
-        for place in reversed(range(len(model))):
-            if isinstance(model[place], Normalize):
-                del model[place]
+        _remove_normalization(model, settings)
     return moved(finished(model, settings), device, dtype)
+
+
+def _set_pooling(model: SentenceTransformer, settings: ModelSettings) -> None:
+    """Set the pooling of all towers."""
+    pooling_modules = [module for module in model.modules() if isinstance(module, Pooling)]
+    if not pooling_modules:
+        raise InputError("has no pooling; expected a model of token embeddings", path=settings.name)
+    for module in pooling_modules:
+        module.pooling_mode = settings.pooling
+
+
+def _remove_normalization(model: SentenceTransformer, settings: ModelSettings) -> None:
+    """Remove the modules that scale embeddings to unit length."""
+    if settings.similarity == "cosine":
+        raise InputError(
+            "cosine needs embeddings of unit length; expected --similarity dot with --no-normalize",
+            path=settings.name,
+        )
+    for number in reversed(range(len(model))):  # from the last module, because a deletion renumbers the following ones
+        if isinstance(model[number], Normalize):
+            del model[number]
 
 
 def finished(model: Any, settings: ModelSettings) -> Any:
@@ -235,107 +289,133 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
     ``settings.max_length`` is the largest number of tokens of query and passage together. ``settings.query_prompt`` is
     put before every query.
     """
-    name, max_length = settings.name, settings.max_length
+    max_length = settings.max_length
     model = open_as(CrossEncoder, settings)
     if model.num_labels not in (1, 2):
-        raise InputError(f"returns {model.num_labels} scores per pair; expected one or two", path=name)
+        raise InputError(f"returns {model.num_labels} scores per pair; expected one or two", path=settings.name)
+
+    # Set the length, at most to the number of the model's positions.
+    position_count = positions(model)
     if max_length is not None:
         check_length(f"--max-length {max_length}", max_length, model, model.tokenizer, texts=2)
         model.max_seq_length = max_length
-    elif (limit := positions(model)) is not None and (model.max_seq_length or limit) > limit:
-        model.max_seq_length = limit
+    elif position_count is not None and (model.max_seq_length or position_count) > position_count:
+        model.max_seq_length = position_count
+
     if settings.query_prompt is not None:
-        model.prompts, model.default_prompt_name = {**model.prompts, "asked": settings.query_prompt}, "asked"
+        model.prompts = {**model.prompts, "asked": settings.query_prompt}
+        model.default_prompt_name = "asked"
     if not any(isinstance(module, LogitScore) for module in model):  # LanguageModel checks language models
-        check_room_for_texts(model, name)
+        check_room_for_texts(model, settings.name)
         check_reading(model, settings)
     return moved(model, device, dtype)
 
 
-def open_as(kind: Any, settings: ModelSettings) -> Any:
+def open_as(model_class: Any, settings: ModelSettings) -> Any:
     """Open a model as a sentence-transformers class, on the CPU in fp32. Raises :class:`InputError`."""
-    name, commit = settings.name, commit_of(settings.name, settings.revision) or None
+    commit = commit_of(settings.name, settings.revision) or None
     # The library would convert a checkpoint of another class, for example by adding a random classifier.
-    saved_class = declared_class(settings) or kind.__name__
-    if saved_class != kind.__name__:
-        raise InputError(f"is a {saved_class}; expected a {kind.__name__}", path=name)
+    class_name = model_class.__name__
+    saved_class = declared_class(settings) or class_name
+    if saved_class != class_name:
+        raise InputError(f"is a {saved_class}; expected a {class_name}", path=settings.name)
     expect_complete_copy(settings)
-    may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
-    failed = f"{name}: cannot be opened as a {kind.__name__}"
-    with opening(failed, name), exclusive_loading(), torch.random.fork_rng(devices=[]):
+    problem = f"{settings.name}: cannot be opened as a {class_name}"
+    with opening(problem, settings.name), exclusive_loading(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # missing weights get random numbers, which would change the fingerprint
-        model = kind(
-            name,
+        model = model_class(
+            settings.name,
             device="cpu",
             revision=commit,
             model_kwargs={"dtype": torch.float32},
             trust_remote_code=settings.trust_remote_code,
         )
-        expect_weights(failed, model, may_lack)
-        check_tokenizers(model, name)
-    if kind is not CrossEncoder:
+        # A cross-encoder needs all weights, because its classifier reads the pooler.
+        expect_weights(problem, model, _may_lack_nothing if model_class is CrossEncoder else unused_pooler)
+        check_tokenizers(model, settings.name)
+    if model_class is not CrossEncoder:
         set_prompts(model, settings)
     return model
 
 
-def expect_no(settings: ModelSettings, what: str, *names: str) -> None:
-    """Raise :class:`InputError` if one of the settings ``names`` is set. The error names the kind ``what``."""
-    for name in names:
-        if getattr(settings, name) != getattr(ModelSettings(""), name):
-            raise InputError(f"{what} has no setting {name}; remove the option", path=settings.name)
+def _may_lack_nothing(model: PreTrainedModel, weight_name: str) -> bool:
+    return False
 
 
-def _expect_dimensions(model: SentenceTransformer, name: str) -> None:
+def expect_no(settings: ModelSettings, model_kind: str, *setting_names: str) -> None:
+    """Raise :class:`InputError` if one of the settings is set. ``model_kind`` is the error's subject."""
+    unset_settings = ModelSettings("")
+    for setting_name in setting_names:
+        if getattr(settings, setting_name) != getattr(unset_settings, setting_name):
+            raise InputError(f"{model_kind} has no setting {setting_name}; remove the option", path=settings.name)
+
+
+def _expect_dimensions(model: SentenceTransformer, model_name: str) -> None:
     """Raise :class:`InputError` if the model's files cut embeddings to a wrong number of dimensions."""
-    kept = model.truncate_dim
-    if kept is None:
+    truncate_dim = model.truncate_dim
+    if truncate_dim is None:
         return
+    # The library returns the number of dimensions after truncation, so switch truncation off for a moment.
     model.truncate_dim = None
-    full = model.get_embedding_dimension()
-    model.truncate_dim = kept
-    if type(kept) is not int or kept < 1 or (full is not None and kept > full):
-        expected = "a number from 1" if full is None else f"a number from 1 to {full}"
-        raise InputError(f"{SETTINGS}: truncate_dim is {kept!r}; expected {expected}, or no such entry", path=name)
+    dimensions = model.get_embedding_dimension()
+    model.truncate_dim = truncate_dim
+    is_number = type(truncate_dim) is int and truncate_dim >= 1  # a bool is an instance of int, but no number
+    if is_number and (dimensions is None or truncate_dim <= dimensions):
+        return
+    expected = "a number from 1" if dimensions is None else f"a number from 1 to {dimensions}"
+    raise InputError(
+        f"{SETTINGS}: truncate_dim is {truncate_dim!r}; expected {expected}, or no such entry", path=model_name
+    )
 
 
-def _expect_lengths(module: Transformer, name: str) -> None:
+def _expect_lengths(module: Transformer, model_name: str) -> None:
     """Raise :class:`InputError` if a length in the model's files is not a positive number."""
-    for key in ("max_seq_length", "query_length", "document_length"):
+    for key in ("max_seq_length", *_TOWER_LENGTHS):
         length = getattr(module, key)
         if length is not None and (isinstance(length, bool) or length < 1):
             raise InputError(
-                f"the model's files have {key} {length!r}; expected at least 1, or no such entry", path=name
+                f"the model's files have {key} {length!r}; expected at least 1, or no such entry", path=model_name
             )
 
 
 def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
     """Let the tokenizer end every text with ``settings.last_token``, which last-token pooling needs."""
     tokenizer: Any = model.tokenizer
-    token = tokenizer.eos_token if settings.last_token == "eos_token" else settings.last_token
-    number = None if token is None else tokenizer.get_vocab().get(token)
-    if number is None:
+    token = settings.last_token
+    if token == "eos_token":
+        token = tokenizer.eos_token
+    token_id = None
+    if token is not None:
+        token_id = tokenizer.get_vocab().get(token)
+    if token_id is None:
         raise InputError(f"its tokenizer has no token {token or 'eos_token'!r} to end texts with", path=settings.name)
-    if tokenizer("的")["input_ids"][-1:] == [number]:
+    if tokenizer(_SHORT_TEXT)["input_ids"][-1:] == [token_id]:
         return
+    # Add a step after the tokenizer's own last steps.
     backend = tokenizer.backend_tokenizer
-    last = processors.TemplateProcessing(single=f"$A {token}", special_tokens=[(token, number)])
-    backend.post_processor = processors.Sequence([step for step in (backend.post_processor, last) if step])
-    if tokenizer("的")["input_ids"][-1:] != [number]:
+    steps = [processors.TemplateProcessing(single=f"$A {token}", special_tokens=[(token, token_id)])]
+    if backend.post_processor:
+        steps.insert(0, backend.post_processor)
+    backend.post_processor = processors.Sequence(steps)
+    if tokenizer(_SHORT_TEXT)["input_ids"][-1:] != [token_id]:
         raise InputError(f"its tokenizer does not end texts with {token!r}", path=settings.name)
 
 
 def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
     """Truncate texts in every tower at ``max_length`` tokens, or at the model's positions if these are fewer."""
     limits = [limit for limit in (settings.max_length, positions(model)) if limit is not None]
+    if not limits:
+        return
+    limit = min(limits)
     with opening(f"{settings.name}: its lengths cannot be used"):
-        for module in model.modules() if limits else ():
-            limit = min(limits)
+        for module in model.modules():
             if isinstance(module, Transformer):
                 _expect_lengths(module, settings.name)
                 module.max_seq_length = min(module.max_seq_length or limit, limit)
-                for name in ("query_length", "document_length"):
-                    if (own := getattr(module, name)) is not None:
-                        setattr(module, name, min(own, limit))
+                for key in _TOWER_LENGTHS:
+                    length = getattr(module, key)
+                    if length is not None:
+                        setattr(module, key, min(length, limit))
             elif isinstance(module, StaticEmbedding):
                 module.tokenizer.enable_truncation(limit)
 
@@ -345,33 +425,51 @@ def settings_in_use(model: Any) -> dict[str, Any]:
 
     The value is None if the model lacks the setting or has no limit. A comma joins different poolings of two towers.
     """
-    poolings = [module.pooling_mode for module in model.modules() if isinstance(module, Pooling)]
-    named = ["+".join([each] if isinstance(each, str) else each) for each in poolings]
-    length = getattr(model, "max_seq_length", None)
-    towers = [module for module in model.modules() if isinstance(module, Transformer)]
-    own = {
-        name: min((each for tower in towers if (each := getattr(tower, name)) is not None), default=None)
-        for name in ("query_length", "document_length")
-    }
+    poolings = []
+    for module in model.modules():
+        if isinstance(module, Pooling):
+            modes = module.pooling_mode  # the name of a mode, or a list of names
+            poolings.append(modes if isinstance(modes, str) else "+".join(modes))
+    max_length = getattr(model, "max_seq_length", None)
+    if max_length is not None:
+        max_length = None if math.isinf(max_length) else int(max_length)
+    has_unit_length = model.similarity_fn_name == "cosine" or any(isinstance(module, Normalize) for module in model)
     return {
         "query_prompt": prompt_of(model, "query") or "",
         "passage_prompt": prompt_of(model, "document") or "",
-        "pooling": ", ".join(dict.fromkeys(named)) or None,
-        "max_length": None if length is None or math.isinf(length) else int(length),
-        "query_length": own["query_length"],
-        "passage_length": own["document_length"],
+        "pooling": ", ".join(dict.fromkeys(poolings)) or None,
+        "max_length": max_length,
+        "query_length": _shortest_length(model, "query_length"),
+        "passage_length": _shortest_length(model, "document_length"),
         "truncate_dim": getattr(model, "truncate_dim", None),
-        "normalize": model.similarity_fn_name == "cosine" or any(isinstance(each, Normalize) for each in model),
+        "normalize": has_unit_length,
         "similarity": model.similarity_fn_name,
     }
 
 
+def _shortest_length(model: Any, key: str) -> int | None:
+    """Return the smallest length of the towers by the name of the length, or None if no tower has the length."""
+    tower_lengths = [getattr(tower, key) for tower in _transformers(model)]
+    return min((length for length in tower_lengths if length is not None), default=None)
+
+
 def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:
     """Return everything that affects the output of an open fp32 model, for a manifest, without local paths."""
-    about = {"name": shown_name(settings.name), "fingerprint": fingerprint(model), "computed_in": dtype}
-    given = {"max_length": settings.max_length, "commit": settings.revision, "settings": settings.overrides()}
-    given["left_out"] = left_out(Path(settings.name))
-    return about | {key: value for key, value in given.items() if value}
+    description: dict[str, Any] = {
+        "name": shown_name(settings.name),
+        "fingerprint": fingerprint(model),
+        "computed_in": dtype,
+    }
+    optional_values = {
+        "max_length": settings.max_length,
+        "commit": settings.revision,
+        "settings": settings.overrides(),
+        "left_out": left_out(Path(settings.name)),
+    }
+    for key, value in optional_values.items():
+        if value:
+            description[key] = value
+    return description
 
 
 def fingerprint(model: Any) -> str:
@@ -379,9 +477,10 @@ def fingerprint(model: Any) -> str:
 
     These are the weights, the configs, the tokenizers, the modules' settings and the prompts.
     """
+    transformers = _transformers(model)
     settings = {
-        "modules": [module.get_config_dict() for module in model if hasattr(module, "get_config_dict")],
-        "configs": [_config_settings(each.auto_model.config.to_dict()) for each in _transformers(model)],
+        "modules": _module_settings(model),
+        "configs": [_config_settings(transformer.auto_model.config.to_dict()) for transformer in transformers],
         "tokenizers": [_tokenizer_settings(tokenizer) for tokenizer in _tokenizers(model)],
         "prompts": model.prompts,
         "default_prompt": model.default_prompt_name,
@@ -390,16 +489,25 @@ def fingerprint(model: Any) -> str:
         "truncate": getattr(model, "truncate_dim", None),
         "vocabulary": sorted(model.tokenizer.get_vocab().items()),
     }
-    if (most := getattr(model, "max_active_dims", None)) is not None:
-        settings["max_active_dims"] = most
-    if routes := [module for module in model if isinstance(module, Router)]:
-        settings["routes"] = [_routes(router) for router in routes]
+    # Models without these settings have the fingerprints of earlier versions, which did not know the settings.
+    dimension_limit = getattr(model, "max_active_dims", None)
+    if dimension_limit is not None:
+        settings["max_active_dims"] = dimension_limit
+    routers = [module for module in model if isinstance(module, Router)]
+    if routers:
+        settings["routes"] = [_route_settings(router) for router in routers]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    for weight_name, tensor in sorted(model.state_dict().items()):
         # A damaged modules.json may name a module by half of a UTF-16 pair.
-        digest.update(f"{name} {tuple(tensor.shape)}".encode("utf-8", "surrogatepass"))
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).reshape(-1).numpy().data)
+        digest.update(f"{weight_name} {tuple(tensor.shape)}".encode("utf-8", "surrogatepass"))
+        weight_bytes = tensor.detach().cpu().contiguous().view(torch.uint8).reshape(-1)
+        digest.update(weight_bytes.numpy().data)
     return digest.hexdigest()
+
+
+def _module_settings(modules: Any) -> list[Any]:
+    """Return the settings of the modules that have any."""
+    return [module.get_config_dict() for module in modules if hasattr(module, "get_config_dict")]
 
 
 def _transformers(model: Any) -> list[Transformer]:
@@ -408,8 +516,8 @@ def _transformers(model: Any) -> list[Transformer]:
 
 def _tokenizers(model: Any) -> list[Any]:
     """Return the tokenizers of all towers."""
-    kinds = (Transformer, StaticEmbedding, SparseStaticEmbedding)
-    return [module.tokenizer for module in model.modules() if isinstance(module, kinds)]
+    with_tokenizer = (Transformer, StaticEmbedding, SparseStaticEmbedding)
+    return [module.tokenizer for module in model.modules() if isinstance(module, with_tokenizer)]
 
 
 def _config_settings(config: dict[Any, Any]) -> dict[str, Any]:
@@ -418,28 +526,36 @@ def _config_settings(config: dict[Any, Any]) -> dict[str, Any]:
     The others are paths, versions, the type in which the weights were saved, and the class that is opened anyway.
     """
     settings = {}
-    for name, value in config.items():
-        if not str(name).startswith("_") and name not in _NEUTRAL_CONFIG:
-            settings[str(name)] = _config_settings(value) if isinstance(value, dict) else value
+    for key, value in config.items():
+        if not str(key).startswith("_") and key not in _NEUTRAL_CONFIG:
+            settings[str(key)] = _config_settings(value) if isinstance(value, dict) else value
     return settings
 
 
 def _tokenizer_settings(tokenizer: Any) -> dict[str, Any]:
     """Return the rules by which a tokenizer reads texts: normalizer, pre-tokenizer, vocabulary, sides ..."""
-    sides = {name: getattr(tokenizer, name, None) for name in ("truncation_side", "padding_side")}
+    settings: dict[str, Any] = {
+        "truncation_side": getattr(tokenizer, "truncation_side", None),
+        "padding_side": getattr(tokenizer, "padding_side", None),
+    }
     backend: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if hasattr(backend, "to_str"):
+        settings.update(json.loads(backend.to_str()))
         # The truncation and the padding depend on the tokenizer's last call.
-        return {**sides, **json.loads(backend.to_str()), "truncation": None, "padding": None}
-    # A tokenizer in Python. Its other arguments are paths and objects.
-    plain = {name: value for name, value in tokenizer.init_kwargs.items() if isinstance(value, bool | int | float)}
-    return {**sides, "class": type(tokenizer).__name__, "arguments": plain}
+        settings["truncation"] = None
+        settings["padding"] = None
+    else:  # a tokenizer in Python
+        # Arguments of other types are paths and objects.
+        arguments = tokenizer.init_kwargs.items()
+        settings["class"] = type(tokenizer).__name__
+        settings["arguments"] = {name: value for name, value in arguments if isinstance(value, bool | int | float)}
+    return settings
 
 
-def _routes(router: Router) -> dict[str, list[Any]]:
+def _route_settings(router: Router) -> dict[str, list[Any]]:
     """Return the settings of a router's modules and the lengths of its towers, by route."""
-    found: dict[str, list[Any]] = {}
+    settings_by_route: dict[str, list[Any]] = {}
     for route, modules in router.sub_modules.items():
-        found[route] = [module.get_config_dict() for module in modules if hasattr(module, "get_config_dict")]
-        found[route].append(getattr(modules[0], "max_seq_length", None))
-    return found
+        tower_length = getattr(modules[0], "max_seq_length", None)
+        settings_by_route[route] = [*_module_settings(modules), tower_length]
+    return settings_by_route

@@ -167,9 +167,9 @@ class Side:
         self._token_limit = int(self._prefetcher.tokens([long_input])["input_ids"].shape[-1])
 
     def batches(
-        self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
+        self, texts: Sequence[Any], compute_batch: Callable[[dict[str, Any]], Result]
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
-        """For every batch of texts, yield (indices of the texts, result of ``compute`` for the texts' tokens).
+        """For every batch of texts, yield (indices of the texts, result of ``compute_batch`` for the texts' tokens).
 
         The bar of the running task (:func:`.shares.report_share`) moves with every batch. A GPU may still compute the
         last of these batches.
@@ -189,7 +189,7 @@ class Side:
         features_of_batches = self._prefetcher(text_batches(), len(texts))
         with torch.inference_mode():
             for indices, features in zip(index_batches, features_of_batches, strict=True):
-                yield indices, compute(self._move_to_device(features))
+                yield indices, compute_batch(self._move_to_device(features))
                 finished_tokens += int(token_counts[indices].sum())
                 report_share(finished_tokens / all_tokens)
 
@@ -200,13 +200,13 @@ class Side:
             moved_features[name] = value.to(self.device, non_blocking=True) if torch.is_tensor(value) else value
         return moved_features
 
-    def computed(self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
-        """Return the results of ``compute``, in the texts' order. Raises :class:`InputError` if a number is not finite.
+    def computed(self, texts: Sequence[Any], compute_batch: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
+        """Return the results of ``compute_batch``, in the texts' order. Raises :class:`InputError` if a number is not finite.
 
         A GPU gets all batches before this process waits for results.
         """
         all_results: torch.Tensor | None = None
-        for indices, batch_results in self.batches(texts, compute):
+        for indices, batch_results in self.batches(texts, compute_batch):
             if all_results is None:
                 # One allocation, because small results between large temporary tensors would fragment the memory.
                 shape = (len(texts), *batch_results.shape[1:])
@@ -320,10 +320,10 @@ def expected_tokens(byte_counts: npt.NDArray[np.int64], token_limit: int) -> npt
     return token_counts
 
 
-def encode_queries(encoder: Any, queries: Sequence[str]) -> Any:
+def encode_queries(encoder: Any, query_texts: Sequence[str]) -> Any:
     """Return ``encoder.encode(queries)`` of a :class:`Side`, with a bar."""
-    with progress(total=len(queries), unit="query", label="encode queries") as bar, bar.task(len(queries)):
-        return encoder.encode(queries)
+    with progress(total=len(query_texts), unit="query", label="encode queries") as bar, bar.task(len(query_texts)):
+        return encoder.encode(query_texts)
 
 
 def _count_bytes(text: str | tuple[str, str]) -> int:

@@ -136,9 +136,11 @@ def new_head(model: PreTrainedModel, weight_name: str) -> bool:
     return has_head and not was_saved_with_head and not is_of_encoder
 
 
-def classes(config: Any) -> list[str]:
+def classes(model_config: Any) -> list[str]:
     """Return the class names in a model's config. Raises :class:`InputError` for a damaged config."""
-    return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
+    return typed(
+        model_config.architectures or [], list[str], f"{model_config.name_or_path}: architectures in config.json"
+    )
 
 
 def check_tokenizers(model: Any, model_name: str) -> None:
@@ -155,10 +157,10 @@ def check_tokenizers(model: Any, model_name: str) -> None:
             check_tokenizer(module.tokenizer, module.weight, model_name)
 
 
-def check_tokenizer(tokenizer: Any, embeddings: Any, model_name: str) -> None:
+def check_tokenizer(tokenizer: Any, token_embeddings: Any, model_name: str) -> None:
     """Raise :class:`InputError` if a tokenizer belongs to another model or is empty.
 
-    transformers returns an empty tokenizer for a folder without the tokenizer's files. ``embeddings`` has one row per
+    transformers returns an empty tokenizer for a folder without the tokenizer's files. ``token_embeddings`` has one row per
     token. Added tokens may lack a row, because only texts that contain such a token need the row.
     """
     added_tokens = tokenizer.get_added_vocab()
@@ -167,9 +169,9 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, model_name: str) -> None:
     if tokenizer.pad_token_id is not None:
         token_ids.append(tokenizer.pad_token_id)
     largest_id = max(token_ids, default=-1)
-    if largest_id >= len(embeddings):
+    if largest_id >= len(token_embeddings):
         raise InputError(
-            f"its tokenizer has token ids up to {largest_id}, but its weights have {len(embeddings)} tokens; "
+            f"its tokenizer has token ids up to {largest_id}, but its weights have {len(token_embeddings)} tokens; "
             "expected the tokenizer of this model",
             path=model_name,
         )
@@ -447,9 +449,9 @@ def settings_in_use(model: Any) -> dict[str, Any]:
     }
 
 
-def _shortest_length(model: Any, key: str) -> int | None:
+def _shortest_length(model: Any, length_name: str) -> int | None:
     """Return the smallest length of the towers by the name of the length, or None if no tower has the length."""
-    tower_lengths = [getattr(tower, key) for tower in _transformers(model)]
+    tower_lengths = [getattr(tower, length_name) for tower in _transformers(model)]
     return min((length for length in tower_lengths if length is not None), default=None)
 
 
@@ -520,13 +522,13 @@ def _tokenizers(model: Any) -> list[Any]:
     return [module.tokenizer for module in model.modules() if isinstance(module, with_tokenizer)]
 
 
-def _config_settings(config: dict[Any, Any]) -> dict[str, Any]:
+def _config_settings(config_values: dict[Any, Any]) -> dict[str, Any]:
     """Return the values of a model's config that may change outputs.
 
     The others are paths, versions, the type in which the weights were saved, and the class that is opened anyway.
     """
     settings = {}
-    for key, value in config.items():
+    for key, value in config_values.items():
         if not str(key).startswith("_") and key not in _NEUTRAL_CONFIG:
             settings[str(key)] = _config_settings(value) if isinstance(value, dict) else value
     return settings

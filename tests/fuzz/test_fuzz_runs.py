@@ -185,7 +185,7 @@ _RECORDS_READ = (
     "builders.annotate.pool:scored_depth baselines.measure.fusion_weights:_is_apart baselines.core.checkpoint:left_out "
     "baselines.measure.run_origin:read_record"
 )
-_PAIRS_READ = "baselines.retrieve.question_pairs:_table,_json_lines,read_question_pairs"
+_PAIRS_READ = "baselines.retrieve.question_pairs:_read_table,_read_json_lines,read_question_pairs"
 _HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
 _NEGATIVES, _POOL = {"negatives.jsonl": JSON_LINES}, {"pool.jsonl": JSON_LINES}
 READERS = [

@@ -124,7 +124,7 @@ class QuestionSplits:
     @property
     def texts(self) -> dict[str, str]:
         """The texts of the questions of all splits, by id."""
-        texts = {}
+        texts: dict[str, str] = {}
         for questions in self.by_split.values():
             texts.update(questions)
         return texts
@@ -152,8 +152,11 @@ def read_splits(release: Release, config: str, splits: Sequence[str]) -> Questio
 
 
 class _Scorer(Protocol):
-    def score(self, candidates: Candidates, name: str, window: int | None = None) -> Scores:
-        """Score each question with training questions. Scores may be saved under ``name``, a ``window`` at a time."""
+    def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
+        """Score each question with training questions.
+
+        Scores may be saved under ``name``, in files of ``queries_per_file`` questions.
+        """
 
 
 @dataclass(frozen=True)
@@ -164,11 +167,11 @@ class _PairScorer:
     texts: Mapping[str, str]
     folder: Path
 
-    def score(self, candidates: Candidates, name: str, window: int | None = None) -> Scores:
+    def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
         scores_folder = self.folder / name
         scores_folder.mkdir(exist_ok=True)
         groups = [(self.texts[question_id], train_ids) for question_id, train_ids in candidates.items()]
-        logits_by_group = rerankers.score_windows(self.job, groups, scores_folder, "match", window)
+        logits_by_group = rerankers.score_windows(self.job, groups, scores_folder, "match", queries_per_file)
         scores = {}
         for (question_id, train_ids), logits in zip(candidates.items(), logits_by_group, strict=True):
             scores[question_id] = dict(zip(train_ids, map(probability, logits), strict=True))
@@ -183,7 +186,7 @@ class _CosineScorer:
     train_index: Index
     vectors: Mapping[str, Floats]
 
-    def score(self, candidates: Candidates, name: str, window: int | None = None) -> Scores:
+    def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
         train_vectors = self.train_index.all()
         scores = {}
         for question_id, train_ids in candidates.items():
@@ -256,7 +259,7 @@ def find_matches(
             sampled_ids = draw(texts, recall_sample, seed=0)
             all_train_ids = questions.train.ids(range(len(questions.train)))
             all_pairs = {question_id: all_train_ids for question_id in texts if question_id in sampled_ids}
-            all_scores = scorer.score(all_pairs, f"all-{recall_sample}", window=1)
+            all_scores = scorer.score(all_pairs, f"all-{recall_sample}", queries_per_file=1)
             result["recall"] = measure_recall(all_scores, candidates, threshold)
     return QuestionMatches(out, matches_report(result))
 

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from baselines.bm25.bm25_index import Index as WordIndex
 from baselines.bm25.bm25_index import Texts, search_columns
-from baselines.bm25.engine_numba import open_index
+from baselines.bm25.engine_numba import NumbaIndex, open_index
 from baselines.core.passages import Passages, open_passages
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
@@ -266,7 +265,7 @@ def find_matches(
 
 def _work_key(
     questions: QuestionSplits,
-    words: WordIndex,
+    words: NumbaIndex,
     job: rerankers.PairJob | None,
     dual_encoder: Retriever | None,
     work: Work,
@@ -293,7 +292,7 @@ def _work_key(
     )
 
 
-def _candidates_by_words(words: WordIndex, texts: Mapping[str, str], top_k: int) -> Candidates:
+def _candidates_by_words(words: NumbaIndex, texts: Mapping[str, str], top_k: int) -> Candidates:
     """Search the training questions by BM25."""
     candidates: Candidates = {}
     for block in search_columns(words, list(texts.items()), top_k, usable_cores()):

@@ -111,6 +111,8 @@ def mine_negatives(
     release = open_release(release)
     configs = SETS[set]
     query_config = expect_main(set, "--queries", queries)
+
+    # Everything that the negatives depend on. A finished file of the same call is returned.
     call = None
     if is_kept(out):
         splits = [(configs.corpus, "corpus"), (configs.qrels, split), (configs.queries, split), (query_config, split)]
@@ -118,12 +120,14 @@ def mine_negatives(
         for name, model_name in (("cross_encoder", cross_encoder), ("bi_encoder", bi_encoder)):
             if model_name:
                 inputs[name] = model_input(model_name, revision)
-        options = option_values(arguments, inputs, UNCHANGING) | {"device": device_kind(device)}
+        options = option_values(arguments, inputs, UNCHANGING)
+        options["device"] = device_kind(device)
         call = VerbCall("mine", RESULT_VERSION, options, inputs)
     finished = find_finished(out, call, again=again)
     if finished:
         return hard_negatives.MinedNegatives(finished.path, **finished.result)
 
+    # Read the judgments and the run. Unknown ids are reported before a model is opened.
     qrels = release_qrels(release, split, set, query_config)
     ranking = read_run(run)
     if set == "crosslingual":
@@ -132,6 +136,7 @@ def mine_negatives(
     passages = open_passages(release, configs.corpus)
     hard_negatives.expect_top_passages(ranking, passages, top_k)
 
+    # Draw the candidates, and select the negatives of each query.
     candidates = hard_negatives.draw_candidates(
         ranking,
         qrels,
@@ -142,7 +147,7 @@ def mine_negatives(
         draw_all=limits.is_limited,  # a candidate above the limits is replaced by the next candidate
     )
     if model is None:
-        selections = hard_negatives.select_by_run(candidates, ranking, limits)
+        tasks = hard_negatives.select_by_run(candidates, ranking, limits)
     else:
         from baselines.core.settings import ModelOptions
         from baselines.retrieve.devices import work_of
@@ -157,12 +162,11 @@ def mine_negatives(
             options=ModelOptions(max_length=max_length, revision=revision),
             work=work_of(device, dtype, batch_tokens, tokenizers, backend),
         )
-        if bi_encoder is not None:
+        is_dual = bi_encoder is not None
+        if is_dual:
             expect_encoder(job.reranker.settings)
-        scorer = hard_negatives.CandidateScorer(job, is_dual=bi_encoder is not None)
-        selections = hard_negatives.select_by_model(candidates, texts, scorer, limits)
-    mined = hard_negatives.write_negatives(
-        out, selections, query_count=len(qrels.positives), is_limited=limits.is_limited
-    )
+        scorer = hard_negatives.CandidateScorer(job, is_dual)
+        tasks = hard_negatives.select_by_model(candidates, texts, scorer, limits)
+    mined = hard_negatives.write_negatives(out, tasks, query_count=len(qrels.positives), is_limited=limits.is_limited)
     record_finished(out, call, result=mined.counts())
     return mined

@@ -254,10 +254,10 @@ def _read_training(folder: Path) -> Any:
 _RECIPE = "baselines.train.recipe:"
 READERS += [
     Reader(
-        f"{_RECIPE}read_recipe,_content", lambda f: shutil.copy(RECIPES / "de-bm25-neg.toml", f / "mine.toml"),
+        f"{_RECIPE}read_recipe,_read_content", lambda f: shutil.copy(RECIPES / "de-bm25-neg.toml", f / "mine.toml"),
         {"mine.toml": TEXT}, lambda f: read_recipe(str(f / "mine.toml")), _as_toml("mine.toml"),
     ),
-    Reader(f"{_RECIPE}_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
+    Reader(f"{_RECIPE}_apply_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
     Reader(
         "baselines.reproduce.step_settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
         lambda f: read_settings(f / "settings.toml"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, checkpoint_hashes, versions, write_json
 from baselines.core.passages import Passages, open_passages
 from baselines.retrieve.hub_models import quiet_libraries
-from baselines.train.recipe import MADE
+from baselines.train.recipe import CREATED_STARTS
 from baselines.train.resume import last_state, states_kept, states_of
 from baselines.train.training_job import TrainingJob
 from builders.core.errors import log
@@ -42,16 +42,18 @@ def run_training(job: TrainingJob) -> Mapping[str, Any] | None:
     if finished:
         if not job.first:
             return None
-        with work_beside(job.out, wait=True):  # removes temporary files of a killed training
-            pass
+        with work_beside(job.out, wait=True):
+            pass  # an empty block removes the temporary files of a killed training
         return read_json(job.out / TRAINING, dict[str, Any])
     if job.commit:  # fetched before the large libraries are loaded, so that errors appear at once
         log.info("starts from %s, commit %s", job.start, job.commit)
     training = train_checkpoint(job)
     if job.first:
         # The card is not recorded, because `push` replaces the card.
-        checksums = {job.out / name: sha256 for name, sha256 in checkpoint_hashes(job.out).items()}
-        record_finished(job.out, job.call, files=[*checksums, job.out / TRAINING], checksums=checksums)
+        checksums = {job.out / file_name: sha256 for file_name, sha256 in checkpoint_hashes(job.out).items()}
+        output_files = list(checksums)
+        output_files.append(job.out / TRAINING)
+        record_finished(job.out, job.call, files=output_files, checksums=checksums)
     return training
 
 
@@ -72,9 +74,10 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
     quiet_libraries()
     if not job.first:
         log.setLevel(logging.WARNING)
-    (device, *_) = devices_of(None if job.device == "auto" else job.device)
+    requested_device = None if job.device == "auto" else job.device
+    device = devices_of(requested_device)[0]
     if device != "cpu":
-        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"  # torchrun gives each process of a machine its own GPU
     check_place(job.out)
     data = read_data(job, device)
     with contextlib.ExitStack() as stack:
@@ -129,9 +132,10 @@ def read_data(job: TrainingJob, device: str) -> TrainingData:
         rank=job.rank,
         world=job.world,
     )
+    evaluate = None
     if sample:
         log.info("evaluated about %d times during training, on %s", settings.evaluations, sample)
-    evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
+        evaluate = functools.partial(sample.measures, batch=settings.mini_batch)
     return TrainingData(batches, counts, evaluate, passages)
 
 
@@ -140,6 +144,7 @@ _RowsRead = tuple[Any, dict[str, int], Any]
 
 
 def _read_question_pairs(job: TrainingJob) -> _RowsRead:
+    """Read labelled pairs of questions."""
     from baselines.train import matching_pairs
     from baselines.train.training_rows import QuestionRows
 
@@ -154,12 +159,14 @@ def _read_question_pairs(job: TrainingJob) -> _RowsRead:
         "positive dev pairs": sum(pair.label for pair in dev_pairs),
     }
     log.info("%s", ", ".join(f"{name}: {count:,}" for name, count in counts.items()))
-    is_evaluated = job.first and recipe.train.evaluations > 0
-    sample = matching_pairs.DevPairs(dev_pairs, recipe.data.passage_length) if is_evaluated else None
+    sample = None
+    if job.first and recipe.train.evaluations > 0:
+        sample = matching_pairs.DevPairs(dev_pairs, recipe.data.passage_length)
     return QuestionRows(training_pairs), counts, sample
 
 
 def _read_release_rows(job: TrainingJob, release: Release, passages: Passages, device: str) -> _RowsRead:
+    """Read the training rows of a release. The first process also draws the dev sample."""
     from baselines.train.dev_sample import draw_dev_sample
     from baselines.train.training_pairs import read_pairs
     from baselines.train.training_rows import CrossRows, DualRows, PassageTextRows
@@ -189,24 +196,29 @@ def _train_model(job: TrainingJob, data: TrainingData, device: str, work: Path |
     from baselines.train.trainers import Monitor
     from builders.core.jobs import loading
 
-    states = states_of(job.out)
+    states_folder = states_of(job.out)
     start = job.start
     batches = data.batches
-    if start in MADE:
+    if start in CREATED_STARTS:
         from baselines.train.trained_models import make_start
 
         assert data.passages is not None  # TrainingJob refuses such a start without a release
-        start = str(make_start(job.recipe, start, data.passages, states / "start"))
+        start = str(make_start(job.recipe, start, data.passages, states_folder / "start"))
+
+    # Open the model, and find the state to resume from.
     set_seed(job.recipe.train.seed)
-    trainer = make_trainer(job, start, batches, states, device)
+    trainer = make_trainer(job, start, batches, states_folder, device)
     monitor = Monitor(trainer, data.evaluate, job.recipe.train.evaluations)
-    state, monitor.seconds = last_state(states, job.world)
+    state_folder, monitor.seconds = last_state(states_folder, job.world)
     trainer.add_callback(monitor)
-    if state:
-        log.info("resumed after step %s of %d", state.name.split("-")[-1], len(batches))
+    if state_folder:
+        # The folder's name ends with the number of the step.
+        log.info("resumed after step %s of %d", state_folder.name.split("-")[-1], len(batches))
+
+    # Train, and write the checkpoint in the first process.
     log.info("%d rows, %d steps of %d rows, on %s", len(batches.rows), len(batches), batches.batch, trainer.args.device)
     with loading():
-        trainer.train(resume_from_checkpoint=str(state) if state else None)
+        trainer.train(resume_from_checkpoint=str(state_folder) if state_folder else None)
     if work is None:
         return None
     training = training_record(job, trainer, data.counts, monitor.elapsed())
@@ -223,14 +235,14 @@ def make_trainer(job: TrainingJob, start: str, batches: Batches, states: Path, d
     recipe = job.recipe
     options = trainers.arguments(recipe, states, batches, device)
     if recipe.model.kind == "mlm":
-        masked, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
-        trainer = trainers.mask_trainer(recipe, masked, tokenizer, batches.rows, batches, options)
+        language_model, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
+        trainer = trainers.mask_trainer(recipe, language_model, tokenizer, batches.rows, batches, options)
     elif recipe.model.kind == "dual":
-        dual = trained_models.dual_encoder(recipe, start, device, job.commit)
-        trainer = trainers.dual_trainer(recipe, dual, batches.rows, batches, options)
+        dual_encoder = trained_models.dual_encoder(recipe, start, device, job.commit)
+        trainer = trainers.dual_trainer(recipe, dual_encoder, batches.rows, batches, options)
     else:
-        cross = trained_models.cross_encoder(recipe, start, device, job.commit)
-        trainer = trainers.cross_trainer(recipe, cross, batches.rows, batches, options)
+        cross_encoder = trained_models.cross_encoder(recipe, start, device, job.commit)
+        trainer = trainers.cross_trainer(recipe, cross_encoder, batches.rows, batches, options)
     if recipe.train.compile:
         compile_transformers(trainer.model)
     return trainer
@@ -246,14 +258,22 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
     device_name = f"CPU, {torch.get_num_threads()} threads"
     if device.type == "cuda":
         device_name = torch.cuda.get_device_name(device)
+    builds = None
+    if job.release is not None:
+        builds = [build.verb for build in job.release.manifest.builds]
+    dev_run = None
+    if job.dev_run:
+        dev_run = {"name": job.dev_run.name, "sha256": sha256_of(job.dev_run)}
+    # The log's entries have a loss, or scores on the dev sample.
+    losses = [[entry["step"], entry["loss"]] for entry in history if "loss" in entry]
     dev_scores = []
     for entry in history:
-        scores = {name.removeprefix("dev_"): value for name, value in entry.items() if name.startswith("dev_")}
+        scores = {name.removeprefix("dev_"): score for name, score in entry.items() if name.startswith("dev_")}
         if scores:
-            dev_scores.append({"step": entry["step"], **scores})
+            dev_scores.append({"step": entry["step"]} | scores)
     return {
         "about": {**job.about, "start_commit": job.commit},
-        "builds": [build.verb for build in job.release.manifest.builds] if job.release else None,
+        "builds": builds,
         "counts": counts,
         "rows": len(trainer.train_dataset),
         "steps": len(batches),
@@ -264,8 +284,8 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
         "rows_per_second": round(len(batches) * batches.batch / seconds, 2),
         "device": device_name,
         "precision": "bf16" if trainer.args.bf16 else "fp32",
-        "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
-        "dev_run": {"name": job.dev_run.name, "sha256": sha256_of(job.dev_run)} if job.dev_run else None,
+        "losses": losses,
+        "dev_run": dev_run,
         "dev": dev_scores,
         "versions": versions(),
     }
@@ -275,10 +295,12 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
     from baselines.hub.model_card import finish_checkpoint
 
-    # finish_checkpoint writes the card. To write a card, the library would search the hub for parts of a local path.
-    no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
-    _forget_lengths(trainer)
-    trainer.model.save_pretrained(str(work), **no_card)
+    _reset_lengths(trainer)
+    save_options = {}
+    if hasattr(trainer.model, "model_card_data"):
+        # finish_checkpoint writes the card. The library would search the hub for parts of a local path.
+        save_options["create_model_card"] = False
+    trainer.model.save_pretrained(str(work), **save_options)
     if hasattr(trainer.processing_class, "save_pretrained"):  # a static model saves its tokenizer by itself
         trainer.processing_class.save_pretrained(str(work))
     write_json(work / RECIPE, recipe)
@@ -304,13 +326,14 @@ def _draw_losses(work: Path, title: str) -> None:
     figure.savefig(work / LOSSES, dpi=120, metadata={"Software": None})
 
 
-def _forget_lengths(trainer: Any) -> None:
+def _reset_lengths(trainer: Any) -> None:
     """Reset the tokenizers' truncation and padding, which the last batch has set.
 
     Otherwise a resumed training could save different bytes. A loaded model reads lengths from its modules' settings.
     """
     tokenizers = [trainer.processing_class]
-    tokenizers += [getattr(module, "tokenizer", None) for module in trainer.model.modules()]
+    for module in trainer.model.modules():
+        tokenizers.append(getattr(module, "tokenizer", None))
     for tokenizer in tokenizers:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is not None:

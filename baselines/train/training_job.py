@@ -137,8 +137,8 @@ class TrainingJob:
         elif recipe.negatives and not (has_negatives or recipe.data.negatives):
             raise InputError(
                 f"{recipe_name} needs {recipe.negatives} hard negatives per positive; give --negatives F from "
-                "`python -m baselines mine`, use the official negatives with --set data.negatives=release, or train without "
-                "negatives with --set data.negatives_per_positive=0"
+                "`python -m baselines mine`, use the official negatives with --set data.negatives=release, or train "
+                "without negatives with --set data.negatives_per_positive=0"
             )
         if self.dev_run and recipe.model.kind != "cross":
             raise InputError(f"--dev-run needs a cross-encoder; {recipe_name} trains another kind of model")

@@ -130,7 +130,7 @@ class OwnEncoderSearch:
         Passages that any of these folders has are not encoded again.
         """
         passages = texts.passages()
-        about = {
+        dependencies = {  # everything that the vectors depend on
             "model": self._query_model.name,
             "fingerprint": self._fingerprint,
             "passage_prompt": self._passage_prompt,
@@ -146,7 +146,7 @@ class OwnEncoderSearch:
             vectors_folder = parts_folder / f"own-{key_of(rows.tolist())}"  # named models have folders of other names
         vectors = build_vectors(
             vectors_folder,
-            about,
+            dependencies,
             corpus_rows=len(passages),
             chosen=rows,
             texts_of=passages.texts,

@@ -110,7 +110,7 @@ class OwnVectors:
 
 
 def build_vectors(
-    folder: Path,
+    index_folder: Path,
     about: dict[str, Any],
     *,
     corpus_rows: int,
@@ -123,7 +123,7 @@ def build_vectors(
     """Encode rows of a corpus into a folder, or reuse the folder's vectors. An interrupted build resumes.
 
     Args:
-        folder: the folder to write. A folder of another model is replaced.
+        index_folder: the folder to write. A folder of another model is replaced.
         about: everything that the vectors depend on, as JSON values, with ``dim``.
         corpus_rows: number of rows of the corpus.
         chosen: the rows to encode, in ascending order (None: all rows).
@@ -133,27 +133,27 @@ def build_vectors(
         sources: further folders of this function. Their vectors are reused if they have the same ``about``.
 
     Raises:
-        InputError: ``folder`` has other files, another call has just written the folder for another model, or a vector
+        InputError: the folder has other files, another call has just written the folder for another model, or a vector
             has numbers that 32 bits cannot hold.
     """
-    folder = check_output(folder, "an index", MANIFEST)
-    check_place(folder)
+    index_folder = check_output(index_folder, "an index", MANIFEST)
+    check_place(index_folder)
     chosen_list = None
     rows = np.arange(corpus_rows)
     if chosen is not None:
         chosen_list = chosen.tolist()
         rows = chosen
     work_key = key_of({**about, "rows": chosen_list})
-    known_states = states_of_output(folder, MANIFEST)
-    with work_beside(folder, work_key, wait=True) as work:
+    known_states = states_of_output(index_folder, MANIFEST)
+    with work_beside(index_folder, work_key, wait=True) as work:
         # Another process may have encoded the same rows while this process waited.
-        earlier_vectors = _open_stored(folder, about, corpus_rows)
+        earlier_vectors = _open_stored(index_folder, about, corpus_rows)
         if earlier_vectors is not None:
             positions = earlier_vectors.positions_of(rows)
             if np.array_equal(positions, np.arange(earlier_vectors.rows)):
-                log.info("%s: already encoded", folder)
+                log.info("%s: already encoded", index_folder)
                 return earlier_vectors
-        expect_known_output(folder, MANIFEST, known_states)
+        expect_known_output(index_folder, MANIFEST, known_states)
 
         # Encode the rows, and count what the manifest records.
         source_vectors = _open_sources(sources, about, corpus_rows)
@@ -162,7 +162,7 @@ def build_vectors(
             vectors_path,
             about,
             rows,
-            index_folder=folder,
+            index_folder=index_folder,
             source_vectors=source_vectors,
             texts_of=texts_of,
             encode=encode,
@@ -185,8 +185,8 @@ def build_vectors(
         }
         manifest["checksum"] = _checksum(manifest)
         write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-        replace_directory(work, folder)
-    return OwnVectors(folder / _VECTORS_FILE, len(rows), about["dim"], longest_norm, zero_count, chosen)
+        replace_directory(work, index_folder)
+    return OwnVectors(index_folder / _VECTORS_FILE, len(rows), about["dim"], longest_norm, zero_count, chosen)
 
 
 def _encode_rows(

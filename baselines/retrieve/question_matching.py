@@ -67,19 +67,21 @@ def open_question_model(
     """
     commit = commit_of(model, revision)
     settings = ModelSettings(model, revision=commit, max_length=max_length, trust_remote_code=trust_remote_code)
-    kind = kind_of_scorer(settings)
-    if kind in ("cross", "llm"):
-        return rerankers.open_reranker(settings, work, kind)
-    if kind not in ("dense", "static"):
-        raise InputError(f"is a model of kind {kind}; expected a cross-encoder or one vector per text", path=model)
+    model_kind = kind_of_scorer(settings)
+    if model_kind in ("cross", "llm"):
+        return rerankers.open_reranker(settings, work, model_kind)
+    if model_kind not in ("dense", "static"):
+        raise InputError(
+            f"is a model of kind {model_kind}; expected a cross-encoder or one vector per text", path=model
+        )
     options = ModelOptions(
-        kind=kind,
+        kind=model_kind,
         revision=commit,
         max_length=max_length,
         trust_remote_code=trust_remote_code,
         similarity=similarity,
     )
-    return open_retriever(resolve(model, options).settings, work, kind)
+    return open_retriever(resolve(model, options).settings, work, model_kind)
 
 
 def score_question_pairs(model: Retriever | rerankers.Reranker, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -222,11 +224,11 @@ def find_matches(
         job = rerankers.PairJob(questions.release.path, questions.config, TRAIN, model)
     else:
         dual_encoder = model
-    words = open_index(Texts(questions.release, questions.config, TRAIN), None, usable_cores())
-    work_key = _work_key(questions, words, job, dual_encoder, model.work, top_k=top_k, max_length=max_length)
+    word_index = open_index(Texts(questions.release, questions.config, TRAIN), None, usable_cores())
+    work_key = _work_key(questions, word_index, job, dual_encoder, model.work, top_k=top_k, max_length=max_length)
     with work_beside(out, work_key) as folder:
         # Find the candidates.
-        candidates = {_BY_WORDS: _candidates_by_words(words, texts, top_k)}
+        candidates = {_BY_WORDS: _candidates_by_words(word_index, texts, top_k)}
         scorer: _Scorer
         if dual_encoder is not None:
             candidates[_BY_VECTORS], scorer = _candidates_by_vectors(dual_encoder, questions, folder, top_k, model.work)
@@ -243,17 +245,7 @@ def find_matches(
             log.warning("the threshold %g is for probabilities; --calibrate finds a threshold for cosines", THRESHOLD)
 
         # Count the similar pairs, and measure the recall of the candidates.
-        similar = similar_pairs(scores, threshold)
-        result: dict[str, Any] = {
-            "splits": list(questions.by_split),
-            "questions": len(texts),
-            "training_questions": len(questions.train),
-            "pairs": line_count,
-            "threshold": threshold,
-            "similar_pairs": len(similar),  # in the paper: 387 questions, 566 training questions
-            "similar_questions": len({question_id for question_id, _ in similar}),
-            "similar_training_questions": len({train_id for _, train_id in similar}),
-        }
+        result = _count_pairs(questions, scores, line_count, threshold)
         if recall_sample:
             sampled_ids = draw(texts, recall_sample, seed=0)
             all_train_ids = questions.train.ids(range(len(questions.train)))
@@ -263,9 +255,24 @@ def find_matches(
     return QuestionMatches(out, matches_report(result))
 
 
+def _count_pairs(questions: QuestionSplits, scores: Scores, pair_count: int, threshold: float) -> dict[str, Any]:
+    """Return the counts of a run, by name."""
+    similar = similar_pairs(scores, threshold)
+    return {
+        "splits": list(questions.by_split),
+        "questions": len(scores),
+        "training_questions": len(questions.train),
+        "pairs": pair_count,
+        "threshold": threshold,
+        "similar_pairs": len(similar),  # in the paper: 387 questions, 566 training questions
+        "similar_questions": len({question_id for question_id, _ in similar}),
+        "similar_training_questions": len({train_id for _, train_id in similar}),
+    }
+
+
 def _work_key(
     questions: QuestionSplits,
-    words: NumbaIndex,
+    word_index: NumbaIndex,
     job: rerankers.PairJob | None,
     dual_encoder: Retriever | None,
     work: Work,
@@ -285,17 +292,17 @@ def _work_key(
         {
             "model": scorer_key,
             # The name of the index's folder is a hash of everything that the index depends on.
-            "candidates": [words.folder.name, encoder_key, top_k],
+            "candidates": [word_index.folder.name, encoder_key, top_k],
             "questions": [release.fingerprint(questions.config, split) for split in (TRAIN, *questions.by_split)],
             "options": [work.dtype, max_length, work.batch_tokens],
         }
     )
 
 
-def _candidates_by_words(words: NumbaIndex, texts: Mapping[str, str], top_k: int) -> Candidates:
+def _candidates_by_words(word_index: NumbaIndex, texts: Mapping[str, str], top_k: int) -> Candidates:
     """Search the training questions by BM25."""
     candidates: Candidates = {}
-    for block in search_columns(words, list(texts.items()), top_k, usable_cores()):
+    for block in search_columns(word_index, list(texts.items()), top_k, usable_cores()):
         candidates |= block.rankings()
     return candidates
 

@@ -88,10 +88,10 @@ class Cross(Reranker):
 
     def about(self) -> dict[str, Any]:
         model = self.open_model()
-        about = {"kind": self.kind, **described(self.settings, model, self.work.dtype)}
+        description = {"kind": self.kind, **described(self.settings, model, self.work.dtype)}
         if self.kind == "llm":
-            about["template"] = model[0].processor.chat_template
-        return about
+            description["template"] = model[0].processor.chat_template
+        return description
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
         if not pairs:
@@ -284,10 +284,10 @@ ENDPOINT_QUERIES_PER_FILE = 16  # the same for an endpoint; small, because an in
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
     """Return a model's re-ranker. The model's files determine an empty ``kind``. Raises :class:`InputError`."""
     kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
-    kind = kind or kind_of_reranker(settings)
-    if kind not in kinds:
-        raise InputError(f"--kind {kind}: expected {', '.join(kinds)}, or a kind that `run` searches by")
-    return kinds[kind](settings, work)
+    reranker_kind = kind or kind_of_reranker(settings)
+    if reranker_kind not in kinds:
+        raise InputError(f"--kind {reranker_kind}: expected {', '.join(kinds)}, or a kind that `run` searches by")
+    return kinds[reranker_kind](settings, work)
 
 
 @dataclass(frozen=True)
@@ -341,30 +341,30 @@ def _open_passages(job: PairJob) -> Passages:
     return open_passages(open_release(job.release), job.corpus, split=job.split)
 
 
-def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
+def score_groups(job: PairJob, device: str, query_groups: Sequence[Group]) -> list[list[float]]:
     """Return the scores of each query's passages, in order. Raises :class:`InputError` for an unknown passage."""
     passages = _open_passages(job)
-    passage_ids = list(itertools.chain.from_iterable(group_ids for _, group_ids in groups))
+    passage_ids = list(itertools.chain.from_iterable(group_ids for _, group_ids in query_groups))
     rows = passages.rows(passage_ids)
     if (rows < 0).any():
         unknown_id = passage_ids[int(rows.argmin())]
         raise InputError(f"{job.corpus}/{job.split} has no {unknown_id!r}; build the release again", path=job.release)
     # The pairs of all queries are scored together, so that a batch has pairs of similar lengths.
     query_texts: list[str] = []
-    for query_text, group_ids in groups:
+    for query_text, group_ids in query_groups:
         query_texts += [query_text] * len(group_ids)
     pairs = list(zip(query_texts, passages.texts(rows.tolist()), strict=True))
     scores = job.reranker.score(pairs, device)
     scores_by_group = []
     start = 0
-    for _, group_ids in groups:
+    for _, group_ids in query_groups:
         scores_by_group.append(scores[start : start + len(group_ids)])
         start += len(group_ids)
     return scores_by_group
 
 
 def score_windows(
-    job: PairJob, groups: Sequence[Group], work_folder: Path, label: str, queries_per_file: int | None = None
+    job: PairJob, query_groups: Sequence[Group], work_folder: Path, label: str, queries_per_file: int | None = None
 ) -> list[list[float]]:
     """Call :func:`score_groups` on all devices of the job, for some queries at a time.
 
@@ -374,13 +374,13 @@ def score_windows(
     queries_per_file = queries_per_file or QUERIES_PER_FILE
     tasks: list[_WindowTask] = []
     unscored_counts = []  # pairs that each task has to score
-    for number, start in enumerate(range(0, len(groups), queries_per_file)):
-        window = groups[start : start + queries_per_file]
+    for number, start in enumerate(range(0, len(query_groups), queries_per_file)):
+        window = query_groups[start : start + queries_per_file]
         scores_path = work_folder / f"window-{number:06d}.json"
         tasks.append((job, scores_path, window))
         # Windows that an interrupted call has scored are read quickly, so they are no measure of the speed.
         unscored_counts.append(0 if scores_path.exists() else _count_pairs(window))
-    pair_count = _count_pairs(groups)
+    pair_count = _count_pairs(query_groups)
     done_count = pair_count - sum(unscored_counts)
     results = over_devices(_score_window, tasks, job.reranker.work.devices)
     scores: list[list[float]] = []
@@ -397,21 +397,21 @@ def score_windows(
 _WindowTask = tuple[PairJob, Path, Sequence[Group]]
 
 
-def _count_pairs(groups: Sequence[Group]) -> int:
-    return sum(len(passage_ids) for _, passage_ids in groups)
+def _count_pairs(query_groups: Sequence[Group]) -> int:
+    return sum(len(passage_ids) for _, passage_ids in query_groups)
 
 
 def _score_window(task: _WindowTask, device: str) -> list[list[float]]:
     """Return the scores of each query's passages in a window. Scores in the window's file are reused."""
-    job, scores_path, groups = task
-    group_sizes = [len(passage_ids) for _, passage_ids in groups]
+    job, scores_path, query_groups = task
+    group_sizes = [len(passage_ids) for _, passage_ids in query_groups]
 
     def is_complete(saved_scores: list[list[float]]) -> bool:
         return [len(group_scores) for group_scores in saved_scores] == group_sizes
 
     def compute_scores() -> list[list[float]]:
         rounded_scores = []
-        for group_scores in score_groups(job, device, groups):
+        for group_scores in score_groups(job, device, query_groups):
             rounded_scores.append([float(f"{score:.9g}") for score in group_scores])  # nine digits identify 32 bits
         return rounded_scores
 
@@ -428,20 +428,20 @@ def _open_encoders(reranker: Reranker, device: str) -> tuple[TextEncoder, TextEn
     return query_encoder, passage_encoder
 
 
-def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
+def similarities(job: PairJob, device: str, query_groups: Sequence[Group]) -> list[list[float]]:
     """Return the similarity (cosine or dot product) of each query to each of its passages, by a dual-encoder.
 
     The corpus must have every passage. A passage of several queries is encoded once.
     """
     query_encoder, passage_encoder = _open_encoders(job.reranker, device)
     passages = _open_passages(job)
-    query_texts = [query_text for query_text, passage_ids in groups if passage_ids]
+    query_texts = [query_text for query_text, passage_ids in query_groups if passage_ids]
     if not query_texts:
-        return [[] for _ in groups]
+        return [[] for _ in query_groups]
 
     # Number the distinct passages, and encode each of them once.
     passage_numbers: dict[str, int] = {}
-    for _, passage_ids in groups:
+    for _, passage_ids in query_groups:
         for passage_id in passage_ids:
             passage_numbers.setdefault(passage_id, len(passage_numbers))
     passage_texts = passages.texts(passages.rows(list(passage_numbers)).tolist())
@@ -449,7 +449,7 @@ def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[lis
     query_vectors = iter(query_encoder.encode(query_texts).astype(np.float32))
 
     similarities_by_group: list[list[float]] = []
-    for _, passage_ids in groups:
+    for _, passage_ids in query_groups:
         if passage_ids:
             group_vectors = passage_vectors[[passage_numbers[passage_id] for passage_id in passage_ids]]
             similarities_by_group.append((group_vectors @ next(query_vectors)).tolist())

@@ -91,7 +91,7 @@ def rescore_run(
     if out is not None and not is_in_memory and real_path(first_path) == real_path(out):
         raise InputError("is both the run to re-rank and --out; expected different files", path=out)
 
-    # Collect the passages to score. Unknown ids are reported before a model is opened.
+    # Read the run. Unknown ids are reported before a model is opened.
     configs = SETS[set_name]
     opened_run = read_run(first_run)
     expect_hits(opened_run)
@@ -99,15 +99,15 @@ def rescore_run(
     for query_id in opened_run.rankings:
         if query_id not in query_texts:
             raise InputError(f"has a query {query_id!r} that {configs.queries}/{split} lacks", path=first_path)
-    rankings = {query_id: list(dict.fromkeys(ids)) for query_id, ids in opened_run.rankings.items()}
+    rankings = _distinct_passages(opened_run)
     all_passage_ids = itertools.chain.from_iterable(rankings.values())
     open_passages(release, configs.corpus).expect(all_passage_ids, first_path)
     groups = [(query_texts[query_id], passage_ids[:top_k]) for query_id, passage_ids in rankings.items()]
 
     # Open the model.
     first_stage = _describe_run(first_run)
-    kind = _find_kind(model, options)
-    if kind in vector_index.RETRIEVERS:
+    model_kind = _find_kind(model, options)
+    if model_kind in vector_index.RETRIEVERS:
         search = families.prepare_search(
             model=model,
             options=options,
@@ -120,13 +120,11 @@ def rescore_run(
         )
         scorer = _vector_scorer(search, release, configs.corpus, groups, first_stage)
     else:
-        for option, value in (("family", options.family), ("index", index)):
-            if value:
-                raise InputError(f"--{option} {value}: a model of kind {kind} has no {option}", path=model)
+        _expect_no_vector_options(model, model_kind, options.family, index)
         job = rerankers.pair_job(model=model, options=options, work=work, release=release, corpus=configs.corpus)
-        search_record = describe_search(release, kind=kind, set_name=set_name, split=split, top_k=top_k)
+        search_record = describe_search(release, kind=model_kind, set_name=set_name, split=split, top_k=top_k)
         score_options = [top_k, work.dtype, options.max_length, work.batch_tokens, rerankers.QUERIES_PER_FILE]
-        scorer = _pair_scorer(job, kind, groups, search_record | first_stage, score_options)
+        scorer = _pair_scorer(job, model_kind, groups, search_record | first_stage, score_options)
 
     # Score the passages. Saved scores are reused if all these values are equal.
     score_key = key_of(
@@ -152,6 +150,18 @@ def rescore_run(
     return Rescored(Run(out), manifest, cost)
 
 
+def _distinct_passages(run: Run) -> dict[str, list[str]]:
+    """Return the distinct passages of each query of a run, best first."""
+    return {query_id: list(dict.fromkeys(passage_ids)) for query_id, passage_ids in run.rankings.items()}
+
+
+def _expect_no_vector_options(model: str, model_kind: str, family: str | None, index: Path | None) -> None:
+    """Raise :class:`InputError` if an option of models with vectors is given for a model of pairs."""
+    for option, value in (("family", family), ("index", index)):
+        if value:
+            raise InputError(f"--{option} {value}: a model of kind {model_kind} has no {option}", path=model)
+
+
 def _find_kind(model: str, options: ModelOptions) -> str:
     """Return the kind of a model, from --kind, the model's family or the model's files."""
     if options.kind:
@@ -175,13 +185,13 @@ def _describe_run(run: Run | Path) -> dict[str, Any]:
 
 
 def _vector_scorer(
-    search: families.ModelSearch, release: Release, corpus: str, groups: Groups, first_stage: dict[str, Any]
+    search: families.ModelSearch, release: Release, corpus: str, query_groups: Groups, first_stage: dict[str, Any]
 ) -> _Scorer:
     """Return the scorer of a model with vectors. Each distinct passage is encoded once."""
-    passage_count = len(set(itertools.chain.from_iterable(passage_ids for _, passage_ids in groups)))
+    passage_count = len(set(itertools.chain.from_iterable(passage_ids for _, passage_ids in query_groups)))
 
     def score(_: Path) -> tuple[list[list[float]], str]:  # the encodings are saved beside the index
-        scores, new_count = search.retriever.scores(release, corpus, search.index_folder, groups)
+        scores, new_count = search.retriever.scores(release, corpus, search.index_folder, query_groups)
         return scores, f"{passage_count:,} passages encoded, {new_count:,} of them now"
 
     run_record = search.record | first_stage | {"passages_encoded": passage_count}
@@ -191,16 +201,16 @@ def _vector_scorer(
 def _pair_scorer(
     job: rerankers.PairJob,
     kind: str,
-    groups: Groups,
+    query_groups: Groups,
     search_record: dict[str, Any],
     options: list[Any],
 ) -> _Scorer:
     """Return the scorer of a model of pairs. ``search_record`` is the run's record without the model."""
-    pair_count = sum(len(passage_ids) for _, passage_ids in groups)
+    pair_count = sum(len(passage_ids) for _, passage_ids in query_groups)
     queries_per_file = rerankers.ENDPOINT_QUERIES_PER_FILE if kind == "listwise" else None
 
     def score(folder: Path) -> tuple[list[list[float]], str]:
-        scores = rerankers.score_windows(job, groups, folder, "rerank", queries_per_file)
+        scores = rerankers.score_windows(job, query_groups, folder, "rerank", queries_per_file)
         return scores, f"{pair_count:,} pairs scored"
 
     run_record = record(job.reranker.about(), search_record | {"pairs_scored": pair_count})

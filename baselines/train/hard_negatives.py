@@ -282,12 +282,12 @@ def _scores_of_run(ranking: Run, groups: Sequence[Group]) -> list[list[float]]:
 
 
 def select_by_model(
-    candidates: Iterator[Candidates], texts: dict[str, str], scorer: CandidateScorer, limits: Limits
+    candidates: Iterator[Candidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: Limits
 ) -> SelectionTasks:
-    """Select the negatives of every query by the scores of a model, on all devices. ``texts``: queries by id."""
+    """Select the negatives of every query by the scores of a model, on all devices. ``query_texts``: queries by id."""
     from baselines.retrieve.devices import over_devices
 
-    tasks = _make_tasks(candidates, texts, scorer, limits)
+    tasks = _make_tasks(candidates, query_texts, scorer, limits)
     results = over_devices(_select_for_task, tasks, scorer.job.reranker.work.devices)
     return SelectionTasks(results, _QUERIES_PER_TASK)
 
@@ -297,13 +297,13 @@ _Task = tuple[CandidateScorer, list[tuple[str, Candidates]], Limits]
 
 
 def _make_tasks(
-    candidates: Iterator[Candidates], texts: dict[str, str], scorer: CandidateScorer, limits: Limits
+    candidates: Iterator[Candidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: Limits
 ) -> Iterator[_Task]:
     while True:
         queries = list(itertools.islice(candidates, _QUERIES_PER_TASK))
         if not queries:
             return
-        yield scorer, [(texts[query.query_id], query) for query in queries], limits
+        yield scorer, [(query_texts[query.query_id], query) for query in queries], limits
 
 
 def _select_for_task(task: _Task, device: str) -> list[Selection]:

@@ -87,47 +87,47 @@ class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
         return {"loss": loss_sum / is_masked.sum().clamp(min=1)}
 
 
-def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> SentenceTransformer:
-    """Open the dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
+def dual_encoder(recipe: Recipe, start_model: str, device: str, commit: str | None = None) -> SentenceTransformer:
+    """Open the dual-encoder to train, from ``start_model`` (a directory, or a hub name at a ``commit``).
 
     A SentenceTransformer keeps its own pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks
     for a different pooling or similarity, or for cosine similarity with ``train.scale`` <= 1.
     """
-    commit_settings = ModelSettings(start, revision=commit or "")
+    commit_settings = ModelSettings(start_model, revision=commit or "")
     expect_complete_copy(commit_settings)
-    model, similarity = _open_dual_encoder(recipe, start, commit_settings, device, commit)
+    model, similarity = _open_dual_encoder(recipe, start_model, commit_settings, device, commit)
     set_prompts(model, commit_settings)
-    check_reading(model, ModelSettings(start))
+    check_reading(model, ModelSettings(start_model))
     if similarity == "cos":
         if recipe.train.scale <= 1:
             raise InputError(
-                f"{start}: cosines with train.scale = {recipe.train.scale:g} differ too little to learn from; expected "
-                "a scale above 1, for example --set train.scale=20"
+                f"{start_model}: cosines with train.scale = {recipe.train.scale:g} differ too little to learn from; "
+                "expected a scale above 1, for example --set train.scale=20"
             )
         if not any(isinstance(module, Normalize) for module in model.modules()):
             model.append(Normalize())  # dot products are then cosines, and every index supports dot products
-    _check_shortest(recipe, model, similarity, start)
+    _check_shortest(recipe, model, similarity, start_model)
     if is_static(model):
         if recipe.model.towers == 2 or recipe.model.inputs == "official":
-            raise InputError(f"{start} is a static model; expected model.towers = 1 and model.inputs = plain")
+            raise InputError(f"{start_model} is a static model; expected model.towers = 1 and model.inputs = plain")
         return model
     if recipe.model.towers == 2:
         model = _copy_tower(model, device)
-    _set_lengths(recipe, _find_towers(model, recipe.model.towers, start))
-    check_room_for_texts(model, start)
+    _set_lengths(recipe, _find_towers(model, recipe.model.towers, start_model))
+    check_room_for_texts(model, start_model)
     return model
 
 
 def _open_dual_encoder(
-    recipe: Recipe, start: str, settings: ModelSettings, device: str, commit: str | None
+    recipe: Recipe, start_model: str, settings: ModelSettings, device: str, commit: str | None
 ) -> tuple[SentenceTransformer, str]:
     """Open a SentenceTransformer, or a plain transformer with a pooling layer. Return the model and its similarity."""
-    failure = f"cannot start from the model {start!r}"
+    failure = f"cannot start from the model {start_model!r}"
     similarity: str
-    with opening(failure, start), exclusive_loading():
+    with opening(failure, start_model), exclusive_loading():
         if is_plain(settings):
             encoder: Any = Transformer(
-                start,
+                start_model,
                 model_kwargs=_load_options(commit) | _FP32,
                 processor_kwargs=_load_options(commit),
                 config_kwargs=_load_options(commit),
@@ -136,34 +136,34 @@ def _open_dual_encoder(
             model = SentenceTransformer(modules=[encoder, pooling], device="cpu", similarity_fn_name="dot")
             similarity = recipe.model.similarity or "dot"
         else:
-            model = SentenceTransformer(start, device="cpu", revision=commit, model_kwargs=dict(_FP32))
-            similarity = _own_similarity(model, start)
-            _expect_setting(start, "pooling", recipe.model.pooling, _pooling_modes(model))
-            _expect_setting(start, "similarity", recipe.model.similarity, similarity)
+            model = SentenceTransformer(start_model, device="cpu", revision=commit, model_kwargs=dict(_FP32))
+            similarity = _own_similarity(model, start_model)
+            _expect_setting(start_model, "pooling", recipe.model.pooling, _pooling_modes(model))
+            _expect_setting(start_model, "similarity", recipe.model.similarity, similarity)
         expect_weights(failure, model, new_head)
-        _check_names(start, list(model.modules()))
-        check_tokenizers(model, start)
+        _check_names(start_model, list(model.modules()))
+        check_tokenizers(model, start_model)
         model.to(device)
     return model, similarity
 
 
-def _expect_setting(start: str, key: str, recipe_value: str, model_value: str) -> None:
+def _expect_setting(start_model: str, key: str, recipe_value: str, model_value: str) -> None:
     """Raise :class:`InputError` if a recipe names another value than a SentenceTransformer has."""
     if recipe_value not in ("", model_value):
         raise InputError(
-            f"model.{key} = {recipe_value}, but {start} is a SentenceTransformer with {model_value or 'none'}; "
+            f"model.{key} = {recipe_value}, but {start_model} is a SentenceTransformer with {model_value or 'none'}; "
             f"--set model.{key}= uses the model's value"
         )
 
 
-def _check_shortest(recipe: Recipe, model: SentenceTransformer, similarity: str, start: str) -> None:
+def _check_shortest(recipe: Recipe, model: SentenceTransformer, similarity: str, start_model: str) -> None:
     """Raise :class:`InputError` if ``train.shortest`` does not fit the model."""
     shortest = recipe.train.shortest
     dimensions = model.get_embedding_dimension() or 0
     if shortest > dimensions:
-        raise InputError(f"train.shortest = {shortest} is more than the {dimensions} dimensions of {start}")
+        raise InputError(f"train.shortest = {shortest} is more than the {dimensions} dimensions of {start_model}")
     if shortest and similarity != "cos":
-        raise InputError(f"train.shortest: {start} compares by dot product; expected model.similarity = cos")
+        raise InputError(f"train.shortest: {start_model} compares by dot product; expected model.similarity = cos")
 
 
 def _set_lengths(recipe: Recipe, towers: dict[str, Any]) -> None:
@@ -226,7 +226,7 @@ def _copy_tower(model: SentenceTransformer, device: str) -> SentenceTransformer:
     )
 
 
-def _find_towers(model: SentenceTransformer, expected_count: int, start: str) -> dict[str, Any]:
+def _find_towers(model: SentenceTransformer, expected_count: int, start_model: str) -> dict[str, Any]:
     """Return the transformers of a model by route: ``query`` and ``document``, or only a shared ``document``.
 
     Raises :class:`InputError` for another number of encoders than ``expected_count``.
@@ -237,12 +237,12 @@ def _find_towers(model: SentenceTransformer, expected_count: int, start: str) ->
             routes = dict(module.sub_modules.items())
             break
     if len(routes) != expected_count:
-        raise InputError(f"{start} has {len(routes)} encoders (towers); expected model.towers = {len(routes)}")
+        raise InputError(f"{start_model} has {len(routes)} encoders (towers); expected model.towers = {len(routes)}")
     towers = {}
     for route, route_model in routes.items():
         transformers = [module for module in route_model.modules() if isinstance(module, Transformer)]
         if not transformers or route not in ("query", "document"):
-            raise InputError(f"{start} lacks a transformer for queries or for passages")
+            raise InputError(f"{start_model} lacks a transformer for queries or for passages")
         towers[route] = transformers[0]
     return towers
 
@@ -257,34 +257,34 @@ def _pooling_modes(model: SentenceTransformer) -> str:
     return ", ".join(sorted(modes))
 
 
-def _own_similarity(model: SentenceTransformer, start: str) -> str:
+def _own_similarity(model: SentenceTransformer, start_model: str) -> str:
     """Return the similarity of a SentenceTransformer. Dot products of normalised vectors count as ``cos``."""
     if model.similarity_fn_name not in ("cosine", "dot"):
-        raise InputError(f"{start} compares by {model.similarity_fn_name!r}; expected cosine or dot")
+        raise InputError(f"{start_model} compares by {model.similarity_fn_name!r}; expected cosine or dot")
     is_normalised = any(isinstance(module, Normalize) for module in model.modules())
     return "cos" if is_normalised or model.similarity_fn_name == "cosine" else "dot"
 
 
-def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> CrossEncoder:
-    """Open the cross-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
+def cross_encoder(recipe: Recipe, start_model: str, device: str, commit: str | None = None) -> CrossEncoder:
+    """Open the cross-encoder to train, from ``start_model`` (a directory, or a hub name at a ``commit``).
 
-    Raises :class:`InputError` if ``start`` is a cross-encoder whose number of outputs differs from the recipe.
+    Raises :class:`InputError` if ``start_model`` is a cross-encoder whose number of outputs differs from the recipe.
     """
     output_count = recipe.model.outputs
     pair_length = recipe.data.passage_length
-    failure = f"cannot start from the model {start!r}"
-    expect_complete_copy(ModelSettings(start, revision=commit or ""))
-    with opening(failure, start), exclusive_loading():
-        config = AutoConfig.from_pretrained(start, **_load_options(commit))
+    failure = f"cannot start from the model {start_model!r}"
+    expect_complete_copy(ModelSettings(start_model, revision=commit or ""))
+    with opening(failure, start_model), exclusive_loading():
+        config = AutoConfig.from_pretrained(start_model, **_load_options(commit))
         first_class = next(iter(classes(config)), "")
         if first_class.endswith("ForSequenceClassification") and config.num_labels != output_count:
             # The library's own message has thirty lines.
             raise InputError(
-                f"{start} is a cross-encoder with {config.num_labels} outputs; "
+                f"{start_model} is a cross-encoder with {config.num_labels} outputs; "
                 f"expected model.outputs = {config.num_labels}"
             )
         model = CrossEncoder(
-            start,
+            start_model,
             num_labels=output_count,
             max_length=pair_length,
             device="cpu",
@@ -292,33 +292,33 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
             model_kwargs=dict(_FP32),
         )
         expect_weights(failure, model, new_head)
-        _check_names(start, list(model.modules()))
-        check_tokenizers(model, start)
+        _check_names(start_model, list(model.modules()))
+        check_tokenizers(model, start_model)
         model.to(device)
-    check_reading(model, ModelSettings(start))
+    check_reading(model, ModelSettings(start_model))
     if recipe.model.inputs == "official":
         model[0].processor = official_tokenizer(model.tokenizer, "pair", pair_length)
     check_length(f"data.passage_length = {pair_length}", pair_length, model, model.tokenizer, texts=2)
-    check_room_for_texts(model, start)
+    check_room_for_texts(model, start_model)
     return model
 
 
-def masked_language_model(recipe: Recipe, start: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
+def masked_language_model(recipe: Recipe, start_model: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
     """Open the masked language model to train and its tokenizer, from a directory or a hub name at a ``commit``."""
     load_options = _load_options(commit)
     length = recipe.data.passage_length
-    failure = f"cannot start from the model {start!r}"
-    expect_complete_copy(ModelSettings(start, revision=commit or ""))
-    with opening(failure, start), exclusive_loading():
-        config = AutoConfig.from_pretrained(start, **load_options)
+    failure = f"cannot start from the model {start_model!r}"
+    expect_complete_copy(ModelSettings(start_model, revision=commit or ""))
+    with opening(failure, start_model), exclusive_loading():
+        config = AutoConfig.from_pretrained(start_model, **load_options)
         model_class = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
-        model = model_class.from_pretrained(start, dtype=torch.float32, **load_options)
+        model = model_class.from_pretrained(start_model, dtype=torch.float32, **load_options)
         expect_weights(failure, model, new_head)
-        tokenizer = AutoTokenizer.from_pretrained(start, **load_options)
-        _check_names(start, [], tokenizer)
-        check_tokenizer(tokenizer, model.get_input_embeddings().weight, start)
+        tokenizer = AutoTokenizer.from_pretrained(start_model, **load_options)
+        _check_names(start_model, [], tokenizer)
+        check_tokenizer(tokenizer, model.get_input_embeddings().weight, start_model)
         if tokenizer.mask_token_id is None:
-            raise InputError(f"cannot start from the model {start!r}: its tokenizer has no mask token")
+            raise InputError(f"cannot start from the model {start_model!r}: its tokenizer has no mask token")
         # A first pass, with padding, shows errors of the model's settings before the training starts.
         batch = tokenizer([SENTENCE, SENTENCE[:1]], padding=True, return_tensors="pt")
         with torch.no_grad():
@@ -335,7 +335,7 @@ def _load_options(commit: str | None) -> dict[str, Any]:
     return options
 
 
-def _check_names(start: str, modules: list[Any], *tokenizers: Any) -> None:
+def _check_names(start_model: str, modules: list[Any], *tokenizers: Any) -> None:
     """Raise :class:`InputError` if the name of a route or chat template would put its file outside the checkpoint."""
     all_tokenizers = list(tokenizers)
     names: list[str] = []
@@ -353,16 +353,16 @@ def _check_names(start: str, modules: list[Any], *tokenizers: Any) -> None:
         if not problem and "/" in name:
             problem = f"the name {name!r} contains a slash; expected a plain name"
         if problem:
-            raise InputError(f"cannot start from the model {start!r}: {problem}")
+            raise InputError(f"cannot start from the model {start_model!r}: {problem}")
 
 
-def make_start(recipe: Recipe, start: str, passages: Passages, folder: Path) -> Path:
+def make_start(recipe: Recipe, start_model: str, passages: Passages, folder: Path) -> Path:
     """Return ``folder`` with the starting checkpoint ``scratch`` or ``words``, which is created if it is missing.
 
     The first process writes the files while other processes wait. The same recipe and collection give the same bytes.
     """
     # The last file that each function writes. A folder with this file is complete.
-    if start == WORDS:
+    if start_model == WORDS:
         last_file = folder / "modules.json"
         write_start = _write_words
     else:

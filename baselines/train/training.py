@@ -81,17 +81,17 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
     check_place(job.out)
     data = read_data(job, device)
     with contextlib.ExitStack() as stack:
-        work = None  # folder in which the first process writes the checkpoint
+        work_folder = None  # in which the first process writes the checkpoint
         if job.first:
-            work = stack.enter_context(work_beside(job.out))
-            about = {**job.about, "start_commit": job.commit}
-            states = stack.enter_context(states_kept(job.out, about, anew=job.again))
-            last_state(states, job.world)  # removes damaged states before the other processes look for states
+            work_folder = stack.enter_context(work_beside(job.out))
+            dependencies = {**job.about, "start_commit": job.commit}
+            states_folder = stack.enter_context(states_kept(job.out, dependencies, anew=job.again))
+            last_state(states_folder, job.world)  # removes damaged states before the other processes look for states
         if job.world > 1:
             from baselines.train.trainers import process_group
 
             stack.enter_context(process_group(job.rank, job.world, device))
-        return _train_model(job, data, device, work)
+        return _train_model(job, data, device, work_folder)
 
 
 @dataclass
@@ -189,8 +189,10 @@ def _read_release_rows(job: TrainingJob, release: Release, passages: Passages, d
     return rows, counts, sample
 
 
-def _train_model(job: TrainingJob, data: TrainingData, device: str, work: Path | None) -> Mapping[str, Any] | None:
-    """Train in this process, from the last intact state if there is one. Only the first process has ``work``."""
+def _train_model(
+    job: TrainingJob, data: TrainingData, device: str, work_folder: Path | None
+) -> Mapping[str, Any] | None:
+    """Train in this process, from the last intact state if there is one. Only the first process has ``work_folder``."""
     from transformers import set_seed
 
     from baselines.train.trainers import Monitor
@@ -219,21 +221,21 @@ def _train_model(job: TrainingJob, data: TrainingData, device: str, work: Path |
     log.info("%d rows, %d steps of %d rows, on %s", len(batches.rows), len(batches), batches.batch, trainer.args.device)
     with loading():
         trainer.train(resume_from_checkpoint=str(state_folder) if state_folder else None)
-    if work is None:
+    if work_folder is None:
         return None
     training = training_record(job, trainer, data.counts, monitor.elapsed())
-    write_checkpoint(job.out, work, trainer, job.recipe.resolved(), training)
+    write_checkpoint(job.out, work_folder, trainer, job.recipe.resolved(), training)
     log.info("%s: %d steps in %.0f s", job.out, len(batches), monitor.elapsed())
     return training
 
 
-def make_trainer(job: TrainingJob, start: str, batches: Batches, states: Path, device: str) -> Any:
+def make_trainer(job: TrainingJob, start: str, batches: Batches, states_folder: Path, device: str) -> Any:
     """Create the library's trainer for the recipe's kind of model, with the model to train."""
     from baselines.retrieve.devices import compile_transformers
     from baselines.train import trained_models, trainers
 
     recipe = job.recipe
-    options = trainers.arguments(recipe, states, batches, device)
+    options = trainers.arguments(recipe, states_folder, batches, device)
     if recipe.model.kind == "mlm":
         language_model, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
         trainer = trainers.mask_trainer(recipe, language_model, tokenizer, batches.rows, batches, options)
@@ -291,8 +293,10 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
     }
 
 
-def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
-    """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
+def write_checkpoint(
+    out: Path, work_folder: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]
+) -> None:
+    """Write the checkpoint to the folder ``work_folder`` beside ``out``, then move ``work_folder`` to ``out``."""
     from baselines.hub.model_card import finish_checkpoint
 
     _reset_lengths(trainer)
@@ -300,20 +304,20 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     if hasattr(trainer.model, "model_card_data"):
         # finish_checkpoint writes the card. The library would search the hub for parts of a local path.
         save_options["create_model_card"] = False
-    trainer.model.save_pretrained(str(work), **save_options)
+    trainer.model.save_pretrained(str(work_folder), **save_options)
     if hasattr(trainer.processing_class, "save_pretrained"):  # a static model saves its tokenizer by itself
-        trainer.processing_class.save_pretrained(str(work))
-    write_json(work / RECIPE, recipe)
-    write_json(work / TRAINING, training)
+        trainer.processing_class.save_pretrained(str(work_folder))
+    write_json(work_folder / RECIPE, recipe)
+    write_json(work_folder / TRAINING, training)
     try:
-        _draw_losses(work, recipe["name"])
+        _draw_losses(work_folder, recipe["name"])
     except ImportError:
         log.warning("no %s: matplotlib is not installed", LOSSES)
-    finish_checkpoint(work, out.name)
-    replace_directory(work, out)
+    finish_checkpoint(work_folder, out.name)
+    replace_directory(work_folder, out)
 
 
-def _draw_losses(work: Path, title: str) -> None:
+def _draw_losses(work_folder: Path, title: str) -> None:
     """Draw the losses and the first of the dev scores. Raises :class:`ImportError` without matplotlib."""
     from matplotlib.figure import Figure
 
@@ -321,9 +325,9 @@ def _draw_losses(work: Path, title: str) -> None:
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     panel = figure.subplots()
-    draw_curve(panel, read_training_curve(work), font_size=10)
+    draw_curve(panel, read_training_curve(work_folder), font_size=10)
     panel.set_title(title, parse_math=False)  # the name may contain a dollar sign
-    figure.savefig(work / LOSSES, dpi=120, metadata={"Software": None})
+    figure.savefig(work_folder / LOSSES, dpi=120, metadata={"Software": None})
 
 
 def _reset_lengths(trainer: Any) -> None:

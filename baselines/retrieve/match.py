@@ -98,7 +98,8 @@ def match_questions(
 
     if bool(calibrate) == (release is not None):
         raise UsageError("expected either --release or --calibrate")
-    check_models(model, encoder)  # before the import of the model libraries, which takes seconds
+    # Names are checked before the import of the model libraries, which takes seconds.
+    check_models(model, encoder)
     check_file(out)
 
     from baselines.retrieve import question_matching
@@ -124,9 +125,11 @@ def match_questions(
         trust_remote_code=trust_remote_code,
         similarity="cosine",
     )
+    # With --calibrate, only a threshold is written.
     if questions is None:
         return _write_threshold(out, model, scoring_model, labelled_pairs, precision)
 
+    # A cross-encoder may have a dual-encoder that finds candidates.
     candidate_encoder = None
     if encoder:
         candidate_encoder = _open_candidate_encoder(encoder, scoring_model, work, max_length, trust_remote_code)

@@ -67,7 +67,8 @@ class OwnModel:
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return the score of every pair. Raises :class:`WrongOutput` for another output than finite numbers."""
-        scores: list[float] = []  # Python's numbers, because NumPy would round integers of different types
+        # Python's numbers, because NumPy would round integers of different types.
+        scores: list[float] = []
         for start in range(0, len(pairs), self.batch_size):
             batch = list(pairs[start : start + self.batch_size])
             pair_count = len(batch)  # before the call, because a function may empty the list
@@ -89,7 +90,8 @@ class OwnModel:
         """
         if inspect.isawaitable(model_output):
             if inspect.iscoroutine(model_output):
-                model_output.close()  # otherwise Python warns that the coroutine was never awaited
+                # Otherwise Python warns that the coroutine was never awaited.
+                model_output.close()
             raise self._wrong_output(expected, "a coroutine; pass a function that is not async")
         try:
             numbers = to_array(model_output)
@@ -161,6 +163,7 @@ def is_encoder(model: object) -> bool:
 
 def expect_instance(model: object, expected: str) -> None:
     """Raise :class:`UsageError` for a class in place of its instance."""
+    # A class has the methods of its instances, but calling these methods would fail later.
     if inspect.isclass(model):
         raise UsageError(f"model: {expected}, found the class {model.__name__}; pass an instance")
 
@@ -173,7 +176,8 @@ def name_of(model: object) -> str:
 
 def to_array(model_output: Any) -> Numbers | None:
     """Return a model's output as an array of NumPy, or None for an object that holds no array."""
-    torch = sys.modules.get("torch")  # only a process that has imported PyTorch can have a tensor
+    # Only a process that has imported PyTorch can have a tensor.
+    torch = sys.modules.get("torch")
     if torch is not None and isinstance(model_output, torch.Tensor):
         return _tensor_to_array(model_output)
     if hasattr(model_output, "toarray"):  # a sparse matrix of SciPy

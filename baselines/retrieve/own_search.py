@@ -100,6 +100,7 @@ class OwnEncoderSearch:
         self._query_prompt = settings.query_prompt or ""
         self._passage_prompt = settings.passage_prompt or ""
         self._similarity = settings.similarity or similarity_of(model)
+        # The vectors of two texts show the number of dimensions, and tell models of the same name apart.
         query_probes = self.encode_queries(_PROBE_TEXTS)
         passage_probes = self.encode_passages(_PROBE_TEXTS)
         query_dim = query_probes.shape[1]
@@ -143,7 +144,8 @@ class OwnEncoderSearch:
         vectors_folder = index
         if rows is not None:
             parts_folder.mkdir(parents=True, exist_ok=True)
-            vectors_folder = parts_folder / f"own-{key_of(rows.tolist())}"  # named models have folders of other names
+            # Named models have folders of other names.
+            vectors_folder = parts_folder / f"own-{key_of(rows.tolist())}"
         vectors = build_vectors(
             vectors_folder,
             dependencies,
@@ -221,7 +223,8 @@ def _restore(scores: Scores, exponent: int) -> list[float]:
     """
     limited_exponent = min(max(exponent, -_LARGEST_EXPONENT), _LARGEST_EXPONENT)
     restored_scores = np.ldexp(scores, limited_exponent)
-    return [float(f"{score:.9g}") for score in restored_scores]  # nine digits identify 24 binary digits
+    # Nine digits identify 24 binary digits.
+    return [float(f"{score:.9g}") for score in restored_scores]
 
 
 def rerank_by_object(
@@ -251,6 +254,7 @@ def rerank_by_object(
         passages.expect(rankings[query_id], first_run.path)
         groups.append((query_texts[query_id], rankings[query_id][:top_k]))
 
+    # Score the passages by the kind of object that the user has passed.
     if is_sentence_transformer(model):
         retriever = open_sentence_transformer(model, settings)
         with _index_folder(index) as folder:

@@ -38,7 +38,8 @@ _VECTORS_FILE = "vectors"
 _NUMBER_BYTES = 4
 # If the largest number of a model is below 2**-102, then numbers of a millionth of it have fewer digits in 32 bits.
 _SMALLEST_MAXIMUM = 2.0**-102
-_NORM_ROUNDING = 1.0001  # a stored norm is rounded up by this factor, because bounds of scores rely on it
+# A stored norm is rounded up by this factor, because bounds of scores rely on it.
+_NORM_ROUNDING = 1.0001
 _TEXTS_PER_WRITE = 256  # texts whose vectors are written together
 
 
@@ -169,22 +170,12 @@ def build_vectors(
             texts_per_call=texts_per_call,
         )
         longest_norm, zero_count = _measure(OwnVectors(vectors_path, len(rows), about["dim"], 0.0, 0))
-        if zero_count == len(rows):  # an index of zeros must not be reused when the model is mended
+        # An index of zeros must not be reused when the model is mended.
+        if zero_count == len(rows):
             raise InputError(f"{about['model']}: expected vectors, found only zeros for all passages")
 
         # The manifest is written last, so a folder with a manifest has all vectors.
-        manifest = {
-            "name": "dureader_retrieval own vectors",
-            "format": 1,
-            "about": about,
-            "dim": about["dim"],
-            "longest": longest_norm,
-            "zeros": zero_count,
-            "file": msgspec.to_builtins(describe(work, _VECTORS_FILE, len(rows))),
-            "rows": chosen_list,
-        }
-        manifest["checksum"] = _checksum(manifest)
-        write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        _write_manifest(work, about, longest_norm, zero_count, chosen_list, len(rows))
         replace_directory(work, index_folder)
     return OwnVectors(index_folder / _VECTORS_FILE, len(rows), about["dim"], longest_norm, zero_count, chosen)
 
@@ -226,6 +217,23 @@ def _encode_rows(
                     vectors[is_missing] = to_32_bits(encode(texts), about["model"])
                 file.write(vectors.tobytes())
                 file.flush()
+
+
+def _write_manifest(
+    work: Path, about: dict[str, Any], longest_norm: float, zero_count: int, chosen: list[int] | None, row_count: int
+) -> None:
+    manifest = {
+        "name": "dureader_retrieval own vectors",
+        "format": 1,
+        "about": about,
+        "dim": about["dim"],
+        "longest": longest_norm,
+        "zeros": zero_count,
+        "file": msgspec.to_builtins(describe(work, _VECTORS_FILE, row_count)),
+        "rows": chosen,
+    }
+    manifest["checksum"] = _checksum(manifest)
+    write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
 
 
 def _checksum(manifest: dict[str, Any]) -> str:

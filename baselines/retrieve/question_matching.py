@@ -40,7 +40,8 @@ _BY_WORDS = "words"
 _BY_VECTORS = "vectors"
 _TOGETHER = "together"
 Candidates = dict[str, list[str]]  # ids of training questions by question id
-Scores = dict[str, dict[str, float]]  # scores from 0 to 1 by question id and id of the training question
+# Scores from 0 to 1 by question id and id of the training question.
+Scores = dict[str, dict[str, float]]
 
 
 class QuestionMatches(Run):
@@ -136,6 +137,7 @@ def read_splits(release: Release, config: str, splits: Sequence[str]) -> Questio
 
     Raises :class:`InputError` for train and for splits without questions.
     """
+    # Unless splits are named, dev and test are compared, as far as the release has their questions.
     nonempty_splits = []
     for split_config, split in release.splits():
         if split_config == config and release.rows(config, split):

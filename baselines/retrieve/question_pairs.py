@@ -93,6 +93,7 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, Sequence[str], Sequence[
 
 def _find_columns(columns: Sequence[str], path: Path, line_number: int) -> list[int]:
     """Return the positions of the two questions and the label in a row."""
+    # A column may have any of the published names, but a row must not have two columns of the same meaning.
     positions = []
     for accepted_names in _COLUMN_NAMES.values():
         matches = [position for position, column in enumerate(columns) if column in accepted_names]

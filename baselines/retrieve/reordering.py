@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from builders.core.errors import InputError
 from builders.store.runs import Hit, Run
 
-_TAIL_STEP = 1e-6  # difference between the scores of passages behind --top-k; visible in 32 bits
+# Difference between the scores of passages behind --top-k; visible in 32 bits.
+_TAIL_STEP = 1e-6
 
 
 def expect_hits(run: Run) -> None:
@@ -31,7 +32,8 @@ def reorder_passages(passage_ids: Sequence[str], new_scores: Sequence[float]) ->
     step = _TAIL_STEP * max(1.0, abs(lowest_score))
     tail_ids = [passage_id for passage_id in passage_ids if passage_id not in scored_ids]
     for tail_rank, passage_id in enumerate(tail_ids, start=1):
-        tail_score = float(f"{lowest_score - tail_rank * step:.9g}")  # nine digits identify a 32-bit number
+        # Nine digits identify a 32-bit number.
+        tail_score = float(f"{lowest_score - tail_rank * step:.9g}")
         if not math.isfinite(tail_score):
             raise InputError(f"no finite score is left below {lowest_score:g} for the passages that were not scored")
         hits.append((passage_id, tail_score))

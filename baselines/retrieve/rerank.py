@@ -120,6 +120,7 @@ def rerank_run(
     from builders.store.runs import Run
     from builders.store.verb_inputs import release_input, run_input
 
+    # Wrong names and paths are reported before the release is read.
     if kind != "listwise":  # a model behind an endpoint may have any name
         check_models(model)
     if out is not None:

@@ -278,11 +278,13 @@ def parse_order(answer: str, passage_count: int) -> list[int]:
 
 Group = tuple[str, list[str]]  # text of a query, ids of its passages
 QUERIES_PER_FILE = 256  # queries whose scores are saved in one file
-ENDPOINT_QUERIES_PER_FILE = 16  # the same for an endpoint; small, because an interruption loses paid answers
+# The same for an endpoint; small, because an interruption loses paid answers.
+ENDPOINT_QUERIES_PER_FILE = 16
 
 
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
     """Return a model's re-ranker. The model's files determine an empty ``kind``. Raises :class:`InputError`."""
+    # Other kinds of models have vectors, by which `run` searches.
     kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
     reranker_kind = kind or kind_of_reranker(settings)
     if reranker_kind not in kinds:
@@ -412,7 +414,8 @@ def _score_window(task: _WindowTask, device: str) -> list[list[float]]:
     def compute_scores() -> list[list[float]]:
         rounded_scores = []
         for group_scores in score_groups(job, device, query_groups):
-            rounded_scores.append([float(f"{score:.9g}") for score in group_scores])  # nine digits identify 32 bits
+            # Nine digits identify 32 bits.
+            rounded_scores.append([float(f"{score:.9g}") for score in group_scores])
         return rounded_scores
 
     return resumed(scores_path, list[list[float]], is_complete, compute_scores)

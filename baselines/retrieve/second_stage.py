@@ -190,7 +190,8 @@ def _vector_scorer(
     """Return the scorer of a model with vectors. Each distinct passage is encoded once."""
     passage_count = len(set(itertools.chain.from_iterable(passage_ids for _, passage_ids in query_groups)))
 
-    def score(_: Path) -> tuple[list[list[float]], str]:  # the encodings are saved beside the index
+    # The work folder is not used, because the encodings are saved beside the index.
+    def score(_: Path) -> tuple[list[list[float]], str]:
         scores, new_count = search.retriever.scores(release, corpus, search.index_folder, query_groups)
         return scores, f"{passage_count:,} passages encoded, {new_count:,} of them now"
 

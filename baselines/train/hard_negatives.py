@@ -65,7 +65,8 @@ class Limits:
             if self.margin is not None:
                 highest_score = min(highest_score, best_positive - self.margin)
             if self.relative_margin is not None:
-                distance = abs(best_positive) * self.relative_margin  # abs: scores may be negative
+                # The absolute value, because scores may be negative.
+                distance = abs(best_positive) * self.relative_margin
                 highest_score = min(highest_score, best_positive - distance)
         return highest_score
 
@@ -148,6 +149,7 @@ class CandidateScorer:
 def for_english(ranking: Run, release: Release, split: str) -> Run:
     """Give each English query without hits the hits of its Chinese original, which has the same judgments."""
     hits = dict(ranking.lazy_hits)
+    # ``zh_id`` is the Chinese original of the English query ``_id``.
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english_id, chinese_id in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
             if english_id not in hits and chinese_id in hits:
@@ -213,6 +215,7 @@ def draw_candidates(
         return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
     for query_id, grades in qrels.positives.items():
+        # A sample of the collection may lack positives, which then have the row -1.
         rows = passages.rows(list(grades)).tolist()
         positive_ids = [passage_id for passage_id, row in zip(grades, rows, strict=True) if row >= 0]
         positive_texts = {normalised_text(passage_id) for passage_id in positive_ids}
@@ -349,6 +352,7 @@ def select_within(queries: Sequence[tuple[str, Candidates]], score: Score, limit
             for passage_id, candidate_score in zip(next_ids, scores, strict=True):
                 if candidate_score <= highest_scores[number]:
                     selected_ids[number].append(passage_id)
+    # Every scored candidate is either selected or excluded.
     selections = []
     for number, (_, query) in enumerate(queries):
         excluded_count = scored_counts[number] - len(selected_ids[number])

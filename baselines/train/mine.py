@@ -102,6 +102,7 @@ def mine_negatives(
     from builders.store.runs import read_run
     from builders.store.verb_inputs import release_input, run_input
 
+    # Wrong options, names and paths are reported before the release is read.
     limits = hard_negatives.Limits(margin, relative_margin, max_score)
     model = cross_encoder or bi_encoder
     if model and not limits.is_limited:
@@ -144,7 +145,8 @@ def mine_negatives(
         top_k=top_k,
         negatives_per_positive=negatives,
         seed=seed,
-        draw_all=limits.is_limited,  # a candidate above the limits is replaced by the next candidate
+        # A candidate above the limits is replaced by the next candidate.
+        draw_all=limits.is_limited,
     )
     if model is None:
         tasks = hard_negatives.select_by_run(candidates, ranking, limits)

@@ -21,7 +21,8 @@ from builders.store.layout import SETS, base_set, set_of
 
 SCRATCH = "scratch"
 WORDS = "words"  # start = "words": one vector per word of the collection
-CREATED_STARTS = (SCRATCH, WORDS)  # starting checkpoints that the training creates from the collection
+# Starting checkpoints that the training creates from the collection.
+CREATED_STARTS = (SCRATCH, WORDS)
 FROM_RELEASE = "release"  # data.negatives = "release": hard negatives of the official data
 PAIRS = "pairs"  # data.source = "pairs": files of labelled pairs of questions
 FROM_RECIPE = "recipe:"  # start = "recipe:NAME": the checkpoint of the recipe NAME
@@ -41,6 +42,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 PositiveShare = Annotated[float, Meta(gt=0, lt=1)]
 Name = Annotated[str, Meta(min_length=1)]
 
+# Libraries of transformers' option ``report_to`` that this project supports.
 _LOGGERS = {"tensorboard", "trackio", "wandb"}
 
 # Keys that only apply to some kinds of model, and these kinds.
@@ -220,7 +222,8 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     logs: Positive = 200
     evaluations: Count = 10
     saves: Count = 10
-    report_to: str = "auto"  # loggers, separated by commas; auto: TensorBoard if it is installed
+    # Loggers, separated by commas; auto: TensorBoard if it is installed.
+    report_to: str = "auto"
 
     def __post_init__(self) -> None:
         if self.report_to in ("auto", "none"):
@@ -316,6 +319,7 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
         recipe_path = Path(name)
     elif name not in names():
         raise InputError(f"no recipe {name!r}; expected a path to a .toml file, or one of {', '.join(names())}")
+    # Overrides are applied before validation, so that the recipe is validated as a whole.
     content = _read_content(recipe_path)
     for override in overrides:
         _apply_override(content, override)
@@ -358,7 +362,8 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
     value_type = _find_type(key, section_type, override)
     value = typed(text, value_type, f"--set {override}", from_text=True)
     values = content.setdefault(section, {})
-    if isinstance(values, dict):  # otherwise the file is wrong, and validation reports the error
+    # A section that is no table is an error of the file, which validation reports later.
+    if isinstance(values, dict):
         values[key] = value
 
 

@@ -66,10 +66,12 @@ _TEXTS_PER_READ = 1_000
 _CHINESE_BLOCKS = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 _UNKNOWN = "[UNK]"
 _CHARACTER_SHARE = 0.75  # of a WordPiece vocabulary that single characters may fill
-_LONGEST_WORD = 16  # characters of a word; longer runs of letters and digits are mostly file names
+# Largest number of characters of a word; longer runs of letters and digits are mostly file names.
+_LONGEST_WORD = 16
 _UNSEEN_COUNT = 0.5  # assumed count of a character that never occurs as a word
 _IGNORED_LABEL = -100  # label of a token that is not masked
-_FP32 = {"dtype": torch.float32}  # replaces the saved precision; an optimizer's small steps need fp32
+# Replaces the saved precision; an optimizer's small steps need fp32.
+_FP32 = {"dtype": torch.float32}
 
 
 class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
@@ -98,6 +100,7 @@ def dual_encoder(recipe: Recipe, start_model: str, device: str, commit: str | No
     model, similarity = _open_dual_encoder(recipe, start_model, commit_settings, device, commit)
     set_prompts(model, commit_settings)
     check_reading(model, ModelSettings(start_model))
+    # Check the recipe's settings of the loss.
     if similarity == "cos":
         if recipe.train.scale <= 1:
             raise InputError(
@@ -105,8 +108,10 @@ def dual_encoder(recipe: Recipe, start_model: str, device: str, commit: str | No
                 "expected a scale above 1, for example --set train.scale=20"
             )
         if not any(isinstance(module, Normalize) for module in model.modules()):
-            model.append(Normalize())  # dot products are then cosines, and every index supports dot products
+            # Dot products are then cosines, and every index supports dot products.
+            model.append(Normalize())
     _check_shortest(recipe, model, similarity, start_model)
+    # A static model has no transformer, hence no lengths and no official inputs.
     if is_static(model):
         if recipe.model.towers == 2 or recipe.model.inputs == "official":
             raise InputError(f"{start_model} is a static model; expected model.towers = 1 and model.inputs = plain")
@@ -180,7 +185,8 @@ def _set_lengths(recipe: Recipe, towers: dict[str, Any]) -> None:
             tower.processor = official_tokenizer(tower.tokenizer, input_kind, length)
         pooler = getattr(tower.auto_model, "pooler", None)
         if pooler is not None:
-            pooler.requires_grad_(False)  # no output uses the pooler; several processes would wait for its gradients
+            # No output uses the pooler; several processes would wait for its gradients.
+            pooler.requires_grad_(False)
         tower.query_length = data.query_length
         tower.document_length = data.passage_length
         # encode() without a task truncates to max_seq_length. A model from scratch has not trained later positions.
@@ -398,7 +404,8 @@ def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
         hidden_dropout_prob=sizes.dropout,
         attention_probs_dropout_prob=sizes.dropout,
         max_position_embeddings=POSITIONS,
-        initializer_range=_BERT_WEIGHT_RANGE * (_BERT_WIDTH / sizes.hidden) ** 0.5,  # larger for narrower models
+        # Larger for narrower models.
+        initializer_range=_BERT_WEIGHT_RANGE * (_BERT_WIDTH / sizes.hidden) ** 0.5,
     )
     BertForMaskedLM(config).save_pretrained(folder)
     log.info("a vocabulary of %d word pieces and random weights", len(vocabulary))
@@ -546,7 +553,8 @@ def start_vectors(words: list[str], counts: Counts, sizes: Words, seed: int) -> 
     characters = sorted(set[str]().union(*words[1:]))
     character_vectors = random_vectors(characters) * sizes.characters
     character_rows = {character: row for row, character in enumerate(characters)}
-    for word_row, word in enumerate(words[1:], start=1):  # the unknown token keeps its vector of zeros
+    # The unknown token keeps its vector of zeros.
+    for word_row, word in enumerate(words[1:], start=1):
         rows = [character_rows[character] for character in word]
         vectors[word_row] += character_vectors[rows].sum(axis=0)
     return vectors

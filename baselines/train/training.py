@@ -45,7 +45,8 @@ def run_training(job: TrainingJob) -> Mapping[str, Any] | None:
         with work_beside(job.out, wait=True):
             pass  # an empty block removes the temporary files of a killed training
         return read_json(job.out / TRAINING, dict[str, Any])
-    if job.commit:  # fetched before the large libraries are loaded, so that errors appear at once
+    # The commit is fetched before the large libraries are loaded, so that errors appear at once.
+    if job.commit:
         log.info("starts from %s, commit %s", job.start, job.commit)
     training = train_checkpoint(job)
     if job.first:
@@ -77,7 +78,8 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
     requested_device = None if job.device == "auto" else job.device
     device = devices_of(requested_device)[0]
     if device != "cpu":
-        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"  # torchrun gives each process of a machine its own GPU
+        # torchrun gives each process of a machine its own GPU.
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     check_place(job.out)
     data = read_data(job, device)
     with contextlib.ExitStack() as stack:
@@ -86,7 +88,8 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
             work_folder = stack.enter_context(work_beside(job.out))
             dependencies = {**job.about, "start_commit": job.commit}
             states_folder = stack.enter_context(states_kept(job.out, dependencies, anew=job.again))
-            last_state(states_folder, job.world)  # removes damaged states before the other processes look for states
+            # Removes damaged states before the other processes look for states.
+            last_state(states_folder, job.world)
         if job.world > 1:
             from baselines.train.trainers import process_group
 
@@ -305,8 +308,10 @@ def write_checkpoint(
         # finish_checkpoint writes the card. The library would search the hub for parts of a local path.
         save_options["create_model_card"] = False
     trainer.model.save_pretrained(str(work_folder), **save_options)
-    if hasattr(trainer.processing_class, "save_pretrained"):  # a static model saves its tokenizer by itself
+    # A static model saves its tokenizer by itself.
+    if hasattr(trainer.processing_class, "save_pretrained"):
         trainer.processing_class.save_pretrained(str(work_folder))
+    # Add the project's own files.
     write_json(work_folder / RECIPE, recipe)
     write_json(work_folder / TRAINING, training)
     try:

@@ -37,7 +37,8 @@ def report_errors_once() -> Iterator[None]:
         yield
     except InputError:
         if os.environ.get("RANK", "0") != "0":
-            time.sleep(_REPORT_SECONDS)  # torchrun ends this process during the wait, so the error appears only once
+            # torchrun ends this process during the wait, so the error appears only once.
+            time.sleep(_REPORT_SECONDS)
         raise
 
 
@@ -106,6 +107,8 @@ class TrainingJob:
             # The recipe may name a file of negatives, if no option does.
             if not self.negatives and recipe.data.negatives not in ("", FROM_RELEASE):
                 self.negatives = [Path(recipe.data.negatives)]
+
+        # Check the output's path, and find the starting checkpoint.
         self.out = check_output(out, "a checkpoint", TRAINING)
         if self.start.startswith(FROM_RECIPE):
             self.start = str(self._checkpoint_of_recipe(beside=out))
@@ -114,7 +117,8 @@ class TrainingJob:
         if self.dev_run:
             input_files.append(self.dev_run)
         for input_file in input_files:
-            if not input_file.is_file():  # a pipe is refused, because SHA-256 is computed in a second pass
+            # A pipe is refused, because SHA-256 is computed in a second pass.
+            if not input_file.is_file():
                 raise InputError("no such file", path=input_file)
 
         # torchrun sets these variables.
@@ -234,6 +238,7 @@ class TrainingJob:
         """Return the (config, split) pairs of the release that the training reads."""
         data = self.recipe.data
         configs = set_of(data.set)
+        # A masked language model only learns from passages.
         splits = [(configs.corpus, "corpus")]
         if self.recipe.model.kind != "mlm":
             splits += [(configs.queries, data.split), (configs.qrels, data.split)]

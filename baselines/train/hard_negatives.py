@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # rerankers loads PyTorch
     Score = Callable[[Sequence[Group]], list[list[float]]]
 
 _CACHED_TEXTS = 1 << 16  # normalised passages in the cache; many queries share passages
-_QUERIES_PER_TASK = 256  # queries whose candidates a model scores together
+_QUERIES_PER_WINDOW = 256  # queries whose candidates are scored together
 
 
 @dataclass(frozen=True)
@@ -245,29 +245,20 @@ def _shuffle(passage_ids: Iterable[str], hash_prefix: str) -> list[str]:
     return sorted(passage_ids, key=sort_key)
 
 
-@dataclass(frozen=True)
-class SelectionTasks:
-    """The selections of all queries, computed task by task.
-
-    Attributes:
-        results: the selections of each task's queries.
-        queries_per_task: number of queries of every task but the last.
-    """
-
-    results: Iterator[list[Selection]]
-    queries_per_task: int
-
-    def query_counts(self, query_count: int) -> Iterator[int]:
-        """Yield the number of queries of each task."""
-        for start in range(0, query_count, self.queries_per_task):
-            yield min(self.queries_per_task, query_count - start)
-
-
-def select_by_run(candidates: Iterable[Candidates], ranking: Run, limits: Limits) -> SelectionTasks:
-    """Select the negatives of every query by the scores of the run."""
+def select_by_run(candidates: Iterator[Candidates], ranking: Run, limits: Limits) -> Iterator[list[Selection]]:
+    """Select the negatives of every query by the scores of the run. Yield the selections of a window of queries."""
     score = functools.partial(_scores_of_run, ranking)
-    results = (select_within([(query.query_id, query)], score, limits) for query in candidates)
-    return SelectionTasks(results, queries_per_task=1)
+    for window in _split_windows(candidates):
+        yield select_within([(query.query_id, query) for query in window], score, limits)
+
+
+def _split_windows(candidates: Iterator[Candidates]) -> Iterator[list[Candidates]]:
+    """Yield the candidates of a window of queries at a time."""
+    while True:
+        window = list(itertools.islice(candidates, _QUERIES_PER_WINDOW))
+        if not window:
+            return
+        yield window
 
 
 def _scores_of_run(ranking: Run, groups: Sequence[Group]) -> list[list[float]]:
@@ -286,13 +277,15 @@ def _scores_of_run(ranking: Run, groups: Sequence[Group]) -> list[list[float]]:
 
 def select_by_model(
     candidates: Iterator[Candidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: Limits
-) -> SelectionTasks:
-    """Select the negatives of every query by the scores of a model, on all devices. ``query_texts``: queries by id."""
+) -> Iterator[list[Selection]]:
+    """Select the negatives of every query by the scores of a model. Yield the selections of a window of queries.
+
+    ``query_texts`` has the queries by id. All devices share the windows.
+    """
     from baselines.retrieve.devices import over_devices
 
     tasks = _make_tasks(candidates, query_texts, scorer, limits)
-    results = over_devices(_select_for_task, tasks, scorer.job.reranker.work.devices)
-    return SelectionTasks(results, _QUERIES_PER_TASK)
+    yield from over_devices(_select_for_task, tasks, scorer.job.reranker.work.devices)
 
 
 # The model, (text, candidates) of each query, and the limits.
@@ -302,11 +295,8 @@ _Task = tuple[CandidateScorer, list[tuple[str, Candidates]], Limits]
 def _make_tasks(
     candidates: Iterator[Candidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: Limits
 ) -> Iterator[_Task]:
-    while True:
-        queries = list(itertools.islice(candidates, _QUERIES_PER_TASK))
-        if not queries:
-            return
-        yield scorer, [(query_texts[query.query_id], query) for query in queries], limits
+    for window in _split_windows(candidates):
+        yield scorer, [(query_texts[query.query_id], query) for query in window], limits
 
 
 def _select_for_task(task: _Task, device: str) -> list[Selection]:
@@ -375,13 +365,21 @@ def _report_part(begin: float, end: float) -> Iterator[None]:
     report_share(end)
 
 
-def write_negatives(out: Path, tasks: SelectionTasks, *, query_count: int, is_limited: bool) -> MinedNegatives:
-    """Write a line for each query, log the counts, and return them."""
+def write_negatives(
+    out: Path, windows: Iterable[list[Selection]], *, query_count: int, is_limited: bool
+) -> MinedNegatives:
+    """Write a line for each query, log the counts, and return them.
+
+    ``windows`` is the result of :func:`select_by_run` or :func:`select_by_model`.
+    """
     too_few_count = 0
     without_count = 0
     excluded_count = 0
+    window_sizes = []
+    for start in range(0, query_count, _QUERIES_PER_WINDOW):
+        window_sizes.append(min(_QUERIES_PER_WINDOW, query_count - start))
     with atomic_text(out) as file, progress(total=query_count, unit="query", label="mine") as bar:
-        for selections in bar.follow(tasks.results, tasks.query_counts(query_count)):
+        for selections in bar.follow(windows, window_sizes):
             for selection in selections:
                 query = selection.candidates
                 too_few_count += len(selection.negative_ids) < query.negative_count

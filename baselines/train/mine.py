@@ -149,7 +149,7 @@ def mine_negatives(
         draw_all=limits.is_limited,
     )
     if model is None:
-        tasks = hard_negatives.select_by_run(candidates, ranking, limits)
+        windows = hard_negatives.select_by_run(candidates, ranking, limits)
     else:
         from baselines.core.settings import ModelOptions
         from baselines.retrieve.devices import work_of
@@ -168,7 +168,7 @@ def mine_negatives(
         if is_dual:
             expect_encoder(job.reranker.settings)
         scorer = hard_negatives.CandidateScorer(job, is_dual)
-        tasks = hard_negatives.select_by_model(candidates, texts, scorer, limits)
-    mined = hard_negatives.write_negatives(out, tasks, query_count=len(qrels.positives), is_limited=limits.is_limited)
+        windows = hard_negatives.select_by_model(candidates, texts, scorer, limits)
+    mined = hard_negatives.write_negatives(out, windows, query_count=len(qrels.positives), is_limited=limits.is_limited)
     record_finished(out, call, result=mined.counts())
     return mined

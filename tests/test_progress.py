@@ -76,6 +76,16 @@ def test_reranking_counts_pairs(tmp_path: Path) -> None:
     assert f"{pair_count:.2f}/{pair_count:.2f} " in done.stderr
 
 
+def test_mining_moves_within_a_window_of_queries(tmp_path: Path) -> None:
+    write_cross(tmp_path / "model")
+    release = release_with(tmp_path / "release", range(10, 50))
+    run("baselines", "bm25", "--release", release, "--split", "train", "--out", tmp_path / "run")
+    words = ["mine", "--release", release, "--run", tmp_path / "run", "--out", tmp_path / "out", "--cross-encoder"]
+    done = run("baselines", *words, tmp_path / "model", "--max-score", 2, "--batch-tokens", 50, "--device", "cpu")
+    shares = shares_of(done, "mine")
+    assert len(set(shares)) > 3 and shares == sorted(shares) and shares[-1] == 100
+
+
 def test_check_counts_bytes(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release", tables(), rows_per_shard=2)
     done = run("builders", "check", "--release", release, code=None)

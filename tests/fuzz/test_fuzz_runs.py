@@ -185,7 +185,7 @@ _RECORDS_READ = (
     "builders.annotate.pool:scored_depth baselines.measure.fusion_weights:_is_apart baselines.core.checkpoint:left_out "
     "baselines.measure.run_origin:read_record"
 )
-_PAIRS_READ = "baselines.retrieve.question_pairs:_table,_json_lines,read_question_pairs"
+_PAIRS_READ = "baselines.retrieve.question_pairs:_read_table,_read_json_lines,read_question_pairs"
 _HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
 _NEGATIVES, _POOL = {"negatives.jsonl": JSON_LINES}, {"pool.jsonl": JSON_LINES}
 READERS = [
@@ -254,10 +254,10 @@ def _read_training(folder: Path) -> Any:
 _RECIPE = "baselines.train.recipe:"
 READERS += [
     Reader(
-        f"{_RECIPE}read_recipe,_content", lambda f: shutil.copy(RECIPES / "de-bm25-neg.toml", f / "mine.toml"),
+        f"{_RECIPE}read_recipe,_read_content", lambda f: shutil.copy(RECIPES / "de-bm25-neg.toml", f / "mine.toml"),
         {"mine.toml": TEXT}, lambda f: read_recipe(str(f / "mine.toml")), _as_toml("mine.toml"),
     ),
-    Reader(f"{_RECIPE}_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
+    Reader(f"{_RECIPE}_apply_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
     Reader(
         "baselines.reproduce.step_settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
         lambda f: read_settings(f / "settings.toml"),

@@ -44,10 +44,7 @@ def write_restrain_sets(
     """
     train_qrels = release.table("qrels", "train")
     train_ids = labelled(train_qrels)
-    distinct_test_ids: set[str] = set()
-    for split in test_splits:
-        distinct_test_ids.update(release.table("queries", split, ["_id"])["_id"].to_pylist())
-    test_ids = sorted(distinct_test_ids)
+    test_ids = _query_ids_of(release, test_splits)
     query_groups = {"qrels/train": train_ids, "/".join(test_splits): test_ids}
     vectors = _vectors_of(release, query_groups, embeddings)
     train_vectors = vectors[: len(train_ids)]
@@ -223,6 +220,14 @@ def assign_buckets(
     for bucket in range(bucket_count):
         cosines.append(nearest_cosines(test_vectors, train_vectors, np.flatnonzero(train_buckets == bucket)))
     return train_buckets, test_buckets, np.stack(cosines, axis=1)
+
+
+def _query_ids_of(release: Release, splits: Sequence[str]) -> list[str]:
+    """Return the ids of the queries of the splits, sorted, each once."""
+    query_ids: set[str] = set()
+    for split in splits:
+        query_ids.update(release.table("queries", split, ["_id"])["_id"].to_pylist())
+    return sorted(query_ids)
 
 
 def _vectors_of(release: Release, query_groups: Mapping[str, Sequence[str]], embeddings: Sequence[Path]) -> Floats:

@@ -91,15 +91,7 @@ def write_samples(
     """
     passage_ids = _read_passage_ids(release)
     passage_lots = _draw_lots(passage_ids, seed)
-    query_ids: set[str] = set()
-    positive_levels: dict[str, int] = {}  # positives have level 0
-    for split in splits:
-        release.shards("qrels", split)  # raises InputError for a split without labels
-        for query_id, relevance in read_judged(release, "qrels", split).items():
-            query_ids.add(query_id)
-            for passage_id, grade in relevance.items():
-                if grade > 0:
-                    positive_levels[passage_id] = 0
+    query_ids, positive_levels = _read_positives(release, splits)
     positive_count = len(positive_levels)
     if not positive_levels or sizes[0] < positive_count or sizes[-1] >= len(passage_ids):
         raise InputError(
@@ -125,8 +117,9 @@ def write_samples(
             order = np.lexsort((passage_lots, levels))  # by level, then by lot
             for size in sizes:
                 sample_rows = np.sort(order[:size])  # the corpus's order
+                sample_ids = passage_ids.take(pa.array(sample_rows))
                 config = f"{SAMPLE}{size_name(size)}{suffix}"
-                draft.write(config, _CORPUS, [pa.table([passage_ids.take(pa.array(sample_rows))], schema=IDS)])
+                draft.write(config, _CORPUS, [pa.table([sample_ids], schema=IDS)])
                 row = {
                     "config": config,
                     "passages": size,
@@ -137,6 +130,23 @@ def write_samples(
                 rows.append(row)
         draft.stats["samples"] = {row["config"]: row for row in rows}
     return rows
+
+
+def _read_positives(release: Release, splits: Sequence[str]) -> tuple[set[str], dict[str, int]]:
+    """Return the judged queries of the splits, and passage -> level for the positives, which have level 0.
+
+    Raises :class:`InputError` for a split without labels.
+    """
+    query_ids: set[str] = set()
+    positive_levels: dict[str, int] = {}
+    for split in splits:
+        release.shards("qrels", split)  # raises the error; read_judged would return no judgments
+        for query_id, relevance in read_judged(release, "qrels", split).items():
+            query_ids.add(query_id)
+            for passage_id, grade in relevance.items():
+                if grade > 0:
+                    positive_levels[passage_id] = 0
+    return query_ids, positive_levels
 
 
 def _read_passage_ids(release: Release) -> pa.Array:

@@ -27,7 +27,7 @@ _COLUMNS = {
     "false_positives": "pairs that became negative",
     "without_positives": "queries without positives",
 }
-_SHARES = ("queries with a false negative", "queries with a false positive")
+_SHARE_COLUMNS = ("queries with a false negative", "queries with a false positive")
 
 
 def merge_judgments(round_path: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
@@ -41,7 +41,9 @@ def merge_judgments(round_path: Path, base: Release, out: Path) -> dict[str, dic
         raise InputError(
             f"was made from other queries or passages than {split} of {base.path}", path=round_path / ROUND
         )
-    labels, undecided = settled_labels(round_path, annotation_round)
+
+    # Only accepted packages count.
+    labels, undecided_pairs = settled_labels(round_path, annotation_round)
     packages = annotation_round.packages
     not_accepted = [package.name for package in packages if package.state != "accepted"]
     if not labels:
@@ -49,8 +51,9 @@ def merge_judgments(round_path: Path, base: Release, out: Path) -> dict[str, dic
         raise InputError(f"has no pair with a settled label: {states}; run `annotate check`", path=round_path)
     if not_accepted:
         log.warning("skipped packages that are not accepted: %s", ", ".join(not_accepted))
-    if undecided:
-        log.warning("%d undecided pairs stay unchanged; decide them with `annotate adjudicate`", len(undecided))
+    if undecided_pairs:
+        log.warning("%d undecided pairs stay unchanged; decide them with `annotate adjudicate`", len(undecided_pairs))
+
     old_judged = read_judged(base, "qrels", split)
     new_judged = correct_judgments(old_judged, labels)
     source_paths = [round_path / ROUND, *sorted((round_path / JUDGMENTS).glob("*.jsonl"))]
@@ -64,11 +67,13 @@ def merge_judgments(round_path: Path, base: Release, out: Path) -> dict[str, dic
         "sources": describe_files((path.relative_to(round_path).as_posix(), path) for path in source_paths),
     }
     with draft_release(out, build, base) as draft:
+        # Everything that depends on the judgments is written anew.
         rejudge(draft, base, split, new_judged)
         renew_answers(draft, base, split, new_judged)
         # The first merge keeps the judgments from before people corrected them.
         if old_judged and (QRELS_BEFORE, split) not in base.splits():
             draft.write(QRELS_BEFORE, split, [qrels_table(old_judged)])
+        # The figures compare with these judgments, also after a second merge.
         judged_before = read_judged(base, QRELS_BEFORE, split) or old_judged
         query_ids = base.table("queries", split, ["_id"])["_id"].to_pylist()
         figures: dict[str, dict[str, Any]] = draft.stats.setdefault("relabelled", {})
@@ -78,14 +83,18 @@ def merge_judgments(round_path: Path, base: Release, out: Path) -> dict[str, dic
 
 def merge_report(figures: dict[str, dict[str, Any]], out: Path) -> Report:
     """Return the figures of :func:`merge_judgments` and of the paper, for the release ``out``."""
-    paper = published()["relabelled"]
+    paper_figures = published()["relabelled"]
     rows = []
-    for name, values in (*figures.items(), ("paper", paper)):
-        rows.append([name, *(values.get(key) for key in _COLUMNS)])
+    for row_name, row_figures in (figures | {"paper": paper_figures}).items():
+        row = [row_name]
+        for figure_name in _COLUMNS:
+            row.append(row_figures.get(figure_name))
+        rows.append(row)
+    columns = ("split", *_COLUMNS.values())
     return Report(
-        {"release": figures, "paper": paper},
-        f"{relabelled_text(figures, paper)}\nrelease: {out}",
-        tables=[Table(("split", *_COLUMNS.values()), rows, percent_columns=_SHARES)],
+        {"release": figures, "paper": paper_figures},
+        f"{relabelled_text(figures, paper_figures)}\nrelease: {out}",
+        tables=[Table(columns, rows, percent_columns=_SHARE_COLUMNS)],
     )
 
 
@@ -95,7 +104,7 @@ def settled_labels(round_path: Path, annotation_round: Round) -> tuple[dict[Pair
     Models' judgments never count. Raises :class:`InputError` if labels changed after their package was accepted.
     """
     labels: dict[Pair, int] = {}
-    undecided: list[Pair] = []
+    undecided_pairs: list[Pair] = []
     for standing in standings(round_path, annotation_round):
         package = standing.package
         if package.state != "accepted":
@@ -107,10 +116,10 @@ def settled_labels(round_path: Path, annotation_round: Round) -> tuple[dict[Pair
         for pair in standing.pairs:
             label = standing.label(pair)
             if label is None:
-                undecided.append(pair)
+                undecided_pairs.append(pair)
             else:
                 labels[pair] = label
-    return labels, undecided
+    return labels, undecided_pairs
 
 
 def correct_judgments(judged: Judged, labels: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
@@ -121,8 +130,9 @@ def correct_judgments(judged: Judged, labels: Mapping[Pair, int]) -> dict[str, d
     corrected = {query_id: dict(relevance) for query_id, relevance in judged.items()}
     for (query_id, passage_id), label in labels.items():
         relevance = corrected.setdefault(query_id, {})
+        is_positive = relevance.get(passage_id, 0) > 0
         if not label:
             relevance[passage_id] = 0
-        elif relevance.get(passage_id, 0) <= 0:
+        elif not is_positive:  # a positive keeps its grade
             relevance[passage_id] = 1
     return corrected

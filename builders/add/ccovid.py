@@ -33,16 +33,19 @@ class Row(msgspec.Struct, gc=False):
     question: str | None = None
 
 
-def read_ccovid(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
+def read_ccovid(
+    source_paths: Sequence[Path],
+    encoding: str = "auto",
+) -> tuple[Collection, list[Source]]:
     """Return the set, with all questions in one split, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, and if ``paths`` names a file with another header.
+    Raises :class:`InputError` for a wrong row, and if ``source_paths`` names a file with another header.
     """
     questions = SourceTexts("question")
     documents = SourceTexts("document")
     judged: dict[str, dict[str, None]] = {}
     used_sources = []
-    for file_kind, source in files_of("the competition's", HEADERS, paths):
+    for file_kind, source in files_of("the competition's", HEADERS, source_paths):
         if file_kind == "unlabelled":
             log.info("%s: skipped, because its questions have no document", source.name)
             continue

@@ -15,22 +15,28 @@ HEADERS = {
     "candidates": ("question_id", "ans_id", "cnt", "label"),
     "pairs": ("question_id", "pos_ans_id", "neg_ans_id"),
 }
-SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}  # split in the candidates' name -> split of the release
+# split in the candidates' name -> split of the release
+SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}
 
 _Judged = dict[str, dict[str, None]]  # id of a question -> ids of its positive answers, in order
 
 
-def read_cmedqa(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
+def read_cmedqa(
+    source_paths: Sequence[Path],
+    encoding: str = "auto",
+) -> tuple[Collection, list[Source]]:
     """Return the set, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, missing test candidates, or a file in ``paths`` with another header.
+    Raises :class:`InputError` for a wrong row, missing test candidates, or a file in ``source_paths`` with another
+    header.
     """
     questions = SourceTexts("question")
     answers = SourceTexts("answer")
     answers_by_question: _Judged = {}  # by the column question_id of answer.csv
     judged: dict[str, _Judged] = {}
     used_sources = []
-    for file_kind, source in files_of("cMedQA's", HEADERS, paths):
+    # The files come in any order, so they are joined by ids after all are read.
+    for file_kind, source in files_of("cMedQA's", HEADERS, source_paths):
         used_sources.append(source)
         table = open_table(source, encoding)
         if file_kind == "questions":
@@ -41,6 +47,7 @@ def read_cmedqa(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collecti
                 answers.add(answer_id, text, source, line)
                 answers_by_question.setdefault(question_id, {})[answer_id] = None
         else:
+            # Only the name of a file of candidates tells its split.
             name_split = split_of(source.member or source.path.name)
             if not name_split:
                 raise InputError("the split is unknown; expected train, dev or test in the name", path=source.shown)
@@ -71,7 +78,8 @@ def _read_candidates(table: Table, file_kind: str, judged: _Judged) -> None:
             judged.setdefault(question_id, {})[answer_id] = None
         return
     for line, (question_id, answer_id, label) in read_rows_with_bar(table, ("question_id", "ans_id", "label"), "pair"):
-        positives = judged.setdefault(question_id, {})  # also adds questions without a positive answer
+        # Also adds questions without a positive answer.
+        positives = judged.setdefault(question_id, {})
         if label == "1":
             positives[answer_id] = None
         elif label != "0":

@@ -88,12 +88,18 @@ _SKIPPED_WORDS = {
 }
 
 
-def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: Judgments) -> Collection:
+def merge(
+    set_name: str,
+    questions: SourceTexts,
+    passages: SourceTexts,
+    judgments: Judgments,
+) -> Collection:
     """Replace the source's ids by texts and their MD5s. Judgments without a text are counted and skipped."""
+    # Passages: equal texts of several ids become one passage.
     passage_ids: dict[str, str] = {}
     distinct_passages: dict[str, str] = {}
     source_passages = passages.by_source.items()
-    for source_id, text in progress(source_passages, total=len(source_passages), unit="passage", label=name):
+    for source_id, text in progress(source_passages, total=len(source_passages), unit="passage", label=set_name):
         passage_id = text_id(text)
         passage_ids[source_id] = passage_id
         distinct_passages[passage_id] = text
@@ -102,10 +108,11 @@ def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: J
         "blank": passages.blank,
         "same_text_again": len(passage_ids) - len(distinct_passages),
     }
-    collection = Collection(name, distinct_passages, {}, {"passages": passage_counts})
+    collection = Collection(set_name, distinct_passages, {}, {"passages": passage_counts})
     if questions.blank:
         collection.read["blank_questions"] = questions.blank
-        log.warning("%s: skipped %d questions without a text", name, questions.blank)
+        log.warning("%s: skipped %d questions without a text", set_name, questions.blank)
+    # Questions: the splits are in the order in which equal questions are resolved.
     earlier_texts: set[str] = set()  # questions of the splits before
     for split in sorted(judgments, key=ORDER.index):
         split_counts = dict.fromkeys(_SPLIT_COUNTS, 0)
@@ -120,9 +127,9 @@ def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: J
         earlier_texts.update(merged)
         for count_name, words in _SKIPPED_WORDS.items():
             if split_counts[count_name]:
-                log.warning("%s %s: skipped %d %s", name, split, split_counts[count_name], words)
+                log.warning("%s %s: skipped %d %s", set_name, split, split_counts[count_name], words)
     if not any(collection.queries.values()):
-        raise InputError(f"{name}: no question has a passage; expected questions and passages of the same source")
+        raise InputError(f"{set_name}: no question has a passage; expected questions and passages of the same source")
     return collection
 
 
@@ -145,6 +152,7 @@ def merge_equal_questions(
     merged: Queries = {}
     for question_id, positives in judged.items():
         source_ids = dict.fromkeys(positives)
+        # A source may judge questions that its files of texts lack.
         text = question_texts.get(question_id)
         split_counts["questions"] += 1
         split_counts["judgments"] += len(source_ids)
@@ -161,58 +169,64 @@ def merge_equal_questions(
     return merged
 
 
-def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
-    """Draw ``size`` test queries at random from split ``all``, or from test. The other queries become train.
+def draw_test_questions(collection: Collection, test_size: int, seed: int) -> None:
+    """Draw ``test_size`` test queries at random from split ``all``, or from test. The other queries become train.
 
     Section 2.4 draws 949 queries of cCOVID-News. The paper's second version trains on the other queries.
     """
     source_split = "all" if "all" in collection.queries else "test"
     all_queries = collection.queries.pop(source_split)
-    test_queries = draw_questions(all_queries, size, seed, f"{collection.name}: --test-size")
+    test_queries = draw_questions(all_queries, test_size, seed, f"{collection.name}: --test-size")
     collection.queries["test"] = test_queries
     train_queries = {text: positives for text, positives in all_queries.items() if text not in test_queries}
     if train_queries:
         collection.queries["train"] = collection.queries.get("train", {}) | train_queries
 
 
-def draw_questions(queries: Queries, size: int, seed: int, option_name: str) -> Queries:
-    """Draw ``size`` queries at random, in their original order. Raises :class:`InputError` for too few queries."""
-    if len(queries) < size:
-        raise InputError(f"{option_name} {size} is too large, because only {len(queries)} questions have a passage")
-    drawn_ids = draw(map(text_id, queries), size, seed)
+def draw_questions(queries: Queries, query_count: int, seed: int, option_name: str) -> Queries:
+    """Draw ``query_count`` queries at random, in their original order.
+
+    Raises :class:`InputError` for too few queries. ``option_name`` names the option in the error.
+    """
+    if len(queries) < query_count:
+        raise InputError(
+            f"{option_name} {query_count} is too large, because only {len(queries)} questions have a passage"
+        )
+    drawn_ids = draw(map(text_id, queries), query_count, seed)
     return {text: positives for text, positives in queries.items() if text_id(text) in drawn_ids}
 
 
 def files_of(
-    owner_words: str, headers: Mapping[str, Sequence[str]], paths: Sequence[Path]
+    owner_words: str, headers_by_kind: Mapping[str, Sequence[str]], source_paths: Sequence[Path]
 ) -> Iterator[tuple[str, Source]]:
-    """Yield (kind, file) for the files of a set. ``headers`` maps a kind to columns. The kind ``json`` is JSON lines.
+    """Yield (kind, file) for the files of a set.
 
-    Files with other headers are skipped. Raises :class:`InputError` if ``paths`` names a file with another header.
-    ``owner_words`` names the set in messages, for example ``cMedQA's``.
+    ``headers_by_kind`` maps a kind to columns. The kind ``json`` is JSON lines. Files with other headers are skipped.
+    Raises :class:`InputError` if ``source_paths`` names a file with another header. ``owner_words`` names the set in
+    messages, for example ``cMedQA's``.
     """
-    for source in find_tables(paths):
-        file_kind = _kind_of_header(header_of(source), headers)
+    for source in find_tables(source_paths):
+        file_kind = _kind_of_header(header_of(source), headers_by_kind)
         if file_kind:
             yield file_kind, source
             continue
         # Only a file that the user named must be of the set. Folders and archives may have other files.
-        is_named_by_user = source.member is None and source.path in paths
+        is_named_by_user = source.member is None and source.path in source_paths
         if is_named_by_user:
-            example = ", ".join(next(iter(headers.values())))
+            example = ", ".join(next(iter(headers_by_kind.values())))
             raise InputError(
                 f"not one of {owner_words} files; expected a header such as {example}", path=source.shown, line=1
             )
         log.info("%s: skipped, because it is not one of %s files", source.name, owner_words)
 
 
-def _kind_of_header(header: Sequence[str], headers: Mapping[str, Sequence[str]]) -> str:
+def _kind_of_header(header: Sequence[str], headers_by_kind: Mapping[str, Sequence[str]]) -> str:
     """Return the kind whose columns are those of ``header``, in any order, or "" for no kind."""
-    for file_kind, columns in headers.items():
+    for file_kind, columns in headers_by_kind.items():
         if sorted(columns) == sorted(header):
             return file_kind
     is_json = header[0].startswith("{")
-    return "json" if "json" in headers and is_json else ""
+    return "json" if "json" in headers_by_kind and is_json else ""
 
 
 def write_release(
@@ -236,6 +250,7 @@ def write_release(
         seed: seed of the draw.
         encoding: value of ``--encoding`` for the manifest.
     """
+    # The records of an earlier build of the set are replaced.
     base_release = None
     if base is not None:
         base_release = open_base(base, collection.name)
@@ -245,6 +260,7 @@ def write_release(
     build = {"verb": collection.name, "options": options, "sources": describe_sources(sources)}
     with draft_release(out, build, base_release) as draft:
         columns = write_set(collection, draft)
+    # The report has the figures of this set only, not those of the copied release.
     corpus_config = f"{collection.name}-corpus"
     lengths = {corpus_config: draft.stats["collections"][corpus_config]}
     figures = {"table3": columns, "collections": lengths}
@@ -258,10 +274,10 @@ def describe_sources(sources: Iterable[Source]) -> list[dict[str, Any]]:
     return describe_files((source.name.split("!")[0], source.path) for source in sources)
 
 
-def open_base(release: Release | Path, verb: str) -> Release:
-    """Open the release to extend. The records of earlier builds by ``verb`` are removed from its manifest."""
-    base = open_release(release)
-    other_builds = [build for build in base.manifest.builds if build.verb != verb]
+def open_base(base_release: Release | Path, builder_verb: str) -> Release:
+    """Open the release to extend. The records of earlier builds by ``builder_verb`` are removed from its manifest."""
+    base = open_release(base_release)
+    other_builds = [build for build in base.manifest.builds if build.verb != builder_verb]
     return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=other_builds))
 
 
@@ -269,9 +285,11 @@ def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]
     """Write the set into ``draft``, in place of an earlier build. Return its columns of Table 3, by split."""
     name = collection.name
     config_prefix = "" if name == "main" else f"{name}-"
+    # The copied release may have the set in another build.
     for config in ("corpus", "queries", "qrels"):
         draft.drop(f"{config_prefix}{config}")
 
+    # The corpus. A draft counts its lengths, because the texts are in memory now.
     passage_ids = list(collection.passages)
     passage_texts = list(collection.passages.values())
     titles = [""] * len(passage_ids)  # the benchmark has no titles
@@ -286,6 +304,7 @@ def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]
         queries = collection.queries[split]
         if queries:
             columns[split] = _write_split(collection.passages, queries, draft, config_prefix, split)
+    # Table 3 has one column for each split of the main set, and the test split's column of each other set.
     draft.stats["table3"].pop(name, None)
     if name == "main":
         draft.stats["table3"] |= columns
@@ -296,7 +315,7 @@ def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]
 
 
 def _write_split(
-    passages: dict[str, str], queries: Queries, draft: Draft, config_prefix: str, split: str
+    passage_texts: dict[str, str], queries: Queries, draft: Draft, config_prefix: str, split: str
 ) -> dict[str, Any]:
     """Write the queries and judgments of a split. Return the split's column of Table 3."""
     judged: dict[str, dict[str, int]] = {}
@@ -304,7 +323,7 @@ def _write_split(
     for text, positive_ids in queries.items():
         relevance = dict.fromkeys(positive_ids, 1)
         judged[text_id(text)] = relevance
-        positive_lengths += [len(passages[passage_id]) for passage_id in relevance]
+        positive_lengths += [len(passage_texts[passage_id]) for passage_id in relevance]
     queries_table = pa.table([list(judged), list(queries)], schema=QUERIES)
     draft.write(f"{config_prefix}queries", split, [queries_table])
     draft.write(f"{config_prefix}qrels", split, [qrels_table(judged)])

@@ -33,24 +33,25 @@ _HAN = re.compile("[\u3400-\u9fff]")  # CJK ideographs of Unicode's basic plane
 _SHOWN_CHARACTERS = 200  # of a table's columns in an error
 
 Splits = Mapping[str, Mapping[str, str]]  # split -> id of a Chinese query -> text
-English = dict[str, list[tuple[str, str]]]  # id of a Chinese query -> (id, text) of its English queries
+# id of a Chinese query -> (id, text) of its English queries
+English = dict[str, list[tuple[str, str]]]
 
 
-def crosslingual_report(stats: Mapping[str, Any], out: Path) -> Report:
-    """Return the figures of :func:`build_crosslingual` as a report. ``out`` is the release that was written."""
+def crosslingual_report(release_stats: Mapping[str, Any], out_path: Path) -> Report:
+    """Return the figures of :func:`build_crosslingual` as a report. ``out_path`` is the release that was written."""
     lines = []
     rows = []
-    for split, figures in stats["english"].items():
+    for split, figures in release_stats["english"].items():
         query_count = figures["queries"]
         word_mean = figures["words_per_query"]
         lines.append(f"{split}: {query_count:,} English queries, {word_mean:.2f} words each")
         rows.append([split, query_count, word_mean])
     table = Table(("split", "queries", "words_per_query"), rows)
-    return Report(stats, "\n".join([*lines, f"release: {out}"]), [table])
+    return Report(release_stats, "\n".join([*lines, f"release: {out_path}"]), [table])
 
 
 def open_translations(
-    release: Release | Path, tables: Sequence[Path], encoding: str
+    release: Release | Path, table_paths: Sequence[Path], encoding: str
 ) -> tuple[Release, Splits, list[Translation]]:
     """Return a release, its Chinese queries, and the rows of the tables that translate these queries.
 
@@ -60,6 +61,7 @@ def open_translations(
     base = open_base(release, "crosslingual")
     splits: dict[str, dict[str, str]] = {}
     query_texts: dict[str, str] = {}
+    # test, dev, train: a query of several splits stays in the first of them.
     for split in reversed(SPLITS):
         if ("queries", split) in base.splits():
             split_texts = base.texts("queries", split)
@@ -67,8 +69,8 @@ def open_translations(
             query_texts |= split_texts
     translations = []
     unknown_rows = []
-    if tables:
-        for translation in read_pairs(find_tables(tables), query_texts, encoding):
+    if table_paths:
+        for translation in read_pairs(find_tables(table_paths), query_texts, encoding):
             if translation.zh_id in query_texts:
                 translations.append(translation)
             else:
@@ -78,7 +80,7 @@ def open_translations(
         log.warning("skipped %d rows that name no query of the release; the first is %s", len(unknown_rows), first)
     if not query_texts:
         raise InputError("has no queries to translate", path=base.path)
-    if tables and not translations:
+    if table_paths and not translations:
         raise InputError("no row of the tables names a query of the release, by id or by Chinese text", path=base.path)
     return base, splits, translations
 
@@ -98,17 +100,22 @@ class Translation:
     line: int
 
 
-def read_pairs(sources: Sequence[Source], query_texts: Mapping[str, str], encoding: str) -> Iterator[Translation]:
+def read_pairs(
+    table_sources: Sequence[Source],
+    query_texts: Mapping[str, str],
+    encoding: str,
+) -> Iterator[Translation]:
     """Yield the rows of translation tables. A table without a header has two columns: id or Chinese text, and English.
 
     ``query_texts`` maps the release's query ids to texts. Values that are not among these ids are Chinese texts. Raises
     :class:`InputError` for a table with other columns, and a row whose id and Chinese text are of different queries.
     """
-    for source in sources:
+    for source in table_sources:
         table = open_table(source, encoding, spreadsheet=True)
         roles: dict[str, str] = {}  # role -> name of the column, or "" without such a column
         for role, accepted_names in _COLUMNS.items():
             roles[role] = next((name for name in accepted_names if name in table.columns), "")
+        # A first row without the names of two such columns is a row of data.
         has_header = bool(roles["english"] and (roles["key"] or roles["zh"]))
         if has_header:
             column_names: Sequence[str] = table.columns
@@ -130,7 +137,11 @@ def read_pairs(sources: Sequence[Source], query_texts: Mapping[str, str], encodi
 
 
 def _translation_of_row(
-    fields: Mapping[str, str], roles: Mapping[str, str], query_texts: Mapping[str, str], source: Source, line: int
+    fields: Mapping[str, str],
+    roles: Mapping[str, str],
+    query_texts: Mapping[str, str],
+    source: Source,
+    line: int,
 ) -> Translation:
     """Convert a row. ``fields`` maps columns to values, and ``roles`` maps key, zh and english to columns."""
     key = fields.get(roles["key"], "")
@@ -145,36 +156,43 @@ def _translation_of_row(
         if is_of_release:
             expected = f"has the id {key!r} for {chinese!r}; expected {text_id(chinese)}"
             raise InputError(expected, path=source.shown, line=line)
+    # A value that is no id of the release is a Chinese text.
     zh_id = key if key in query_texts else text_id(key)
     machine_text = fields.get("machine_translation", "").strip()
     by_machine = machine_text != "" and english == machine_text
     return Translation(zh_id, english, fields.get("package", ""), by_machine, source, line)
 
 
-def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[English, dict[str, int]]:
+def english_queries(
+    translations: Sequence[Translation],
+    texts_by_split: Splits,
+) -> tuple[English, dict[str, int]]:
     """Return the English queries, with ids that are unique in a split, and counts.
 
     Raises :class:`InputError` if no pair has an English text.
     """
-    texts_by_query: dict[str, dict[str, None]] = {}  # id of a Chinese query -> its English texts, each once
-    for pair in pairs:
-        if pair.english:
-            texts_by_query.setdefault(pair.zh_id, {})[pair.english] = None
+    # id of a Chinese query -> its English texts, each once
+    texts_by_query: dict[str, dict[str, None]] = {}
+    for translation in translations:
+        if translation.english:
+            texts_by_query.setdefault(translation.zh_id, {})[translation.english] = None
     if not texts_by_query:
         raise InputError("no row of --source has an English text; fill in the column english")
-    untranslated = sum(not pair.english for pair in pairs)
+    # Counts of the rows. Equal rows of several tables count once.
+    untranslated = sum(not translation.english for translation in translations)
     distinct_pairs = sum(map(len, texts_by_query.values()))
     counts = {
-        "rows": len(pairs),
+        "rows": len(translations),
         "untranslated": untranslated,
-        "same_pair_again": len(pairs) - untranslated - distinct_pairs,
+        "same_pair_again": len(translations) - untranslated - distinct_pairs,
         "further_translation": distinct_pairs - len(texts_by_query),
         "same_english_again": 0,
-        "machine": sum(pair.by_machine for pair in pairs),
+        "machine": sum(translation.by_machine for translation in translations),
     }
 
+    # Give each English query an id that is unique in its split.
     queries: English = {}
-    for split_queries in splits.values():
+    for split_queries in texts_by_split.values():
         split_ids: set[str] = set()
         for zh_id in split_queries:
             for english in texts_by_query.get(zh_id, ()):
@@ -186,49 +204,55 @@ def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[Engli
                 split_ids.add(english_id)
                 queries.setdefault(zh_id, []).append((english_id, english))
 
+    # Texts that are probably no translations are only reported.
     with_chinese = 0
     for query_translations in queries.values():
         with_chinese += sum(bool(_HAN.search(english)) for _, english in query_translations)
     counts["with_chinese"] = with_chinese
-    for count_name, words in (
-        ("untranslated", "rows without English text are skipped"),
-        ("with_chinese", "English texts contain Chinese characters"),
-        ("machine", "English texts are a model's translations that nobody changed"),
-    ):
-        if counts[count_name]:
-            log.warning("%d %s", counts[count_name], words)
+    _warn_of_texts(counts)
     return queries, counts
 
 
-def build_crosslingual(
-    pairs: Sequence[Translation],
-    splits: Splits,
-    base: Release,
-    out: Path,
-    options: dict[str, Any],
-    sources: Sequence[Source],
-    packages: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Write the release ``out``: a copy of ``base`` with the cross-lingual configs. Return the figures of the set.
+def _warn_of_texts(counts: Mapping[str, int]) -> None:
+    if counts["untranslated"]:
+        log.warning("%d rows without English text are skipped", counts["untranslated"])
+    if counts["with_chinese"]:
+        log.warning("%d English texts contain Chinese characters", counts["with_chinese"])
+    if counts["machine"]:
+        log.warning("%d English texts are a model's translations that nobody changed", counts["machine"])
 
-    ``packages`` has the figures of `annotate translations` (default: no figures).
+
+def build_crosslingual(
+    translations: Sequence[Translation],
+    texts_by_split: Splits,
+    base_release: Release,
+    out_path: Path,
+    build_options: dict[str, Any],
+    table_sources: Sequence[Source],
+    package_figures: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Write a copy of ``base_release`` with the cross-lingual configs. Return the figures of the set.
+
+    ``package_figures`` has the figures of `annotate translations` (default: no figures).
     """
-    queries, counts = english_queries(pairs, splits)
+    queries, counts = english_queries(translations, texts_by_split)
     figures: dict[str, Any] = {}
-    build = {"verb": "crosslingual", "options": options, "sources": describe_sources(sources)}
-    with draft_release(out, build, base) as draft:
+    build = {"verb": "crosslingual", "options": build_options, "sources": describe_sources(table_sources)}
+    with draft_release(out_path, build, base_release) as draft:
+        # The copied release may have an earlier set.
         draft.drop("crosslingual-queries")
         draft.drop("crosslingual")
         for split in SPLITS:
-            query_rows: list[tuple[str, str, str]] = []  # English id, English text, id of the Chinese query
-            for zh_id in splits.get(split, ()):
+            # English id, English text, id of the Chinese query.
+            query_rows: list[tuple[str, str, str]] = []
+            for zh_id in texts_by_split.get(split, ()):
                 for english_id, english in queries.get(zh_id, ()):
                     query_rows.append((english_id, english, zh_id))
             if not query_rows:
                 continue
             columns = [pa.array(values) for values in zip(*query_rows, strict=True)]
             draft.write("crosslingual-queries", split, [pa.table(columns, schema=CROSSLINGUAL_QUERIES)])
-            draft.write("crosslingual", split, _joined_tables(base, split, queries))
+            draft.write("crosslingual", split, _joined_tables(base_release, split, queries))
             word_count = sum(len(english.split()) for _, english, _ in query_rows)
             figures[split] = {
                 "queries": len(query_rows),
@@ -236,23 +260,24 @@ def build_crosslingual(
             }
         draft.stats["english"] = figures
         draft.stats["crosslingual"] = counts
-        if packages:
-            draft.stats["crosslingual"] = counts | {"packages": list(packages)}
+        if package_figures:
+            draft.stats["crosslingual"] = counts | {"packages": list(package_figures)}
     return {name: draft.stats[name] for name in ("english", "crosslingual")}
 
 
-def _joined_tables(release: Release, split: str, queries: English) -> Iterator[pa.Table]:
+def _joined_tables(release: Release, split: str, queries_by_id: English) -> Iterator[pa.Table]:
     """Yield the joined rows of the English queries, in the order of their Chinese queries' joined rows."""
     if (split, split) not in release.splits():
         return
     row_count = sum(entry.rows or 0 for entry in release.shards(split, split))
     with progress(total=row_count, unit="row", label=f"crosslingual {split}") as bar:
         for batch in release.batches(split, split):
-            batch_rows: list[int] = []  # a Chinese query's row is repeated for each of its English queries
+            # A Chinese query's row is repeated for each of its English queries.
+            batch_rows: list[int] = []
             english_ids: list[str] = []
             english_texts: list[str] = []
             for row, zh_id in enumerate(batch.column("query_id").to_pylist()):
-                for english_id, english in queries.get(zh_id, ()):
+                for english_id, english in queries_by_id.get(zh_id, ()):
                     batch_rows.append(row)
                     english_ids.append(english_id)
                     english_texts.append(english)

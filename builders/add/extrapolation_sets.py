@@ -28,8 +28,8 @@ WARNING = (
 
 
 def write_restrain_sets(
-    release: Release,
-    out: Path,
+    base_release: Release,
+    out_path: Path,
     *,
     embeddings: Sequence[Path],
     sizes: Sequence[int],
@@ -37,32 +37,33 @@ def write_restrain_sets(
     test_splits: Sequence[str],
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Write a copy of ``release`` with the sets of ReSTrain. Return a row of figures for each set.
+    """Write a copy of ``base_release`` with the sets of ReSTrain. Return a row of figures for each set.
 
     The arguments ``sizes``, ``exclude`` and ``seed`` are those of :func:`draw_restrain_sets`. Raises
     :class:`InputError` for a query without a vector.
     """
-    train_qrels = release.table("qrels", "train")
+    train_qrels = base_release.table("qrels", "train")
     train_ids = labelled(train_qrels)
-    test_ids = _query_ids_of(release, test_splits)
+    test_ids = _query_ids_of(base_release, test_splits)
+    # One array has the training queries first, because both kinds of queries may be in the same files of vectors.
     query_groups = {"qrels/train": train_ids, "/".join(test_splits): test_ids}
-    vectors = _vectors_of(release, query_groups, embeddings)
+    vectors = _vectors_of(base_release, query_groups, embeddings)
     train_vectors = vectors[: len(train_ids)]
     test_vectors = vectors[len(train_ids) :]
     if len(test_ids) * _TRAINS_PER_TEST > len(train_ids):
         log.warning(WARNING, f"{len(test_ids):,}", f"{len(train_ids):,}")
     sets = draw_restrain_sets(train_ids, train_vectors, test_vectors, sizes, exclude, seed)
+    # The manifest records K also if it was computed.
     exclusion = next(training_set.ranks for training_set in sets if training_set.kind == "extrapolation")
     options = {"size": sorted(set(sizes)), "exclude": exclusion, "split": list(test_splits), "seed": seed}
     build = {"verb": "extrapolate restrain", "options": options, "sources": _describe_embeddings(embeddings)}
 
-    # Test splits may be without labels. The figures of label overlap need the labels.
-    test_qrels = [release.table("qrels", split) for split in test_splits if ("qrels", split) in release.splits()]
-    judged = pa.concat_tables(test_qrels) if test_qrels else None
+    judged = _judgments_of_splits(base_release, test_splits)
     rows = []
-    with draft_release(out, build, release) as draft:
+    with draft_release(out_path, build, base_release) as draft:
         for training_set in sets:
             config = f"restrain-{size_name(training_set.size)}-{training_set.kind}"
+            cosines = nearest_cosines(test_vectors, train_vectors, training_set.rows)
             set_qrels = _judgments_of(train_qrels, train_ids, training_set.rows)
             draft.write(config, "train", [set_qrels])
             row = {
@@ -71,7 +72,7 @@ def write_restrain_sets(
                 "train_queries": training_set.size,
                 "test_queries": len(test_ids),
                 "ranks": training_set.ranks,
-                "nearest_cosine": _mean_cosine(nearest_cosines(test_vectors, train_vectors, training_set.rows)),
+                "nearest_cosine": _mean_cosine(cosines),
             }
             row |= label_overlap(set_qrels, judged)
             rows.append(row)
@@ -92,15 +93,16 @@ class TrainingSet(NamedTuple):
     rows: Ints
 
 
-def exclusion_depth(ranks: Ints) -> int:
+def exclusion_depth(query_ranks: Ints) -> int:
     """Return the default of K: the least depth that allows the largest sets of both kinds.
 
-    K does not depend on a set's size, so smaller sets are parts of larger sets. ``ranks`` (n,): :func:`best_ranks`.
+    K does not depend on a set's size, so smaller sets are parts of larger sets. ``query_ranks`` (n,):
+    :func:`best_ranks`.
     """
-    query_count = len(ranks)
+    query_count = len(query_ranks)
     depths = np.arange(1, query_count + 1)
     # The number of queries within each depth. They can be used for interpolation, the others for extrapolation.
-    within_depth = np.searchsorted(np.sort(ranks), depths, side="right")
+    within_depth = np.searchsorted(np.sort(query_ranks), depths, side="right")
     largest_sizes = np.minimum(within_depth, query_count - within_depth)
     return 1 + int(np.argmax(largest_sizes))  # argmax returns the first, which is the least depth
 
@@ -122,6 +124,7 @@ def draw_restrain_sets(
     ranks, products = best_ranks(test_vectors, train_vectors)
     exclusion = exclude or exclusion_depth(ranks)
     train_count = len(train_vectors)
+    # Queries up to rank K are used for interpolation, the others for extrapolation.
     near_count = int(np.count_nonzero(ranks <= exclusion))
     far_count = train_count - near_count
     largest_size = min(near_count, far_count)
@@ -135,8 +138,10 @@ def draw_restrain_sets(
             message += " with this --exclude"
         raise InputError(message)
 
-    nearest_first = np.lexsort((-products, ranks))  # the sort is stable, so ties are in the order of rows
+    # The sort is stable, so ties are in the order of rows.
+    nearest_first = np.lexsort((-products, ranks))
     shuffled_rows = _shuffle_rows(train_ids, seed)
+    # A larger set takes more of the same shuffled rows, so it contains every smaller set.
     far_rows = shuffled_rows[ranks[shuffled_rows] > exclusion]
     sets = []
     for size in sorted(set(sizes)):
@@ -147,24 +152,30 @@ def draw_restrain_sets(
 
 
 def write_bucket_sets(
-    release: Release, out: Path, *, embeddings: Sequence[Path], test_split: str, bucket_count: int, seed: int
+    base_release: Release,
+    out_path: Path,
+    *,
+    embeddings: Sequence[Path],
+    test_split: str,
+    bucket_count: int,
+    seed: int,
 ) -> list[dict[str, Any]]:
-    """Write a copy of ``release`` with the sets of ReSTTest. Return two rows of figures for each bucket.
+    """Write a copy of ``base_release`` with the sets of ReSTTest. Return two rows of figures for each bucket.
 
     Raises :class:`InputError` for a query without a vector, and the errors of :func:`assign_buckets`.
     """
-    train_qrels = release.table("qrels", "train")
-    test_qrels = release.table("qrels", test_split)
+    train_qrels = base_release.table("qrels", "train")
+    test_qrels = base_release.table("qrels", test_split)
     train_ids = labelled(train_qrels)
     test_ids = labelled(test_qrels)
-    vectors = _vectors_of(release, {"qrels/train": train_ids, test_split: test_ids}, embeddings)
+    vectors = _vectors_of(base_release, {"qrels/train": train_ids, test_split: test_ids}, embeddings)
     train_buckets, test_buckets, cosines = assign_buckets(train_ids, test_ids, vectors, bucket_count, seed)
     options = {"buckets": bucket_count, "split": test_split, "seed": seed}
     build = {"verb": "extrapolate resttest", "options": options, "sources": _describe_embeddings(embeddings)}
     rows = []
-    with draft_release(out, build, release) as draft:
+    with draft_release(out_path, build, base_release) as draft:
         # An earlier build may have had more buckets.
-        earlier_configs = {config for config, _ in release.splits() if config.startswith("resttest-")}
+        earlier_configs = {config for config, _ in base_release.splits() if config.startswith("resttest-")}
         for config in earlier_configs:
             draft.drop(config)
             draft.stats.get("extrapolation", {}).pop(config, None)
@@ -194,21 +205,27 @@ def write_bucket_sets(
 
 
 def assign_buckets(
-    train_ids: Sequence[str], test_ids: Sequence[str], vectors: Floats, bucket_count: int, seed: int
+    train_ids: Sequence[str],
+    test_ids: Sequence[str],
+    query_vectors: Floats,
+    bucket_count: int,
+    seed: int,
 ) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
     """Cluster training and test queries together. ``seed`` draws the initial centres from the queries.
 
-    ``vectors`` (n + m, d) has the training queries first, then the test queries. Returns the bucket, from 0, of every
-    training (n,) and test (m,) query. The third array (m, ``bucket_count``) has each test query's largest cosine with
-    the training queries of each bucket. Raises :class:`InputError` for a bucket without training or without test
+    ``query_vectors`` (n + m, d) has the training queries first, then the test queries. Returns the bucket, from 0, of
+    every training (n,) and test (m,) query. The third array (m, ``bucket_count``) has each test query's largest cosine
+    with the training queries of each bucket. Raises :class:`InputError` for a bucket without training or without test
     queries.
     """
-    if len(vectors) < bucket_count:
-        raise InputError(f"{len(vectors):,} queries do not fill {bucket_count} buckets; choose fewer buckets")
+    if len(query_vectors) < bucket_count:
+        raise InputError(f"{len(query_vectors):,} queries do not fill {bucket_count} buckets; choose fewer buckets")
+    # The initial centres are random queries of both kinds.
     start_rows = _shuffle_rows([*train_ids, *test_ids], seed)[:bucket_count]
-    buckets = find_clusters(vectors, start_rows)
-    train_vectors, test_vectors = np.split(vectors, [len(train_ids)])
+    buckets = find_clusters(query_vectors, start_rows)
+    train_vectors, test_vectors = np.split(query_vectors, [len(train_ids)])
     train_buckets, test_buckets = np.split(buckets, [len(train_ids)])
+    # Every bucket needs training and test queries, because it is held out in turn.
     for group_name, group_buckets in (("training", train_buckets), ("test", test_buckets)):
         empty_buckets = set(range(bucket_count)) - set(group_buckets.tolist())
         if empty_buckets:
@@ -218,8 +235,18 @@ def assign_buckets(
             )
     cosines = []
     for bucket in range(bucket_count):
-        cosines.append(nearest_cosines(test_vectors, train_vectors, np.flatnonzero(train_buckets == bucket)))
+        bucket_rows = np.flatnonzero(train_buckets == bucket)
+        cosines.append(nearest_cosines(test_vectors, train_vectors, bucket_rows))
     return train_buckets, test_buckets, np.stack(cosines, axis=1)
+
+
+def _judgments_of_splits(release: Release, splits: Sequence[str]) -> pa.Table | None:
+    """Return the judgments of several splits, or None if no split has labels. Label overlap is computed from them."""
+    tables = []
+    for split in splits:
+        if ("qrels", split) in release.splits():
+            tables.append(release.table("qrels", split))
+    return pa.concat_tables(tables) if tables else None
 
 
 def _query_ids_of(release: Release, splits: Sequence[str]) -> list[str]:
@@ -230,7 +257,11 @@ def _query_ids_of(release: Release, splits: Sequence[str]) -> list[str]:
     return sorted(query_ids)
 
 
-def _vectors_of(release: Release, query_groups: Mapping[str, Sequence[str]], embeddings: Sequence[Path]) -> Floats:
+def _vectors_of(
+    release: Release,
+    query_groups: Mapping[str, Sequence[str]],
+    embedding_paths: Sequence[Path],
+) -> Floats:
     """Return the concatenated vectors of groups of queries.
 
     ``query_groups`` maps the name of a group to query ids. Raises :class:`InputError` for an empty group.
@@ -240,13 +271,13 @@ def _vectors_of(release: Release, query_groups: Mapping[str, Sequence[str]], emb
         if not group_ids:
             raise InputError(f"has no queries in {name}; expected labelled queries", path=release.path)
         query_ids += group_ids
-    return read_directions(embeddings, release, query_ids)
+    return read_directions(embedding_paths, release, query_ids)
 
 
-def _describe_embeddings(embeddings: Sequence[Path]) -> list[dict[str, Any]]:
+def _describe_embeddings(embedding_paths: Sequence[Path]) -> list[dict[str, Any]]:
     """Describe the files of vectors for the manifest: a directory by its own manifest."""
     files = []
-    for path in embeddings:
+    for path in embedding_paths:
         if path.is_dir():
             files.append((f"{path.name}/{MANIFEST}", path / MANIFEST))
         else:
@@ -254,9 +285,9 @@ def _describe_embeddings(embeddings: Sequence[Path]) -> list[dict[str, Any]]:
     return describe_files(files)
 
 
-def _judgments_of(qrels: pa.Table, query_ids: Sequence[str], rows: Ints) -> pa.Table:
-    """Return the judgments of the queries in ``rows`` of ``query_ids``."""
-    set_ids = pa.array([query_ids[row] for row in rows], pa.string())
+def _judgments_of(qrels: pa.Table, query_ids: Sequence[str], query_rows: Ints) -> pa.Table:
+    """Return the judgments of the queries in ``query_rows`` of ``query_ids``."""
+    set_ids = pa.array([query_ids[row] for row in query_rows], pa.string())
     return qrels.filter(pc.is_in(qrels["query-id"], set_ids))
 
 

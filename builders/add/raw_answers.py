@@ -19,32 +19,35 @@ from builders.store.stored_answers import warn_of_gaps
 from builders.text.span_options import Options
 
 
-def write_answers(release: Release, raw_paths: Sequence[Path], out: Path, options: Options) -> dict[str, Any]:
-    """Write a copy of ``release`` with the answers of raw rows. Return the counts.
+def write_answers(
+    base_release: Release, raw_paths: Sequence[Path], out_path: Path, span_options: Options
+) -> dict[str, Any]:
+    """Write a copy of ``base_release`` with the answers of raw rows. Return the counts.
 
     Raises :class:`InputError` for a wrong row, and if no row asks a query of the release.
     """
     sources = find_sources(raw_paths, SPLITS[0])  # a raw row may belong to any split
     texts_by_split: dict[str, dict[str, str]] = {}
     for split in SPLITS:
-        if ("queries", split) in release.splits():
-            texts_by_split[split] = release.texts("queries", split)
+        if ("queries", split) in base_release.splits():
+            texts_by_split[split] = base_release.texts("queries", split)
     # Questions are matched by the MD5 of their text, because queries of a copy from a hub may have other ids.
     question_ids: set[str] = set()
     for query_texts in texts_by_split.values():
         question_ids.update(map(text_id, query_texts.values()))
+    # A question may have several raw rows, for example of both services.
     records = _read_records(sources, question_ids)
     if not records:
         raw_names = ", ".join(map(str, raw_paths))
         raise InputError(
             f"no question of {raw_names} is a query of this release; expected raw rows of its queries",
-            path=release.path,
+            path=base_release.path,
         )
 
     source_files = describe_files((source.name.split("!")[0], source.path) for source in sources)
-    build = {"verb": "answers", "options": options.rule_as_json(), "sources": source_files}
+    build = {"verb": "answers", "options": span_options.rule_as_json(), "sources": source_files}
     matched_counts = {}
-    with draft_release(out, build, release) as draft:
+    with draft_release(out_path, build, base_release) as draft:
         draft.drop("answers")
         for split, query_texts in texts_by_split.items():
             query_records = []
@@ -52,19 +55,23 @@ def write_answers(release: Release, raw_paths: Sequence[Path], out: Path, option
                 question_id = text_id(text)
                 if question_id in records:
                     query_records.append((query_id, merged(records[question_id])))
+            # A split whose queries have no raw row gets no config.
             if query_records:
-                judged = read_judged(release, "qrels", split)
-                draft.write("answers", split, answers_of(release, query_records, judged, options))
+                judged = read_judged(base_release, "qrels", split)
+                draft.write("answers", split, answers_of(base_release, query_records, judged, span_options))
             matched_counts[split] = {"queries": len(query_texts), "matched": len(query_records)}
     warn_of_gaps(draft.stats["answers"])
     return {"matched": matched_counts, "answers": draft.stats["answers"]}
 
 
-def _read_records(sources: Sequence[Source], question_ids: Container[str]) -> dict[str, list[Record]]:
+def _read_records(
+    raw_sources: Sequence[Source],
+    question_ids: Container[str],
+) -> dict[str, list[Record]]:
     """Return the answers of the raw rows that ask one of the questions, by the question's MD5."""
     records: dict[str, list[Record]] = {}
-    with progress(total=total_bytes(sources), unit="B", label="answers") as bar:
-        for block in read_blocks(sources):
+    with progress(total=total_bytes(raw_sources), unit="B", label="answers") as bar:
+        for block in read_blocks(raw_sources):
             for _, row in parse_rows(block):
                 question_id = text_id(row.question)
                 if question_id in question_ids:

@@ -41,38 +41,39 @@ NANO_QUERIES = 200
 NANO_PASSAGES = 10_000
 
 
-def samples_report(rows: Sequence[Mapping[str, Any]]) -> Report:
+def samples_report(sample_rows: Sequence[Mapping[str, Any]]) -> Report:
     """Return the rows of :func:`write_samples` as a report."""
     lines = []
     cells = []
-    for row in rows:
+    for row in sample_rows:
         line = f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives"
         if row["hard"] is not None:
             line += f", {row['hard']:,} that the runs rank high"
         lines.append(line)
-        cells.append([row["config"], row["passages"], row["positives"], row["hard"], " ".join(row["split"])])
+        splits = " ".join(row["split"])
+        cells.append([row["config"], row["passages"], row["positives"], row["hard"], splits])
     table = Table(("config", "passages", "positives", "hard", "split"), cells)
-    return Report(rows, "\n".join(lines), [table])
+    return Report(sample_rows, "\n".join(lines), [table])
 
 
-def nano_report(figures: Mapping[str, Any], out: Path) -> Report:
+def nano_report(figures: Mapping[str, Any], out_path: Path) -> Report:
     """Return the figures of :func:`write_nano` as a report."""
     counts = ", ".join(f"{figures[name]:,} {name}" for name in ("queries", "passages", "judged", "hard"))
     table = Table(list(figures), [list(figures.values())])
-    return Report(figures, f"{out}: {counts}", [table])
+    return Report(figures, f"{out_path}: {counts}", [table])
 
 
-def extract_report(figures: Mapping[str, Any], out: Path) -> Report:
+def extract_report(figures: Mapping[str, Any], out_path: Path) -> Report:
     """Return the figures of :func:`write_extract` as a report."""
     splits = ", ".join(figures["splits"])
-    text = f"{out}: {figures['passages']:,} passages, the queries of {splits}"
+    text = f"{out_path}: {figures['passages']:,} passages, the queries of {splits}"
     table = Table(("splits", "passages"), [[splits, figures["passages"]]])
     return Report(figures, text, [table])
 
 
 def write_samples(
     release: Release,
-    out: Path,
+    out_path: Path,
     *,
     sizes: Sequence[int],
     splits: Sequence[str],
@@ -83,7 +84,7 @@ def write_samples(
 
     Args:
         release: the release.
-        out: release directory to write.
+        out_path: release directory to write.
         sizes: numbers of passages, ascending.
         splits: splits whose positives are in every sample.
         hard_runs: runs whose best hits are in the samples ``-hard``.
@@ -106,10 +107,11 @@ def write_samples(
         hard_levels = _best_ranks(hard_runs, query_ids) | positive_levels
         levels_by_suffix["-hard"] = _levels(passage_ids, hard_levels, _name_runs(hard_runs))
 
+    # Earlier samples are replaced. They may have other sizes or seeds.
     options = {"sizes": list(sizes), "split": list(splits), "seed": seed}
     build = {"verb": "samples", "options": options, "sources": _describe_runs(hard_runs)}
     rows = []
-    with draft_release(out, build, release) as draft:
+    with draft_release(out_path, build, release) as draft:
         earlier_configs = {config for config, _ in release.splits() if config.startswith(SAMPLE)}
         for config in earlier_configs:
             draft.drop(config)
@@ -169,7 +171,8 @@ def _levels(passage_ids: pa.Array, level_by_id: Mapping[str, int], error_path: s
 
     Raises :class:`InputError` if ``level_by_id`` has a passage that is not in the corpus.
     """
-    has_level = pc.is_in(passage_ids, pa.array(sorted(level_by_id), pa.string())).to_numpy(zero_copy_only=False)
+    ids_with_level = pa.array(sorted(level_by_id), pa.string())
+    has_level = pc.is_in(passage_ids, ids_with_level).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(has_level)
     row_ids = passage_ids.take(pa.array(rows)).to_pylist()
     unknown_ids = level_by_id.keys() - set(row_ids)
@@ -185,21 +188,21 @@ def _count_hard(levels: Levels) -> int:
     return int(((levels > 0) & (levels < _IN_NO_RUN)).sum())
 
 
-def _name_runs(runs: Sequence[Run]) -> str:
-    return ", ".join(str(run.path) for run in runs)
+def _name_runs(hard_runs: Sequence[Run]) -> str:
+    return ", ".join(str(run.path) for run in hard_runs)
 
 
-def _describe_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    return describe_files((run.path.name, expect_run_file(run)) for run in runs)
+def _describe_runs(hard_runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return describe_files((run.path.name, expect_run_file(run)) for run in hard_runs)
 
 
-def _best_ranks(runs: Sequence[Run], query_ids: Container[str]) -> dict[str, int]:
+def _best_ranks(hard_runs: Sequence[Run], query_ids: Container[str]) -> dict[str, int]:
     """Return passage -> its best rank, from 1, for any of the queries in any run.
 
     Raises :class:`InputError` for a run without such a query.
     """
     best_ranks: dict[str, int] = {}
-    for run in runs:
+    for run in hard_runs:
         rankings = [hits for query_id, hits in run.hits.items() if query_id in query_ids]
         if not rankings:
             raise InputError("has no query of --split; expected a run of these queries", path=run.path)
@@ -209,27 +212,35 @@ def _best_ranks(runs: Sequence[Run], query_ids: Container[str]) -> dict[str, int
     return best_ranks
 
 
-def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
+def write_extract(release: Release, sample_name: str, out_path: Path) -> dict[str, Any]:
     """Write a release of a sample's passages and splits. Return the number of passages and the splits."""
+    # The statistics say which splits have their positives in the sample.
     release_stats = read_stats(release.path)
-    passage_ids = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist()
-    if name not in release_stats.get("samples", {}):
-        raise InputError(f"{name} is not in stats.json; expected a config of `add samples`", path=release.path)
-    splits = release_stats["samples"][name]["split"]
+    passage_ids = release.table(sample_name, _CORPUS, ["_id"])["_id"].to_pylist()
+    if sample_name not in release_stats.get("samples", {}):
+        raise InputError(f"{sample_name} is not in stats.json; expected a config of `add samples`", path=release.path)
+    splits = release_stats["samples"][sample_name]["split"]
     judged_by_split = {split: read_judged(release, "qrels", split) for split in splits}
     english_figures = {}
     for split, figures in release_stats.get("english", {}).items():
         if split in splits:
             english_figures[split] = figures
-    build = {"verb": "samples", "options": {"extract": name, "split": splits}, "sources": []}
-    with draft_release(out, build) as draft:
+    build = {"verb": "samples", "options": {"extract": sample_name, "split": splits}, "sources": []}
+    with draft_release(out_path, build) as draft:
         if english_figures:
             draft.stats["english"] = english_figures
         _write_part(draft, release, passage_ids, judged_by_split)
     return {"passages": len(passage_ids), "splits": splits}
 
 
-def write_nano(release: Release, out: Path, *, split: str, hard_runs: Sequence[Run], seed: int) -> dict[str, Any]:
+def write_nano(
+    release: Release,
+    out_path: Path,
+    *,
+    split: str,
+    hard_runs: Sequence[Run],
+    seed: int,
+) -> dict[str, Any]:
     """Write a release of 200 queries and 10,000 passages. Return its figures.
 
     The passages are all judged passages of the queries, then the best hits of the runs for the queries, then random
@@ -241,6 +252,7 @@ def write_nano(release: Release, out: Path, *, split: str, hard_runs: Sequence[R
         if max(relevance.values()) > 0:
             answerable[query_id] = relevance
     nano_queries = draw(answerable, NANO_QUERIES, seed)
+    # `draw` returns a set. The queries stay in the order of the qrels.
     judged = {query_id: relevance for query_id, relevance in answerable.items() if query_id in nano_queries}
 
     level_by_id = _best_ranks(hard_runs, nano_queries)
@@ -250,7 +262,9 @@ def write_nano(release: Release, out: Path, *, split: str, hard_runs: Sequence[R
     passage_ids = _read_passage_ids(release)
     passage_lots = _draw_lots(passage_ids, seed)
     levels = _levels(passage_ids, level_by_id, _name_runs(hard_runs))
+    # All judged passages are kept, even if they are more than the usual number.
     passage_count = max(NANO_PASSAGES, judged_count)
+    # Sorted rows keep the order of the corpus.
     nano_rows = np.sort(np.lexsort((passage_lots, levels))[:passage_count])
 
     figures = {
@@ -262,7 +276,7 @@ def write_nano(release: Release, out: Path, *, split: str, hard_runs: Sequence[R
     }
     options = {"nano": True, "split": split, "seed": seed}
     build = {"verb": "samples", "options": options, "sources": _describe_runs(hard_runs)}
-    with draft_release(out, build) as draft:
+    with draft_release(out_path, build) as draft:
         draft.stats["nano"] = figures
         nano_passages = passage_ids.take(pa.array(nano_rows)).to_pylist()
         _write_part(draft, release, nano_passages, {split: judged}, nano_queries)
@@ -289,6 +303,7 @@ def _write_part(
     query_columns = {main.queries: "_id", main.qrels: "query-id"}
     for config in main.joined.values():
         query_columns[config] = "query_id"
+    # English queries are copied with their Chinese queries, but a part with few queries has none.
     part_configs = set(query_columns)
     if part_queries is None:
         part_configs |= {crosslingual.queries, *crosslingual.joined.values()}
@@ -297,7 +312,8 @@ def _write_part(
             continue
         table = release.table(config, split)
         if part_queries is not None:
-            table = table.filter(pc.is_in(table[query_columns[config]], pa.array(sorted(part_queries))))
+            query_ids = table[query_columns[config]]
+            table = table.filter(pc.is_in(query_ids, pa.array(sorted(part_queries))))
         if config == main.qrels:  # the sample may lack passages that were judged 0
             table = table.filter(pc.is_in(table["corpus-id"], pa.array(passage_ids)))
         draft.write(config, split, [table])
@@ -308,6 +324,7 @@ def _write_part(
             part_judged[query_id] = {
                 passage_id: grade for passage_id, grade in relevance.items() if passage_id in part_passages
             }
+        # Answers and statistics are computed from the judgments that the part has.
         renew_answers(draft, release, split, part_judged, part_queries)
         query_texts = release.texts(main.queries, split, part_queries)
         passage_texts = texts_of_judged(release, part_judged)

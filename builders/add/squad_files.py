@@ -46,6 +46,7 @@ class Question(msgspec.Struct, gc=False):
         if self.is_impossible or self.answers is None:
             return self.is_impossible
         answers = self.answers
+        # `datasets` writes {"text": [...], "answer_start": [...]} instead of a list of answers.
         if isinstance(answers, dict):
             answers = answers.get("text", [])
         if not isinstance(answers, list):
@@ -74,7 +75,7 @@ class File(msgspec.Struct, gc=False):
 
 
 def write_squad_release(
-    out: Path,
+    out_path: Path,
     *,
     question_paths: Mapping[str, Sequence[Path]],
     distractor_paths: Sequence[Path],
@@ -83,7 +84,7 @@ def write_squad_release(
     dev_size: int | None,
     seed: int,
 ) -> dict[str, Any]:
-    """Write the release ``out``, and return the content of its ``stats.json``.
+    """Write the release ``out_path``, and return the content of its ``stats.json``.
 
     Args:
         question_paths: split -> files in SQuAD's format.
@@ -101,6 +102,7 @@ def write_squad_release(
     distractor_files: list[Source] = []
     for path in distractor_paths:
         distractor_files += find_files(path, _ANY, "no file")
+    # The collection has the passages of all questions, also of questions that are not drawn below.
     collection = read_squad(question_files, distractor_files, cut, min_chars)
 
     options: dict[str, Any] = {}
@@ -110,15 +112,17 @@ def write_squad_release(
         dev_queries = collection.queries.get("dev", {})  # the passages of the other questions stay
         collection.queries["dev"] = draw_questions(dev_queries, dev_size, seed, "--dev-size")
         options |= {"dev_size": dev_size, "seed": seed}
+    # The manifest lists the files in the order in which they were read.
     all_files: list[Source] = []
     for split_files in question_files.values():
         all_files += split_files
     all_files += distractor_files
 
     build = {"verb": "squad", "options": options, "sources": describe_sources(all_files)}
-    with draft_release(out, build) as draft:
+    with draft_release(out_path, build) as draft:
         write_set(collection, draft)
         for split, queries in collection.queries.items():
+            # Joined rows have the texts of the passages, so that a training needs no other config.
             rows = []
             for text, passage_ids in queries.items():
                 relevance = dict.fromkeys(passage_ids, 1)
@@ -128,23 +132,25 @@ def write_squad_release(
 
 
 def read_squad(
-    questions: Mapping[str, Sequence[Source]],
-    distractors: Sequence[Source] = (),
-    cut: str = "head",
+    question_files: Mapping[str, Sequence[Source]],
+    distractor_files: Sequence[Source] = (),
+    cut_mode: str = "head",
     min_chars: int = MIN_CHARS,
 ) -> Collection:
     """Return the collection. Its passages are the paragraphs of train, dev and test, then the distractors.
 
-    ``distractors`` are text files with one article a line, and ``cut`` is a mode of :func:`cut_article`. Raises
-    :class:`InputError` for a file that is not UTF-8 or not in SQuAD's format, and if no split has a question.
+    ``distractor_files`` are text files with one article a line, and ``cut_mode`` is a mode of :func:`cut_article`.
+    Raises :class:`InputError` for a file that is not UTF-8 or not in SQuAD's format, and if no split has a question.
     """
     question_texts = SourceTexts("question")
     passages = SourceTexts("passage")
-    judged: dict[str, dict[str, dict[str, None]]] = {}  # split -> question -> its paragraphs, in order
+    # split -> question -> its paragraphs, in order
+    judged: dict[str, dict[str, dict[str, None]]] = {}
     impossible_count = 0
     unanswered_count = 0
+    # In the order of the splits, which is also the order of the passages in the corpus.
     for split in SPLITS:
-        for source in questions.get(split, ()):
+        for source in question_files.get(split, ()):
             paragraphs = list(_paragraphs(source))
             for paragraph in progress(paragraphs, total=len(paragraphs), unit="paragraph", label=source.name):
                 passages.add(paragraph.context, paragraph.context, source, 1)
@@ -161,7 +167,7 @@ def read_squad(
                         judged.setdefault(split, {}).setdefault(text, {})[paragraph.context] = None
     if not judged:
         source_names: list[str] = []
-        for sources in questions.values():
+        for sources in question_files.values():
             source_names += [source.shown for source in sources]
         error_path = ", ".join(source_names) or "--train, --dev, --test"
         raise InputError("no input; expected questions with answers", path=error_path)
@@ -170,7 +176,7 @@ def read_squad(
     if unanswered_count:
         log.info("skipped %d questions without answers", unanswered_count)
 
-    _add_distractors(passages, distractors, cut, min_chars)
+    _add_distractors(passages, distractor_files, cut_mode, min_chars)
     collection = merge("main", question_texts, passages, judged)
     collection.read["impossible"] = impossible_count
     if unanswered_count:
@@ -178,14 +184,19 @@ def read_squad(
     return collection
 
 
-def _add_distractors(passages: SourceTexts, distractors: Sequence[Source], cut: str, min_chars: int) -> None:
-    """Add the passages of the articles of ``distractors``."""
-    if not distractors:
+def _add_distractors(
+    passages: SourceTexts,
+    distractor_files: Sequence[Source],
+    cut_mode: str,
+    min_chars: int,
+) -> None:
+    """Add the passages of the articles of ``distractor_files``."""
+    if not distractor_files:
         return
-    with progress(total=total_bytes(distractors), unit="B", label="distractors") as bar:
-        for source in distractors:
+    with progress(total=total_bytes(distractor_files), unit="B", label="distractors") as bar:
+        for source in distractor_files:
             for line_number, article, byte_count in _lines(source):
-                for text in cut_article(article, cut, min_chars):
+                for text in cut_article(article, cut_mode, min_chars):
                     passages.add(text, text, source, line_number)
                 bar.update(byte_count)
 
@@ -219,13 +230,13 @@ def _lines(source: Source) -> Iterator[tuple[int, str, int]]:
                 byte_count = 0
 
 
-def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:
+def cut_article(article: str, cut_mode: str, min_chars: int = MIN_CHARS) -> list[str]:
     """Return an article's passages: the first passage (``head``), all passages, or the uncut article (``whole``)."""
     from builders.release.paragraphs import cut_passages  # a slow import, which --help avoids
 
-    if cut == "whole":
+    if cut_mode == "whole":
         return [article]
     sentences = _SENTENCE.findall(article)
     is_labelled = np.zeros(len(sentences), np.bool_)  # no sentence is part of an answer
     article_passages: list[str] = cut_passages([sentences], is_labelled, min_chars).texts.to_pylist()
-    return article_passages[:1] if cut == "head" else article_passages
+    return article_passages[:1] if cut_mode == "head" else article_passages

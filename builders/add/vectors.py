@@ -70,26 +70,28 @@ class _EncodeManifest(msgspec.Struct):
     shards: list[_VectorFile]
 
 
-def read_embeddings(path: Path, release: Release) -> Iterator[Block]:
+def read_embeddings(vectors_path: Path, release: Release) -> Iterator[Block]:
     """Yield the vectors of a Parquet file, or of a directory that ``baselines encode`` wrote for ``release``."""
-    if is_parquet(path):
-        return _parquet(path)
-    if (path / MANIFEST).is_file():
-        return _encoded(path, release)
-    raise InputError("expected a directory of `baselines encode`, or a Parquet file", path=path)
+    if is_parquet(vectors_path):
+        return _parquet(vectors_path)
+    if (vectors_path / MANIFEST).is_file():
+        return _encoded(vectors_path, release)
+    raise InputError("expected a directory of `baselines encode`, or a Parquet file", path=vectors_path)
 
 
-def _encoded(path: Path, release: Release) -> Iterator[Block]:
+def _encoded(encoded_folder: Path, release: Release) -> Iterator[Block]:
     """Yield the vectors of a directory of ``baselines encode``. Row n of its files is row n of the release's split."""
-    manifest = read_json(path / MANIFEST, _EncodeManifest)
+    manifest = read_json(encoded_folder / MANIFEST, _EncodeManifest)
     config = manifest.config
     split = manifest.split
+    # Row numbers are only right for the same rows, which the fingerprint identifies.
     if (config, split) not in release.splits() or manifest.fingerprint != release.fingerprint(config, split):
-        raise InputError(f"has vectors of {config}/{split} of another release", path=path)
+        raise InputError(f"has vectors of {config}/{split} of another release", path=encoded_folder)
+    # The files have no ids.
     query_ids = release.table(config, split, ["_id"])["_id"].to_pylist()
     file_start = 0  # the split's row of a file's first vector
     for shard in manifest.shards:
-        shard_path = path / shard.path
+        shard_path = encoded_folder / shard.path
         fault = wrong_sha256(shard_path, shard.sha256)
         if fault:
             raise InputError(f"{fault}; encode the queries again", path=shard_path)
@@ -100,7 +102,9 @@ def _encoded(path: Path, release: Release) -> Iterator[Block]:
                 f"expected floats (queries, dimensions), found {vectors.dtype} {vectors.shape}", path=shard_path
             )
         if file_start + len(vectors) > len(query_ids):
-            raise InputError(f"has more vectors than the {len(query_ids):,} rows of {config}/{split}", path=path)
+            raise InputError(
+                f"has more vectors than the {len(query_ids):,} rows of {config}/{split}", path=encoded_folder
+            )
         for block_start in range(0, len(vectors), BLOCK_ROWS):
             block = vectors[block_start : block_start + BLOCK_ROWS]
             first_row = file_start + block_start
@@ -108,25 +112,27 @@ def _encoded(path: Path, release: Release) -> Iterator[Block]:
         file_start += len(vectors)
 
 
-def _parquet(path: Path) -> Iterator[Block]:
+def _parquet(parquet_path: Path) -> Iterator[Block]:
     """Yield the vectors of a Parquet file."""
-    with reading(path, damaged="not a whole Parquet file"), pq.ParquetFile(path) as file:
-        id_column, vector_column = _columns_of(file.schema_arrow, path)
+    with reading(parquet_path, damaged="not a whole Parquet file"), pq.ParquetFile(parquet_path) as file:
+        id_column, vector_column = _columns_of(file.schema_arrow, parquet_path)
         for batch in file.iter_batches(BLOCK_ROWS, columns=[id_column, vector_column]):
             ids = batch.column(id_column)
             vectors = batch.column(vector_column)
+            # The lists of a batch become one array, so all must have the same length and no null.
             numbers = vectors.flatten()
             dimensions = pc.unique(pc.list_value_length(vectors)).to_pylist()
             has_nulls = ids.null_count or numbers.null_count
             if has_nulls or len(dimensions) != 1 or not dimensions[0]:
                 all_dimensions = ", ".join(map(str, dimensions))
                 raise InputError(
-                    f"has nulls, or vectors of {all_dimensions} dimensions; expected equal dimensions", path=path
+                    f"has nulls, or vectors of {all_dimensions} dimensions; expected equal dimensions",
+                    path=parquet_path,
                 )
             yield ids.to_pylist(), numbers.to_numpy(zero_copy_only=False).reshape(len(batch), dimensions[0])
 
 
-def _columns_of(schema: pa.Schema, path: Path) -> tuple[str, str]:
+def _columns_of(schema: pa.Schema, error_path: Path) -> tuple[str, str]:
     """Return the columns of ids and of vectors. Raises :class:`InputError` for other columns."""
     id_columns = []
     vector_columns = []
@@ -139,11 +145,15 @@ def _columns_of(schema: pa.Schema, path: Path) -> tuple[str, str]:
     if not id_columns or len(vector_columns) != 1:
         present = ", ".join(f"{column.name} ({column.type})" for column in schema)
         expected = f"one column of ids ({', '.join(_ID_COLUMNS)}) and one of lists of floats"
-        raise InputError(f"expected {expected}; found {present}", path=path)
+        raise InputError(f"expected {expected}; found {present}", path=error_path)
     return id_columns[0], vector_columns[0]
 
 
-def read_directions(paths: Sequence[Path], release: Release, query_ids: Sequence[str]) -> Floats:
+def read_directions(
+    vector_paths: Sequence[Path],
+    release: Release,
+    query_ids: Sequence[str],
+) -> Floats:
     """Return the vectors of the queries, in the order of ``query_ids``, as rows of :func:`fixed_point`.
 
     If several files have a vector of a query, the first file is used. Raises :class:`InputError` for a query without a
@@ -153,7 +163,7 @@ def read_directions(paths: Sequence[Path], release: Release, query_ids: Sequence
     directions: Floats | None = None
     filled_ids: set[str] = set()  # queries with a vector in an earlier file
     with progress(total=len(row_by_id), unit="query", label="vectors") as bar:
-        for path in paths:
+        for path in vector_paths:
             file_ids: set[str] = set()
             for block_ids, vectors in read_embeddings(path, release):
                 if directions is None:
@@ -170,6 +180,7 @@ def read_directions(paths: Sequence[Path], release: Release, query_ids: Sequence
                     if query_id not in filled_ids:
                         new_positions.append(position)
                         new_rows.append(row_by_id[query_id])
+                # Only new vectors are scaled, because a file may have millions of other vectors.
                 directions[new_rows] = fixed_point(np.asarray(vectors)[new_positions])
                 bar.update(len(new_rows))
             repeated_count = len(file_ids & filled_ids)
@@ -178,7 +189,7 @@ def read_directions(paths: Sequence[Path], release: Release, query_ids: Sequence
             filled_ids |= file_ids
     if directions is None or len(filled_ids) < len(row_by_id):
         without_vector = [query_id for query_id in row_by_id if query_id not in filled_ids]
-        error_path = ", ".join(map(str, paths))
+        error_path = ", ".join(map(str, vector_paths))
         raise InputError(
             f"has no vector for {len(without_vector):,} of {len(row_by_id):,} queries: {without_vector[0]!r}",
             path=error_path,
@@ -186,16 +197,21 @@ def read_directions(paths: Sequence[Path], release: Release, query_ids: Sequence
     return directions[[row_by_id[query_id] for query_id in query_ids]]
 
 
-def _check_vectors(path: Path, block_ids: list[str], vectors: npt.NDArray[Any], dimensions: int) -> None:
+def _check_vectors(
+    error_path: Path,
+    block_ids: list[str],
+    vectors: npt.NDArray[Any],
+    dimensions: int,
+) -> None:
     """Raise :class:`InputError` for vectors of other dimensions, and for a vector without a direction."""
     file_dimensions = vectors.shape[1]
     if not dimensions or file_dimensions != dimensions:
         expected = dimensions or "at least 1"
-        raise InputError(f"has vectors of {file_dimensions} dimensions; expected {expected}", path=path)
+        raise InputError(f"has vectors of {file_dimensions} dimensions; expected {expected}", path=error_path)
     has_direction = np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
     if not has_direction.all():
         query_id = block_ids[int(has_direction.argmin())]
-        raise InputError(f"the vector of query {query_id!r} is not finite, or all zeros", path=path)
+        raise InputError(f"the vector of query {query_id!r} is not finite, or all zeros", path=error_path)
 
 
 def scale(dimensions: int) -> float:
@@ -213,23 +229,23 @@ def fixed_point(vectors: npt.NDArray[Any]) -> Floats:
     return np.asarray(np.rint(rows), np.float32)
 
 
-def _products(tests: Floats, trains: Floats) -> Iterator[Floats]:
+def _products(test_vectors: Floats, train_vectors: Floats) -> Iterator[Floats]:
     """Yield the scalar products of blocks of test queries with all training queries."""
-    block_rows = max(1, _PRODUCTS_IN_MEMORY // len(trains))
-    for block in slices(len(tests), block_rows, unit="query", label="neighbours"):
-        yield tests[block] @ trains.T
+    block_rows = max(1, _PRODUCTS_IN_MEMORY // len(train_vectors))
+    for block in slices(len(test_vectors), block_rows, unit="query", label="neighbours"):
+        yield test_vectors[block] @ train_vectors.T
 
 
-def best_ranks(tests: Floats, trains: Floats) -> tuple[Ints, Ints]:
+def best_ranks(test_vectors: Floats, train_vectors: Floats) -> tuple[Ints, Ints]:
     """Return each training query's best rank and product. Vectors (m, d) and (n, d) are from :func:`fixed_point`.
 
     The first array (n,) has the best rank, from 1, of a training query among the neighbours of any test query. The
     second array (n,) has the largest product at this rank. The module's docstring describes the keys.
     """
-    best_keys = np.full(len(trains), np.iinfo(np.int64).max)
-    train_rows = np.arange(len(trains))
-    rank_parts = np.arange(1, len(trains) + 1) << _LOWER_BITS
-    for products in _products(tests, trains):
+    best_keys = np.full(len(train_vectors), np.iinfo(np.int64).max)
+    train_rows = np.arange(len(train_vectors))
+    rank_parts = np.arange(1, len(train_vectors) + 1) << _LOWER_BITS
+    for products in _products(test_vectors, train_vectors):
         # Rank the training queries for each test query.
         sorted_keys = np.sort((-products.astype(np.int64) << _LOWER_BITS) + train_rows, axis=1)
         ranked_rows = sorted_keys & _LOWER_MASK
@@ -238,12 +254,16 @@ def best_ranks(tests: Floats, trains: Floats) -> tuple[Ints, Ints]:
     return best_keys >> _LOWER_BITS, _PRODUCT_OFFSET - (best_keys & _LOWER_MASK)
 
 
-def nearest_cosines(tests: Floats, trains: Floats, train_rows: Ints) -> npt.NDArray[np.float64]:
+def nearest_cosines(
+    test_vectors: Floats,
+    train_vectors: Floats,
+    train_rows: Ints,
+) -> npt.NDArray[np.float64]:
     """Return every test query's largest cosine with the training queries ``train_rows``, or -1 without such queries."""
     if not len(train_rows):
-        return np.full(len(tests), -1.0)
-    largest_products = [products.max(axis=1) for products in _products(tests, trains[train_rows])]
-    cosines = np.concatenate(largest_products) / scale(tests.shape[1]) ** 2
+        return np.full(len(test_vectors), -1.0)
+    largest_products = [products.max(axis=1) for products in _products(test_vectors, train_vectors[train_rows])]
+    cosines = np.concatenate(largest_products) / scale(test_vectors.shape[1]) ** 2
     return np.clip(np.asarray(cosines, np.float64), -1, 1)
 
 

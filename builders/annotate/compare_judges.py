@@ -17,14 +17,14 @@ from builders.store.runs import Run
 _MRR_DEPTH = 10  # the benchmark's measure is MRR@10 (Section 3.2)
 
 
-def compare_judges(round_path: Path, model: str, runs: Sequence[Run | Path]) -> Report:
-    """Compare the judgments of ``model`` with people's, and rank ``runs`` by both.
+def compare_judges(round_path: Path, model_name: str, runs: Sequence[Run | Path]) -> Report:
+    """Compare the judgments of ``model_name`` with people's, and rank ``runs`` by both.
 
     Raises :class:`InputError` if no pair was judged by people and by the model.
     """
-    people, grades = _labels_of_both(round_path, model)
+    people, grades = _labels_of_both(round_path, model_name)
     if not people:
-        raise InputError(f"no pair was judged by people and {model}; run `annotate prefill`", path=round_path)
+        raise InputError(f"no pair was judged by people and {model_name}; run `annotate prefill`", path=round_path)
     opened_runs, run_names = open_runs(runs)
 
     # Count people's labels for each grade of the model.
@@ -32,13 +32,14 @@ def compare_judges(round_path: Path, model: str, runs: Sequence[Run | Path]) -> 
     for pair, label in people.items():
         label_name = "relevant" if label else "irrelevant"
         grade_rows[grades[pair]][label_name] += 1
+    # Kappa compares two labels, so grades become labels.
     model_labels = {pair: int(grade >= RELEVANT) for pair, grade in grades.items()}
     figures: dict[str, Any] = {
         "pairs": len(people),
         "kappa": cohen(list(people.values()), list(model_labels.values())),
         "grades": grade_rows,
-        "model": model,
-        "same_family": warn_of_kin(model, run_names),
+        "model": model_name,
+        "same_family": warn_of_kin(model_name, run_names),
     }
     if opened_runs:
         run_rows = []
@@ -60,9 +61,9 @@ def _rank_correlation(run_rows: Sequence[Mapping[str, Any]]) -> float | None:
     return finite(kendalltau(by_people, by_model).statistic)
 
 
-def _labels_of_both(round_path: Path, model: str) -> tuple[dict[Pair, int], dict[Pair, int]]:
+def _labels_of_both(round_path: Path, model_name: str) -> tuple[dict[Pair, int], dict[Pair, int]]:
     """Return (people's labels, the model's grades) of the pairs that people and the model judged, in the same order."""
-    grades_by_package = grades_by(round_path, model)
+    grades_by_package = grades_by(round_path, model_name)
     people: dict[Pair, int] = {}
     grades: dict[Pair, int] = {}
     for standing in standings(round_path, open_round(round_path, "relevance")):
@@ -75,9 +76,9 @@ def _labels_of_both(round_path: Path, model: str) -> tuple[dict[Pair, int], dict
     return people, grades
 
 
-def mrr(run: Run, labels: Mapping[Pair, int]) -> float:
-    """Return the run's MRR@10 over the queries that have a positive in ``labels``, or 0 if no query has a positive."""
-    positives = {pair for pair, label in labels.items() if label}
+def mrr(run: Run, pair_labels: Mapping[Pair, int]) -> float:
+    """Return the run's MRR@10 over the queries with a positive in ``pair_labels``, or 0 without such a query."""
+    positives = {pair for pair, label in pair_labels.items() if label}
     query_ids = {query_id for query_id, _ in positives}
     reciprocal_ranks = []
     for query_id in query_ids:

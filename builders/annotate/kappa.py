@@ -25,7 +25,8 @@ def fleiss(pair_labels: Sequence[Sequence[int]]) -> float | None:
     from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
 
     with np.errstate(all="ignore"):
-        label_counts, _ = aggregate_raters(np.array(pair_labels))  # how often each pair has each label
+        # How often each pair has each label.
+        label_counts, _ = aggregate_raters(np.array(pair_labels))
         return finite(fleiss_kappa(label_counts))
 
 
@@ -50,6 +51,7 @@ def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, floa
             if first_person in labels and second_person in labels:
                 first_labels.append(labels[first_person])
                 second_labels.append(labels[second_person])
+        # Two people without a common pair have no kappa.
         if first_labels:
             kappa = cohen(first_labels, second_labels)
             kappas[f"{first_person}, {second_person}"] = {"kappa": kappa, "pairs": len(first_labels)}

@@ -20,7 +20,8 @@ from builders.store.judgments import Judged, read_judged
 from builders.store.reader import Release
 from builders.store.runs import Run, best_first, probability, read_run, write_run
 
-_REPORTED_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # the report counts positives up to these ranks
+# The report counts positives up to these ranks.
+_REPORTED_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)
 
 Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 # Query -> passage -> rank in each run, from 1, or 0 if the run lacks the passage. Queries are in the release's order.
@@ -68,7 +69,12 @@ class Candidates:
 
 
 def find_candidates(
-    release: Release, *, split: str, runs: Sequence[Run | Path], depth: int, earlier_pool: Path | None
+    release: Release,
+    *,
+    split: str,
+    runs: Sequence[Run | Path],
+    depth: int,
+    earlier_pool: Path | None,
 ) -> Candidates:
     """Return the union of the ``depth`` best passages of each run, without the pairs of an earlier pool.
 
@@ -86,6 +92,7 @@ def find_candidates(
         if pooled.query_id not in all_ranks:
             raise InputError(f"has a query {pooled.query_id!r} that queries/{split} lacks", path=earlier_pool)
     in_earlier_pool = {pooled.pair for pooled in earlier_pairs}
+    # The earlier pool was judged before, so only its scores are needed again.
     new_ranks: dict[str, dict[str, tuple[int, ...]]] = {}
     for query_id, ranks_by_passage in all_ranks.items():
         new_ranks[query_id] = {
@@ -97,13 +104,13 @@ def find_candidates(
     return Candidates(run_names, depth, all_ranks, new_ranks, earlier_pairs, judged)
 
 
-def write_pool_candidates(path: Path, candidates: Candidates, split: str) -> None:
+def write_pool_candidates(run_path: Path, candidates: Candidates, split: str) -> None:
     """Write the new candidates as a run for re-rankers. The score of a passage is 1 / the passage's best rank."""
     scored: dict[str, list[tuple[str, float]]] = {}
     for query_id, ranks_by_passage in candidates.new_ranks.items():
         for passage_id, ranks in ranks_by_passage.items():
             scored.setdefault(query_id, []).append((passage_id, 1 / best_rank(ranks)))
-    write_candidates(path, scored, "pool", split)
+    write_candidates(run_path, scored, "pool", split)
 
 
 def best_rank(run_ranks: Sequence[int]) -> int:
@@ -123,14 +130,19 @@ def open_runs(runs: Sequence[Run | Path]) -> tuple[list[Run], list[str]]:
     return [read_run(run) for run in runs], run_names
 
 
-def union_of(runs: Sequence[Run], query_ids: Sequence[str], depth: int, split: str) -> RankTable:
+def union_of(
+    opened_runs: Sequence[Run],
+    query_ids: Sequence[str],
+    depth: int,
+    split: str,
+) -> RankTable:
     """Return the union of the ``depth`` best passages of each run (Section 2.3: 50), in the order of ``query_ids``.
 
     Raises :class:`InputError` if a run has a query that is not in ``query_ids``.
     """
     # Query -> passage -> rank in each run. A rank is 0 until the run's passage is seen.
     ranks_by_query: dict[str, dict[str, list[int]]] = {query_id: {} for query_id in query_ids}
-    for run_number, run in enumerate(runs):
+    for run_number, run in enumerate(opened_runs):
         for query_id in run.hits:
             if query_id not in ranks_by_query:
                 raise InputError(f"has a query {query_id!r} that queries/{split} lacks", path=run.path)
@@ -138,17 +150,19 @@ def union_of(runs: Sequence[Run], query_ids: Sequence[str], depth: int, split: s
         if missing_count:
             log.warning("%s lacks %d of %d queries", run.path, missing_count, len(ranks_by_query))
         for query_id, ranking in run.rankings.items():
+            # A repeated passage has its first rank.
             distinct_passages = list(dict.fromkeys(ranking))
             for rank, passage_id in enumerate(distinct_passages[:depth], 1):
-                run_ranks = ranks_by_query[query_id].setdefault(passage_id, [0] * len(runs))
+                run_ranks = ranks_by_query[query_id].setdefault(passage_id, [0] * len(opened_runs))
                 run_ranks[run_number] = rank
+    # Tuples, because the table is not changed any more.
     rank_table: dict[str, dict[str, tuple[int, ...]]] = {}
     for query_id, ranks_by_passage in ranks_by_query.items():
         rank_table[query_id] = {passage_id: tuple(run_ranks) for passage_id, run_ranks in ranks_by_passage.items()}
     return rank_table
 
 
-def _expect_passages(release: Release, runs: Sequence[Run], rank_table: RankTable) -> None:
+def _expect_passages(release: Release, opened_runs: Sequence[Run], rank_table: RankTable) -> None:
     """Raise :class:`InputError` if the corpus lacks a candidate. The error names the first run with this passage."""
     candidate_ids: set[str] = set()
     for ranks_by_passage in rank_table.values():
@@ -156,19 +170,22 @@ def _expect_passages(release: Release, runs: Sequence[Run], rank_table: RankTabl
     unknown_ids = set(release.missing("corpus", "corpus", candidate_ids))
     if not unknown_ids:
         return
-    for run in runs:
+    for run in opened_runs:
         for ranking in run.rankings.values():
             unknown_in_ranking = unknown_ids.intersection(ranking)
             if unknown_in_ranking:
                 raise InputError(f"has a passage {min(unknown_in_ranking)!r} that the corpus lacks", path=run.path)
 
 
-def write_candidates(path: Path, scored: Mapping[str, Sequence[tuple[str, float]]], run_tag: str, split: str) -> None:
+def write_candidates(
+    run_path: Path, scored: Mapping[str, Sequence[tuple[str, float]]], run_tag: str, split: str
+) -> None:
     """Write candidates as a run for re-rankers. ``scored`` has (passage, 1 / the passage's best rank) by query."""
-    line_count = write_run(path, scored.items(), tag=run_tag)
+    line_count = write_run(run_path, scored.items(), tag=run_tag)
+    # The next command needs a --top-k that covers the longest list.
     most_candidates = max(map(len, scored.values()), default=0)
     message = "%s: %d candidates of %d queries; next: `baselines rerank --split %s --top-k %d`"
-    log.info(message, path, line_count, len(scored), split, most_candidates)
+    log.info(message, run_path, line_count, len(scored), split, most_candidates)
 
 
 def scored_depth(run: Run) -> int | None:
@@ -184,7 +201,7 @@ def scored_depth(run: Run) -> int | None:
 
 
 def scores_of(
-    pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, candidates_step: str
+    pairs: Sequence[tuple[str, str]], scored_runs: Sequence[Run], scale: str, candidates_step: str
 ) -> list[list[float]]:
     """Return each re-ranker's scores of all ``pairs``, in the order of ``pairs``. Other pairs of a run are ignored.
 
@@ -193,7 +210,7 @@ def scores_of(
     pair, because a mean of fewer scores is not comparable.
     """
     scores_by_run = []
-    for run in runs:
+    for run in scored_runs:
         run_scores = _scores_of_run(pairs, run, candidates_step)
         if scale == "sigmoid":
             if pairs and all(0 <= score <= 1 for score in run_scores):
@@ -229,30 +246,38 @@ def _scores_of_run(pairs: Sequence[tuple[str, str]], run: Run, candidates_step: 
     return pair_scores
 
 
-def mean_scores(candidates: RankTable, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
+def mean_scores(
+    rank_table: RankTable,
+    scored_runs: Sequence[Run],
+    scale: str,
+) -> dict[str, dict[str, float]]:
     """Return query -> passage -> mean of the scores that :func:`scores_of` returns (A.1)."""
-    pairs = list(_ranks_by_pair(candidates))
-    scores_by_run = scores_of(pairs, runs, scale, "pool candidates")
-    means: dict[str, dict[str, float]] = {query_id: {} for query_id in candidates}
-    for (query_id, passage_id), pair_scores in zip(pairs, zip(*scores_by_run, strict=True), strict=True):
+    pairs = list(_ranks_by_pair(rank_table))
+    scores_by_run = scores_of(pairs, scored_runs, scale, "pool candidates")
+    means: dict[str, dict[str, float]] = {query_id: {} for query_id in rank_table}
+    scores_by_pair = zip(*scores_by_run, strict=True)
+    for (query_id, passage_id), pair_scores in zip(pairs, scores_by_pair, strict=True):
         # fsum is exact, so the order of the re-rankers does not change the mean.
         means[query_id][passage_id] = math.fsum(pair_scores) / len(pair_scores)
     return means
 
 
-def select_pairs(candidates: Candidates, scores: Mapping[str, dict[str, float]], top: int) -> Iterator[Pooled]:
-    """Yield the ``top`` best candidates of each query by mean score. Ties are broken by passage id.
+def select_pairs(
+    candidates: Candidates, scores_by_query: Mapping[str, dict[str, float]], top_k: int
+) -> Iterator[Pooled]:
+    """Yield the ``top_k`` best candidates of each query by mean score. Ties are broken by passage id.
 
-    ``scores`` has the mean scores of the new candidates, by query and passage. The pairs of an earlier pool are ranked
-    by their old scores, but not yielded again.
+    ``scores_by_query`` has the mean scores of the new candidates, by query and passage. The pairs of an earlier pool
+    are ranked by their old scores, but not yielded again.
     """
     earlier_scores: dict[str, dict[str, float]] = {}
+    # Pairs of the earlier pool compete with the new candidates for the best ranks.
     for pair in candidates.earlier_pairs:
         earlier_scores.setdefault(pair.query_id, {})[pair.corpus_id] = pair.score
-    for query_id, new_scores in scores.items():
+    for query_id, new_scores in scores_by_query.items():
         old_scores = earlier_scores.get(query_id, {})
         ranked_passages = best_first((new_scores | old_scores).items())
-        for rank, (passage_id, score) in enumerate(ranked_passages[:top], 1):
+        for rank, (passage_id, score) in enumerate(ranked_passages[:top_k], 1):
             if passage_id in old_scores:
                 continue
             ranks_by_run: dict[str, int] = {}
@@ -260,6 +285,7 @@ def select_pairs(candidates: Candidates, scores: Mapping[str, dict[str, float]],
             for run_name, run_rank in zip(candidates.run_names, run_ranks, strict=True):
                 if run_rank:
                     ranks_by_run[run_name] = run_rank
+            # The pool shows the present grade, so that `export --unjudged` can skip the pair.
             grade = candidates.judged.get(query_id, {}).get(passage_id)
             yield Pooled(query_id, passage_id, rank, score, ranks_by_run, grade)
 
@@ -293,17 +319,21 @@ def pool_report(figures: Mapping[str, Any]) -> Report:
     return Report(figures, _text_of(figures), tables)
 
 
-def _table_of(title: str, rows: Sequence[Mapping[str, Any]], text_columns: int) -> Table:
-    columns = list(rows[0])
-    cells = [list(row.values()) for row in rows]
+def _table_of(title: str, table_rows: Sequence[Mapping[str, Any]], text_columns: int) -> Table:
+    columns = list(table_rows[0])
+    cells = [list(row.values()) for row in table_rows]
     return Table(columns, cells, title, percent_columns=("share",), text_columns=text_columns)
 
 
-def pool_figures(candidates: Candidates, selected: Sequence[Pooled] | None = None) -> dict[str, Any]:
+def pool_figures(
+    candidates: Candidates,
+    selected_pairs: Sequence[Pooled] | None = None,
+) -> dict[str, Any]:
     """Return the figures of a pool as JSON values.
 
-    ``selected`` has the pairs of the new pool, or is None if no pool was written.
+    ``selected_pairs`` has the pairs of the new pool, or is None if no pool was written.
     """
+    # Known grades by pair, for the counts below.
     grades: dict[Pair, int] = {}
     for query_id, relevance in candidates.judged.items():
         for passage_id, grade in relevance.items():
@@ -313,12 +343,12 @@ def pool_figures(candidates: Candidates, selected: Sequence[Pooled] | None = Non
     figures: dict[str, Any] = {
         "queries": sum(map(bool, candidates.all_ranks.values())),
         "candidates": _grade_counts([grades.get(pair) for pair in new_pairs]),
-        "runs": _run_figures(candidates.run_names, new_pairs, grades, selected),
+        "runs": _run_figures(candidates.run_names, new_pairs, grades, selected_pairs),
         "depths": _depth_figures(all_pairs, grades, candidates.depth),
     }
-    if selected is not None:
-        figures["selected"] = _grade_counts([pooled.judged for pooled in selected])
-        figures["ranks"] = _rank_figures(selected)
+    if selected_pairs is not None:
+        figures["selected"] = _grade_counts([pooled.judged for pooled in selected_pairs])
+        figures["ranks"] = _rank_figures(selected_pairs)
     return figures
 
 
@@ -330,10 +360,10 @@ def _ranks_by_pair(rank_table: RankTable) -> dict[Pair, tuple[int, ...]]:
     return ranks_by_pair
 
 
-def _rank_figures(selected: Sequence[Pooled]) -> list[dict[str, Any]]:
+def _rank_figures(selected_pairs: Sequence[Pooled]) -> list[dict[str, Any]]:
     """Count the selected pairs and positives at each rank of the pool."""
-    pairs_by_rank = Counter(pooled.rank for pooled in selected)
-    positives_by_rank = Counter(pooled.rank for pooled in selected if (pooled.judged or 0) > 0)
+    pairs_by_rank = Counter(pooled.rank for pooled in selected_pairs)
+    positives_by_rank = Counter(pooled.rank for pooled in selected_pairs if (pooled.judged or 0) > 0)
     rows = []
     for rank in sorted(pairs_by_rank):
         rows.append({"rank": rank, "pairs": pairs_by_rank[rank], "positives": positives_by_rank[rank]})
@@ -343,8 +373,8 @@ def _rank_figures(selected: Sequence[Pooled]) -> list[dict[str, Any]]:
 def _run_figures(
     run_names: Sequence[str],
     new_pairs: Mapping[Pair, tuple[int, ...]],
-    grades: Mapping[Pair, int],
-    selected: Sequence[Pooled] | None,
+    grade_by_pair: Mapping[Pair, int],
+    selected_pairs: Sequence[Pooled] | None,
 ) -> list[dict[str, Any]]:
     """Count the pairs and the positives of each run. ``alone`` counts the pairs that no other run has."""
     rows = []
@@ -354,13 +384,13 @@ def _run_figures(
             if not run_ranks[run_number]:
                 continue
             is_alone = sum(map(bool, run_ranks)) == 1
-            is_positive = grades.get(pair, 0) > 0
+            is_positive = grade_by_pair.get(pair, 0) > 0
             row["pairs"] += 1
             row["alone"] += is_alone
             row["positives"] += is_positive
             row["positives_alone"] += is_alone and is_positive
-        if selected is not None:
-            selected_of_run = [pooled for pooled in selected if run_name in pooled.runs]
+        if selected_pairs is not None:
+            selected_of_run = [pooled for pooled in selected_pairs if run_name in pooled.runs]
             row["selected"] = len(selected_of_run)
             row["selected_alone"] = sum(len(pooled.runs) == 1 for pooled in selected_of_run)
         rows.append(row)
@@ -368,16 +398,16 @@ def _run_figures(
 
 
 def _depth_figures(
-    all_pairs: Mapping[Pair, tuple[int, ...]], grades: Mapping[Pair, int], depth: int
+    all_pairs: Mapping[Pair, tuple[int, ...]], grade_by_pair: Mapping[Pair, int], run_depth: int
 ) -> list[dict[str, Any]]:
-    """Count the known positives among the best 1, 2, 3 ... passages of the runs, up to ``depth``."""
-    positive_count = sum(grade > 0 for grade in grades.values())
+    """Count the known positives among the best 1, 2, 3 ... passages of the runs, up to ``run_depth``."""
+    positive_count = sum(grade > 0 for grade in grade_by_pair.values())
     pair_ranks = []  # best rank in any run, and True for a positive
     for pair, run_ranks in all_pairs.items():
-        pair_ranks.append((best_rank(run_ranks), grades.get(pair, 0) > 0))
+        pair_ranks.append((best_rank(run_ranks), grade_by_pair.get(pair, 0) > 0))
     rows = []
-    limits = [limit for limit in _REPORTED_DEPTHS if limit < depth]
-    limits.append(depth)
+    limits = [limit for limit in _REPORTED_DEPTHS if limit < run_depth]
+    limits.append(run_depth)
     for limit in limits:
         within_limit = [is_positive for rank, is_positive in pair_ranks if rank <= limit]
         positives = sum(within_limit)

@@ -106,7 +106,7 @@ _Waiting = Sequence[tuple[Package, Item]]  # pairs that the model has not judged
 
 def judge_by_model(
     round_path: Path,
-    model: str,
+    model_name: str,
     *,
     scores: Run | Path | None,
     scale: str,
@@ -114,37 +114,44 @@ def judge_by_model(
     parallel: int,
     show: bool,
 ) -> int:
-    """Judge the pairs of a round that ``model`` has not judged. Return the number of new judgments.
+    """Judge the pairs of a round that ``model_name`` has not judged. Return the number of new judgments.
 
     The grades come from the run ``scores`` or, if None, from the model at the endpoint. If ``show`` is True, Label
     Studio shows the judgments as predictions. ``rerankers`` names the models that ranked the pairs.
     """
     annotation_round = open_round(round_path, "relevance" if scores else None)
-    warn_of_kin(model, rerankers)
+    warn_of_kin(model_name, rerankers)
     new_count = 0
     # Two commands with the same model take turns, so that no pair is asked about twice.
-    lock_name = f"prefill.{hashlib.sha256(model.encode()).hexdigest()[:16]}"
+    lock_name = f"prefill.{hashlib.sha256(model_name.encode()).hexdigest()[:16]}"
     with alone(round_path / lock_name, round_path):
-        waiting = _unjudged_items(round_path, annotation_round, model)
+        waiting = _unjudged_items(round_path, annotation_round, model_name)
         if not waiting:
-            add_judgments(round_path, [])  # removes temporary files of a process that was killed after its last answer
+            # Removes temporary files of a process that was killed after its last answer.
+            add_judgments(round_path, [])
         elif scores:
-            new_count = _take_scores(round_path, model, waiting, scores=read_run(scores), scale=scale)
+            new_count = _take_scores(round_path, model_name, waiting, scores=read_run(scores), scale=scale)
         else:
-            new_count = _ask_endpoint(round_path, model, waiting, question=annotation_round.question, parallel=parallel)
+            new_count = _ask_endpoint(
+                round_path, model_name, waiting, question=annotation_round.question, parallel=parallel
+            )
     ungraded_count = len(waiting) - new_count
     if ungraded_count:
         log.warning(
             "%d answers have no grade, so these pairs are unjudged; run again, or use another model", ungraded_count
         )
     if show:
-        _show_predictions(round_path, annotation_round, model)
+        _show_predictions(round_path, annotation_round, model_name)
     return new_count
 
 
-def _unjudged_items(round_path: Path, annotation_round: Round, model: str) -> list[tuple[Package, Item]]:
-    """Return the pairs of a round that ``model`` has not judged, with their packages."""
-    grades = grades_by(round_path, model)
+def _unjudged_items(
+    round_path: Path,
+    annotation_round: Round,
+    model_name: str,
+) -> list[tuple[Package, Item]]:
+    """Return the pairs of a round that ``model_name`` has not judged, with their packages."""
+    grades = grades_by(round_path, model_name)
     waiting: list[tuple[Package, Item]] = []
     for package in annotation_round.packages:
         for item in items_of(round_path, package):
@@ -153,12 +160,19 @@ def _unjudged_items(round_path: Path, annotation_round: Round, model: str) -> li
     return waiting
 
 
-def _ask_endpoint(round_path: Path, model: str, waiting: _Waiting, *, question: Asked, parallel: int) -> int:
+def _ask_endpoint(
+    round_path: Path,
+    model_name: str,
+    waiting: _Waiting,
+    *,
+    question: Asked,
+    parallel: int,
+) -> int:
     """Ask an endpoint about pairs, several at a time, and return the number of judgments.
 
     Judgments are saved after every ``_ANSWERS_PER_FILE`` answers and at the end, also after an error.
     """
-    endpoint = Endpoint(model)
+    endpoint = Endpoint(model_name)
     prompt_template = _CATEGORY_PROMPT if question == "errors" else _PROMPT
     judgments: list[Judgment] = []
     saved_count = 0
@@ -168,7 +182,7 @@ def _ask_endpoint(round_path: Path, model: str, waiting: _Waiting, *, question: 
         label = label_in(answer, question)
         if label is not None:
             package, item = waiting[number]
-            judgments.append(_judgment_by_model(model, package, item, label, question=question))
+            judgments.append(_judgment_by_model(model_name, package, item, label, question=question))
         if len(judgments) >= saved_count + _ANSWERS_PER_FILE:
             saved_count += add_judgments(round_path, judgments[saved_count:])
 
@@ -191,42 +205,57 @@ def label_in(answer: str, question: str) -> int | None:
 
 
 def _judgment_by_model(
-    model: str, package: Package, item: Item, label: int, *, question: Asked = "relevance", note: str | None = None
+    model_name: str,
+    package: Package,
+    item: Item,
+    label: int,
+    *,
+    question: Asked = "relevance",
+    note: str | None = None,
 ) -> Judgment:
     return Judgment(
         query_id=item.query_id,
         corpus_id=item.corpus_id,
         label=label,
-        annotator=model,
+        annotator=model_name,
         time=datetime.now(UTC),
         package=package.name,
         version=package.version,
         kind="model",
-        model=model,
+        model=model_name,
         note=note,
         question=question,
     )
 
 
-def _take_scores(round_path: Path, model: str, waiting: _Waiting, *, scores: Run, scale: str) -> int:
+def _take_scores(
+    round_path: Path,
+    model_name: str,
+    waiting: _Waiting,
+    *,
+    scores: Run,
+    scale: str,
+) -> int:
     """Turn a model's scores into grades, add the grades to the round, and return the number of new judgments.
 
     Each grade covers a quarter of the range from 0 to 1, so scores of at least 0.5 are relevant.
     """
     pairs = [item.pair for _, item in waiting]
+    # The result has one list of scores for each run, and there is one run.
     (pair_scores,) = scores_of(pairs, [scores], scale, "pool candidates")
     judgments = []
     for (package, item), score in zip(waiting, pair_scores, strict=True):
         if not 0 <= score <= 1:
             raise InputError(f"has the score {score}; expected probabilities, or use --scale sigmoid", path=scores.path)
+        # A score of exactly 1 would be in a fifth quarter.
         grade = min(_GRADE_COUNT - 1, int(_GRADE_COUNT * score))
-        judgments.append(_judgment_by_model(model, package, item, grade, note=f"score {score:.6g}"))
+        judgments.append(_judgment_by_model(model_name, package, item, grade, note=f"score {score:.6g}"))
     return add_judgments(round_path, judgments)
 
 
-def _show_predictions(round_path: Path, annotation_round: Round, model: str) -> None:
+def _show_predictions(round_path: Path, annotation_round: Round, model_name: str) -> None:
     """Write the model's labels as predictions into Label Studio's tasks of the packages that are not accepted."""
-    labels = grades_by(round_path, model)
+    labels = grades_by(round_path, model_name)
     if annotation_round.question == "relevance":
         labels = {key: int(grade >= RELEVANT) for key, grade in labels.items()}
     for package in annotation_round.packages:
@@ -235,15 +264,16 @@ def _show_predictions(round_path: Path, annotation_round: Round, model: str) -> 
         predictions: dict[Pair, dict[str, Any]] = {}
         for item in items_of(round_path, package):
             predictions[item.pair] = {"label": labels.get((package.name, item.pair))}
+        # Only the tasks for Label Studio are written, because a sheet would mix predictions with judgments.
         tasks = tasks_of(round_path, package, "annotation", predictions)
-        write_tasks(round_path / STUDIO / f"{package.stem}.json", tasks, by=model)
+        write_tasks(round_path / STUDIO / f"{package.stem}.json", tasks, model_name=model_name)
 
 
-def grades_by(round_path: Path, model: str) -> dict[tuple[str, Pair], int]:
+def grades_by(round_path: Path, model_name: str) -> dict[tuple[str, Pair], int]:
     """Return (package, pair) -> the model's last label, in any version of the package."""
     grades: dict[tuple[str, Pair], int] = {}
     for judgment in read_judgments(round_path):  # ordered by time
-        if judgment.model == model:
+        if judgment.model == model_name:
             grades[judgment.package, judgment.pair] = judgment.label
     return grades
 
@@ -266,13 +296,15 @@ def _is_of_family(name_word: str, family_words: Sequence[str]) -> bool:
     return name_word.startswith(prefixes)
 
 
-def warn_of_kin(judge: str, model_names: Iterable[str]) -> bool:
-    """Warn if ``judge`` may favour a model that has its name or family. Return True after a warning."""
-    judge_families = families_of(judge)
+def warn_of_kin(judge_name: str, model_names: Iterable[str]) -> bool:
+    """Warn if ``judge_name`` may favour a model that has its name or family. Return True after a warning."""
+    judge_families = families_of(judge_name)
     kin = []
     for name in model_names:
-        if name.lower() == judge.lower() or families_of(name) & judge_families:
+        if name.lower() == judge_name.lower() or families_of(name) & judge_families:
             kin.append(name)
     if kin:
-        log.warning("%s judges rankings of %s, a model of its own family, and may favour them", judge, ", ".join(kin))
+        log.warning(
+            "%s judges rankings of %s, a model of its own family, and may favour them", judge_name, ", ".join(kin)
+        )
     return bool(kin)

@@ -65,14 +65,15 @@ def mean_of(scores: Sequence[float]) -> float:
     return math.fsum(scores) / len(scores)
 
 
-def find_negatives(release: Release, path: Path | None) -> HardNegatives:
-    """Return each training query's unjudged negatives, from the file ``path`` or, if None, from the training rows.
+def find_negatives(release: Release, negatives_path: Path | None) -> HardNegatives:
+    """Return each training query's unjudged negatives.
 
-    Raises :class:`InputError` if there are no such negatives, or if the corpus lacks a negative.
+    They are read from the file ``negatives_path`` or, if it is None, from the training rows of the release. Raises
+    :class:`InputError` if there are no such negatives, or if the corpus lacks a negative.
     """
     judged = read_judged(release, "qrels", SPLIT)
     train_ids = set(release.table("queries", SPLIT, ["_id"])["_id"].to_pylist())
-    rows = _rows_of_release(release) if path is None else _rows_of_file(path)
+    rows = _rows_of_release(release) if negatives_path is None else _rows_of_file(negatives_path)
     negatives_by_query: dict[str, list[str]] = {}
     for query_id, passage_ids in rows:
         # Judged passages are skipped. A positive is no negative, and no model overrides a person's judgment of 0.
@@ -80,8 +81,8 @@ def find_negatives(release: Release, path: Path | None) -> HardNegatives:
         if unjudged_ids and query_id in train_ids:
             earlier_ids = negatives_by_query.get(query_id, [])
             negatives_by_query[query_id] = list(dict.fromkeys(earlier_ids + unjudged_ids))
-    negatives = HardNegatives(negatives_by_query, judged, path)
-    error_path = path or release.path
+    negatives = HardNegatives(negatives_by_query, judged, negatives_path)
+    error_path = negatives_path or release.path
     if not negatives_by_query:
         raise InputError(f"has no hard negatives of {SPLIT} queries; make some with `baselines mine`", path=error_path)
     candidate_ids = {passage_id for _, passage_id in negatives.pairs}
@@ -99,12 +100,12 @@ def _rows_of_release(release: Release) -> Iterator[tuple[str, list[str]]]:
             yield query_id, [passage["docid"] for passage in negatives]
 
 
-def _rows_of_file(path: Path) -> Iterator[tuple[str, list[str]]]:
-    for query_id, passage_ids, _ in read_negative_ids(path):
+def _rows_of_file(negatives_path: Path) -> Iterator[tuple[str, list[str]]]:
+    for query_id, passage_ids, _ in read_negative_ids(negatives_path):
         yield query_id, passage_ids
 
 
-def write_negatives(path: Path, negatives: HardNegatives) -> Written:
+def write_negatives(run_path: Path, negatives: HardNegatives) -> Written:
     """Write the negatives as a run for re-rankers. The score of a passage is 1 / its rank in the query's list.
 
     Return the path, and the numbers of negatives and queries.
@@ -112,14 +113,19 @@ def write_negatives(path: Path, negatives: HardNegatives) -> Written:
     scored: dict[str, list[tuple[str, float]]] = {}
     for query_id, passage_ids in negatives.by_query.items():
         scored[query_id] = [(passage_id, 1 / rank) for rank, passage_id in enumerate(passage_ids, 1)]
-    write_candidates(path, scored, "negatives", SPLIT)
+    write_candidates(run_path, scored, "negatives", SPLIT)
     candidate_count = sum(map(len, scored.values()))
-    text = f"{candidate_count:,} candidates of {len(scored):,} queries: {path}"
-    return Written((path,), text, {"candidates": candidate_count, "queries": len(scored)})
+    text = f"{candidate_count:,} candidates of {len(scored):,} queries: {run_path}"
+    return Written((run_path,), text, {"candidates": candidate_count, "queries": len(scored)})
 
 
 def move_negatives(
-    release: Release, out: Path, *, negatives: HardNegatives, runs: Sequence[Run | Path], rule: MoveRule
+    release: Release,
+    out_path: Path,
+    *,
+    negatives: HardNegatives,
+    runs: Sequence[Run | Path],
+    rule: MoveRule,
 ) -> Report:
     """Write a release whose training positives include the negatives that the re-rankers score as positive.
 
@@ -129,20 +135,12 @@ def move_negatives(
     pairs = negatives.pairs
     scores_by_run = scores_of(pairs, opened_runs, rule.scale, "relabel candidates")
 
-    # Decide each negative by the scores of all re-rankers.
+    moved_rows = _moved_rows(pairs, run_names, scores_by_run, rule)
     new_judged = {query_id: dict(relevance) for query_id, relevance in negatives.judged.items()}
-    moved_rows: list[dict[str, Any]] = []
-    for (query_id, passage_id), pair_scores in zip(pairs, zip(*scores_by_run, strict=True), strict=True):
-        if rule.accepts(pair_scores):
-            new_judged.setdefault(query_id, {})[passage_id] = 1
-            moved_row = {
-                "query-id": query_id,
-                "corpus-id": passage_id,
-                "score": mean_of(pair_scores),
-                "scores": dict(zip(run_names, pair_scores, strict=True)),
-            }
-            moved_rows.append(moved_row)
+    for row in moved_rows:
+        new_judged.setdefault(row["query-id"], {})[row["corpus-id"]] = 1
 
+    # The manifest records the rule, and the files that decided.
     source_paths = [expect_run_file(run) for run in opened_runs]
     if negatives.source is not None:
         source_paths.insert(0, negatives.source)
@@ -156,18 +154,42 @@ def move_negatives(
         },
         "sources": describe_files((path.name, path) for path in source_paths),
     }
-    moved_text = _earlier_list(release) + "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in moved_rows)
-    with draft_release(out, build, release) as draft:
+    # A release that was relabelled before lists the moves of every relabelling.
+    moved_lines = [f"{json.dumps(row, ensure_ascii=False)}\n" for row in moved_rows]
+    moved_text = _earlier_list(release) + "".join(moved_lines)
+    with draft_release(out_path, build, release) as draft:
         rejudge(draft, release, SPLIT, new_judged)
         renew_answers(draft, release, SPLIT, new_judged)
         write_text(draft.folder / MOVED_LIST, moved_text)
         draft.add_file(MOVED_LIST)
-    log.info("%s: wrote the release; its %s lists the moved pairs", out, MOVED_LIST)
+    log.info("%s: wrote the release; its %s lists the moved pairs", out_path, MOVED_LIST)
 
+    # Each re-ranker alone, to see whether the ensemble differs.
     positive_counts: dict[str, int] = {}
     for run_name, run_scores in zip(run_names, scores_by_run, strict=True):
         positive_counts[run_name] = sum(score >= rule.threshold for score in run_scores)
     return _report(negatives, positive_counts, moved_rows)
+
+
+def _moved_rows(
+    pairs: Sequence[Pair],
+    run_names: Sequence[str],
+    scores_by_run: Sequence[Sequence[float]],
+    rule: MoveRule,
+) -> list[dict[str, Any]]:
+    """Return the pairs that become positive, as rows of the list of moved pairs."""
+    moved_rows: list[dict[str, Any]] = []
+    scores_by_pair = zip(*scores_by_run, strict=True)
+    for (query_id, passage_id), pair_scores in zip(pairs, scores_by_pair, strict=True):
+        if rule.accepts(pair_scores):
+            row = {
+                "query-id": query_id,
+                "corpus-id": passage_id,
+                "score": mean_of(pair_scores),
+                "scores": dict(zip(run_names, pair_scores, strict=True)),
+            }
+            moved_rows.append(row)
+    return moved_rows
 
 
 def _earlier_list(release: Release) -> str:
@@ -177,7 +199,11 @@ def _earlier_list(release: Release) -> str:
     return ""
 
 
-def _report(negatives: HardNegatives, positive_counts: dict[str, int], moved_rows: Sequence[dict[str, Any]]) -> Report:
+def _report(
+    negatives: HardNegatives,
+    positive_counts: dict[str, int],
+    moved_rows: Sequence[dict[str, Any]],
+) -> Report:
     """Return the numbers of moved pairs. ``positive_counts`` has the number of positive scores of each re-ranker."""
     positives_before = 0
     for relevance in negatives.judged.values():

@@ -30,6 +30,8 @@ from builders.core.results import Report, Table
 from builders.core.sampling import draw
 from builders.core.typed import problem_of
 
+_SHOWN_CHARACTERS = 80  # of a wrong name in an error
+
 
 def write_reviews(round_path: Path, reviewers: Sequence[str]) -> list[Path]:
     """Write sheets with random pairs of each fully judged package for each reviewer. Return the paths of the sheets.
@@ -42,7 +44,9 @@ def write_reviews(round_path: Path, reviewers: Sequence[str]) -> list[Path]:
     for reviewer in reviewers:
         # A reviewer's sheets are in a folder of this name.
         if "/" in reviewer or problem_of(reviewer):
-            raise InputError(f"expected a reviewer's name that can be a folder's name, found {reviewer[:80]!r}")
+            raise InputError(
+                f"expected a reviewer's name that can be a folder's name, found {reviewer[:_SHOWN_CHARACTERS]!r}"
+            )
         folder = round_path / "reviews" / reviewer
         for standing in package_standings:
             package = standing.package
@@ -53,13 +57,15 @@ def write_reviews(round_path: Path, reviewers: Sequence[str]) -> list[Path]:
             pair_fields: dict[Pair, dict[str, Any]] = {}
             for pair in draw_pairs(standing, reviewer, annotation_round.rule):
                 pair_fields[pair] = {}
-            write_package(folder, package.stem, tasks_of(round_path, package, "review", pair_fields))
+            tasks = tasks_of(round_path, package, "review", pair_fields)
+            write_package(folder, package.stem, tasks)
             sheet_paths.append(folder / f"{package.stem}.csv")
     return sheet_paths
 
 
 def draw_pairs(standing: Standing, reviewer: str, rule: Rule) -> set[Pair]:
     """Draw the pairs that a reviewer judges in a package's present version. Small packages are drawn completely."""
+    # The draw takes texts. An id contains no line end, so each pair has its own text.
     pair_by_key = {"\n".join(pair): pair for pair in standing.pairs}
     drawn_keys = draw(pair_by_key, rule.review_pairs, f"{rule.seed} {reviewer} {standing.package.stem}")
     return {pair_by_key[key] for key in drawn_keys}
@@ -78,7 +84,8 @@ def write_disputes(round_path: Path) -> tuple[list[Path], int]:
             pair_fields[pair] = {"said": _vote_text(standing, pair, choices)}
         if pair_fields:
             package = standing.package
-            write_package(folder, package.stem, tasks_of(round_path, package, "adjudication", pair_fields))
+            tasks = tasks_of(round_path, package, "adjudication", pair_fields)
+            write_package(folder, package.stem, tasks)
             sheet_paths.append(folder / f"{package.stem}.csv")
         pair_count += len(pair_fields)
     return sheet_paths, pair_count
@@ -123,7 +130,8 @@ def check_packages(round_path: Path) -> Report:
         rows.append(_row(standing, package, verdict))
         accuracies.append(fraction_rounded_down(verdict.accuracy))
     figures = {"packages": rows, "cohen": cohen_of(votes), "fleiss": fleiss_of(votes)}
-    return Report(figures, _text_of(figures), tables=[_package_table(rows, accuracies), _kappa_table(figures)])
+    tables = [_package_table(rows, accuracies), _kappa_table(figures)]
+    return Report(figures, _text_of(figures), tables=tables)
 
 
 def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
@@ -133,9 +141,11 @@ def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
     if package.state == "accepted" and package.labels != digest:
         log.warning("package %s: labels changed after it was accepted, so it is checked again", package.name)
         package = replace(package, state="open", labels="")
+    # The verdict is also computed for packages that are already decided, for the report.
     verdict = judge_package(package.pairs, _reviews(standing, rule), rule)
     if standing.missing or package.state == "accepted" or not verdict.reviewed:
         return package, verdict
+    # Enough people reviewed the package, so this version is decided.
     is_accepted = not verdict.refusal
     verdicts = [*package.verdicts, Reviewed(package.version, is_accepted, dict(verdict.reviews))]
     if is_accepted:
@@ -155,6 +165,7 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
         for reviewer, label in labels.items():
             if reviewer not in drawn_by_reviewer:
                 drawn_by_reviewer[reviewer] = draw_pairs(standing, reviewer, rule)
+            # People must not review their own annotations, nor choose the pairs of a review.
             if pair in drawn_by_reviewer[reviewer] and reviewer not in standing.annotations.get(pair, {}):
                 annotated = standing.reviewed(pair)
                 answers.setdefault(reviewer, []).append(None if annotated is None else label == annotated)

@@ -104,7 +104,11 @@ def import_judgments(
 
 
 @verb()
-def draw_reviews(round: RoundPath, *, reviewers: Sequence[Annotated[str, Shown("NAME")]]) -> Written:
+def draw_reviews(
+    round: RoundPath,
+    *,
+    reviewers: Sequence[Annotated[str, Shown("NAME")]],
+) -> Written:
     """Draw random pairs of each judged package for reviewers (A.3).
 
     Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) for every package that is fully

@@ -45,7 +45,8 @@ Asked = Literal["relevance", "errors"]
 Id = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\A[^\s\x00]+\Z")]
 _LONGEST_NAME = 200  # characters
 Name = Annotated[str, Meta(min_length=1, max_length=_LONGEST_NAME)]
-Version = Annotated[int, Meta(ge=1, le=1_000_000)]  # a package's version increases by 1 when it is sent back
+# A package's version increases by 1 when it is sent back.
+Version = Annotated[int, Meta(ge=1, le=1_000_000)]
 Label = Annotated[int, Meta(ge=0, le=8)]
 Time = Annotated[datetime, Meta(tz=True)]
 # Years of judgments.
@@ -197,7 +198,8 @@ def read_judgments(round_path: Path) -> list[Judgment]:
 
     Raises :class:`InputError` if a file's SHA-256 differs from its name, or if a line is not a judgment.
     """
-    judgments: dict[Judgment, None] = {}  # a judgment may be in several files of two copies of the round
+    # A judgment may be in several files of two copies of the round.
+    judgments: dict[Judgment, None] = {}
     for path in sorted((round_path / JUDGMENTS).glob("*.jsonl")):
         if path.name.startswith("."):  # a temporary file
             continue
@@ -235,10 +237,14 @@ def _new_timed(judgments: Sequence[Judgment], earlier: Sequence[Judgment]) -> li
     return [judgment for judgment in dict.fromkeys(judgments) if judgment not in earlier_judgments]
 
 
-def _new_untimed(judgments: Sequence[Judgment], earlier: Sequence[Judgment]) -> list[Judgment]:
-    """Return the judgments whose label or note differs from the latest in ``earlier``, which is ordered by time."""
-    latest = {judgment.identity: (judgment.label, judgment.note) for judgment in earlier}
-    last_judgments = {judgment.identity: judgment for judgment in judgments}  # the last of a repeated pair wins
+def _new_untimed(
+    judgments: Sequence[Judgment],
+    earlier_judgments: Sequence[Judgment],
+) -> list[Judgment]:
+    """Return the judgments whose label or note differs from the latest of ``earlier_judgments``, ordered by time."""
+    latest = {judgment.identity: (judgment.label, judgment.note) for judgment in earlier_judgments}
+    # The last of a repeated pair wins.
+    last_judgments = {judgment.identity: judgment for judgment in judgments}
     new_judgments = []
     for identity, judgment in last_judgments.items():
         if latest.get(identity) != (judgment.label, judgment.note):
@@ -324,21 +330,23 @@ def fingerprint_of(release: Release, split: str) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
-def open_round(path: Path, question: Asked | None = None) -> Round:
-    """Return the round in ``path``. Raises :class:`InputError` if ``path`` is no round or asks another question."""
+def open_round(round_path: Path, expected_question: Asked | None = None) -> Round:
+    """Return the round in ``round_path``. Raises :class:`InputError` for no round, and for another question."""
     try:
-        annotation_round = read_json(path / ROUND, Round)
+        annotation_round = read_json(round_path / ROUND, Round)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"not a round (no {ROUND}); create a round with `annotate export`", path=path) from None
-    if question not in (None, annotation_round.question):
-        raise InputError(f"asks for {annotation_round.question}; expected a round that asks for {question}", path=path)
+        raise InputError(f"not a round (no {ROUND}); create a round with `annotate export`", path=round_path) from None
+    if expected_question not in (None, annotation_round.question):
+        raise InputError(
+            f"asks for {annotation_round.question}; expected a round that asks for {expected_question}", path=round_path
+        )
     return annotation_round
 
 
-def write_round(path: Path, annotation_round: Round) -> None:
-    """Write ``round.json`` into the directory ``path``."""
+def write_round(round_path: Path, annotation_round: Round) -> None:
+    """Write ``round.json`` into the directory ``round_path``."""
     indented = msgspec.json.format(msgspec.json.encode(annotation_round), indent=1)
-    write_bytes(path / ROUND, indented + b"\n")
+    write_bytes(round_path / ROUND, indented + b"\n")
 
 
 def items_of(round_path: Path, package: Package) -> list[Item]:

@@ -83,13 +83,24 @@ class Task(Item, frozen=True, rename="kebab"):
     label: int | None = None
 
 
-def tasks_of(round_path: Path, package: Package, kind: Kind, pairs: Mapping[Pair, Mapping[str, Any]]) -> list[Task]:
-    """Return tasks for some ``pairs`` of a package. The values of ``pairs`` set the fields ``said`` or ``label``."""
+def tasks_of(
+    round_path: Path,
+    package: Package,
+    judgment_kind: Kind,
+    pair_fields: Mapping[Pair, Mapping[str, Any]],
+) -> list[Task]:
+    """Return tasks for some pairs of a package. ``pair_fields`` maps each pair to its field ``said`` or ``label``."""
     tasks = []
     for item in items_of(round_path, package):
-        if item.pair in pairs:
+        if item.pair in pair_fields:
             item_fields = msgspec.structs.asdict(item)
-            task = Task(**item_fields, package=package.name, version=package.version, kind=kind, **pairs[item.pair])
+            task = Task(
+                **item_fields,
+                package=package.name,
+                version=package.version,
+                kind=judgment_kind,
+                **pair_fields[item.pair],
+            )
             tasks.append(task)
     return tasks
 
@@ -98,6 +109,7 @@ def config_of(question: Question) -> str:
     """Return Label Studio's labelling interface for a question. A tooltip explains each choice."""
     choice_lines = []
     for choice in question.choices:
+        # A click or the key selects the choice. Exports have the alias.
         tooltip = f' hint="{choice.means}"' if choice.means else ""
         choice_lines.append(
             f'    <Choice value="{choice.name}" alias="{choice.label}" hotkey="{choice.label}"{tooltip}/>'
@@ -105,14 +117,19 @@ def config_of(question: Question) -> str:
     return _CONFIG.format(text=question.text, hint=question.hint, choices="\n".join(choice_lines))
 
 
-def write_package(folder: Path, stem: str, tasks: Sequence[Task], studio: Path | None = None) -> None:
-    """Write ``STEM.csv``, ``.jsonl`` and ``.json`` to ``folder``, but the ``.json`` to ``studio`` if that is given."""
-    write_sheet(folder / f"{stem}.csv", tasks)
-    write_lines(folder / f"{stem}.jsonl", tasks)
-    write_tasks((studio or folder) / f"{stem}.json", tasks)
+def write_package(
+    folder: Path,
+    file_stem: str,
+    tasks: Sequence[Task],
+    studio_folder: Path | None = None,
+) -> None:
+    """Write ``STEM.csv``, ``.jsonl`` and ``.json`` to ``folder``. ``studio_folder`` is another folder for ``.json``."""
+    write_sheet(folder / f"{file_stem}.csv", tasks)
+    write_lines(folder / f"{file_stem}.jsonl", tasks)
+    write_tasks((studio_folder or folder) / f"{file_stem}.json", tasks)
 
 
-def write_sheet(path: Path, tasks: Sequence[Task]) -> None:
+def write_sheet(sheet_path: Path, tasks: Sequence[Task]) -> None:
     """Write a CSV for spreadsheets: UTF-8 with a byte order mark, and no cell that would be read as a formula."""
     sheet_text = io.StringIO(newline="")
     writer = csv.writer(sheet_text, lineterminator="\n")
@@ -121,7 +138,7 @@ def write_sheet(path: Path, tasks: Sequence[Task]) -> None:
         row = msgspec.to_builtins(task)
         writer.writerow([_sheet_cell(row.get(column)) for column in COLUMNS])
     byte_order_mark = "\ufeff"
-    _write_with_backup(path, byte_order_mark + sheet_text.getvalue())
+    _write_with_backup(sheet_path, byte_order_mark + sheet_text.getvalue())
 
 
 def _sheet_cell(value: Any) -> str:
@@ -132,9 +149,9 @@ def _sheet_cell(value: Any) -> str:
     return f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell
 
 
-def write_lines(path: Path, tasks: Sequence[Task]) -> None:
+def write_lines(lines_path: Path, tasks: Sequence[Task]) -> None:
     """Write the tasks as JSON lines."""
-    _write_with_backup(path, "".join(msgspec.json.encode(task).decode() + "\n" for task in tasks))
+    _write_with_backup(lines_path, "".join(msgspec.json.encode(task).decode() + "\n" for task in tasks))
 
 
 def _write_with_backup(path: Path, text: str) -> None:
@@ -149,17 +166,18 @@ def _write_with_backup(path: Path, text: str) -> None:
     write_text(path, text)
 
 
-def write_tasks(path: Path, tasks: Sequence[Task], by: str = "") -> None:
+def write_tasks(tasks_path: Path, tasks: Sequence[Task], model_name: str = "") -> None:
     """Write tasks as the JSON list that Label Studio imports. A task's label becomes a prediction.
 
-    ``by`` names the model that gave the labels. If ``by`` is empty, the labels are from the package's previous version.
+    ``model_name`` names the model that gave the labels. If ``model_name`` is empty, the labels are from the package's
+    previous version.
     """
-    encoded_tasks = [msgspec.json.encode(_studio_task(task, by)).decode() for task in tasks]
-    write_text(path, "[\n" + ",\n".join(encoded_tasks) + "\n]\n")
+    encoded_tasks = [msgspec.json.encode(_studio_task(task, model_name)).decode() for task in tasks]
+    write_text(tasks_path, "[\n" + ",\n".join(encoded_tasks) + "\n]\n")
 
 
-def _studio_task(task: Task, by: str) -> dict[str, Any]:
-    """Return a task in Label Studio's format. ``by`` is that of :func:`write_tasks`."""
+def _studio_task(task: Task, model_name: str) -> dict[str, Any]:
+    """Return a task in Label Studio's format. ``model_name`` is that of :func:`write_tasks`."""
     row = msgspec.to_builtins(task)
     terms = common_terms(task.query, task.passage)
     # The plain query is for Label Studio's list of tasks, which shows no HTML.
@@ -168,8 +186,9 @@ def _studio_task(task: Task, by: str) -> dict[str, Any]:
     data["passage_html"] = marked(task.passage, terms)
     if task.label is None:
         return {"data": data}
-    choice = {"from_name": "label", "to_name": "passage", "type": "choices", "value": {"choices": [str(task.label)]}}
-    model_version = by or f"version {task.version - 1}"
+    value = {"choices": [str(task.label)]}
+    choice = {"from_name": "label", "to_name": "passage", "type": "choices", "value": value}
+    model_version = model_name or f"version {task.version - 1}"
     return {"data": data, "predictions": [{"model_version": model_version, "result": [choice]}]}
 
 
@@ -183,7 +202,14 @@ class Exported:
 
 
 def export_pool(
-    round_path: Path, release: Release, *, pool: Path, split: str, unjudged_only: bool, package_size: int, rule: Rule
+    round_path: Path,
+    release: Release,
+    *,
+    pool: Path,
+    split: str,
+    unjudged_only: bool,
+    package_size: int,
+    rule: Rule,
 ) -> Exported:
     """Write the pairs of a pool as the round ``round_path``, which must not exist.
 
@@ -200,46 +226,49 @@ def export_pool(
         pairs += [(query_id, passage_id) for passage_id in sorted(passage_ids)]
     if not pairs:
         raise InputError("has no pair to judge; pool further runs, or omit --unjudged", path=pool)
+    # The packages are cut from this order.
     package_count = make_round(round_path, release, split, pairs, pool, rule, package_size)
     return Exported(len(pairs), len(passages_by_query), package_count)
 
 
-def expect_new(path: Path) -> None:
-    """Raise :class:`InputError` if ``path`` is already a round."""
-    if (path / ROUND).exists():
-        with work_beside(path):  # removes the work folder of an export that was killed after it was done
+def expect_new(round_path: Path) -> None:
+    """Raise :class:`InputError` if ``round_path`` is already a round."""
+    if (round_path / ROUND).exists():
+        # Removes the work folder of an export that was killed after it was done.
+        with work_beside(round_path):
             pass
-        raise InputError("is already a round, which may have judgments; expected a new path", path=path)
+        raise InputError("is already a round, which may have judgments; expected a new path", path=round_path)
 
 
 def make_round(
-    path: Path,
+    round_path: Path,
     release: Release,
     split: str,
     pairs: Sequence[Pair],
-    source: Path,
+    pairs_path: Path,
     rule: Rule,
-    size: int = PACKAGE_SIZE,
+    package_size: int = PACKAGE_SIZE,
     question: Question = RELEVANCE,
 ) -> int:
-    """Write the round ``path``, which must not exist, and return the number of its packages.
+    """Write the round ``round_path``, which must not exist, and return the number of its packages.
 
-    The packages are consecutive parts of ``pairs``, with ``size`` pairs each. ``source`` is the file that the pairs
-    come from. Raises :class:`InputError` for a pair that is not in the release.
+    The packages are consecutive parts of ``pairs``, with ``package_size`` pairs each. ``pairs_path`` is the file that
+    the pairs come from. Raises :class:`InputError` for a pair that is not in the release.
     """
-    expect_new(path)
+    expect_new(round_path)
     query_texts = release.texts("queries", split)
     passage_texts = release.texts("corpus", "corpus", {passage_id for _, passage_id in pairs})
     for query_id, passage_id in pairs:
         if query_id not in query_texts or passage_id not in passage_texts:
             raise InputError(
-                f"has a pair {query_id} {passage_id} that queries/{split} or the corpus lacks", path=source
+                f"has a pair {query_id} {passage_id} that queries/{split} or the corpus lacks", path=pairs_path
             )
     packages: list[Package] = []
-    with new_directory(path, "a round", ROUND) as folder:
+    with new_directory(round_path, "a round", ROUND) as folder:
         write_text(folder / STUDIO / "config.xml", config_of(question))
-        for start in range(0, len(pairs), size):
-            package_pairs = pairs[start : start + size]
+        for start in range(0, len(pairs), package_size):
+            # The last package may be smaller.
+            package_pairs = pairs[start : start + package_size]
             package = Package(name=f"{split}-{len(packages) + 1:03d}", pairs=len(package_pairs))
             tasks = []
             for query_id, passage_id in package_pairs:
@@ -248,12 +277,13 @@ def make_round(
                 tasks.append(Task(query_id, passage_id, query_text, passage_text, package.name, package.version))
             write_package(folder / PACKAGES, package.stem, tasks, folder / STUDIO)
             packages.append(package)
+        # round.json is written last, with the hash of the pairs and the fingerprint of the texts.
         annotation_round = Round(
             format=1,
             release=release.path.resolve().name,
             fingerprint=fingerprint_of(release, split),
             split=split,
-            pool=sha256_of(source),
+            pool=sha256_of(pairs_path),
             rule=rule,
             packages=packages,
             question=question.name,
@@ -317,13 +347,18 @@ class Imported:
     new: int
 
 
-def import_files(round_path: Path, files: Sequence[Path], annotator: str | None) -> Imported:
+def import_files(
+    round_path: Path,
+    judgment_paths: Sequence[Path],
+    annotator: str | None,
+) -> Imported:
     """Add the judgments of files to a round. ``annotator`` is the person of rows without a name.
 
     Raises :class:`InputError` for a row that is no judgment of a pair of the round. Then nothing is imported.
     """
     annotation_round = open_round(round_path)
     now = datetime.now(UTC)
+    # Every row is checked against the pairs of its package.
     packages: dict[str, tuple[Package, set[Pair]]] = {}
     for package in annotation_round.packages:
         packages[package.name] = (package, {item.pair for item in items_of(round_path, package)})
@@ -331,7 +366,7 @@ def import_files(round_path: Path, files: Sequence[Path], annotator: str | None)
     # Label Studio records the time of a judgment. Sheets have no times.
     timed: list[Judgment] = []
     untimed: list[Judgment] = []
-    for path in files:
+    for path in judgment_paths:
         for row_number, row in _read_rows(path, annotation_round.asked):
             if row.label is None:
                 continue
@@ -370,7 +405,10 @@ def _read_rows(path: Path, question: Question) -> Iterator[tuple[int, JudgmentRo
 
 
 def _check_subject(
-    row: JudgmentRow, error_path: str, packages: Mapping[str, tuple[Package, set[Pair]]], person: str | None
+    row: JudgmentRow,
+    error_path: str,
+    packages: Mapping[str, tuple[Package, set[Pair]]],
+    person: str | None,
 ) -> None:
     """Raise :class:`InputError` if the round does not have the row's pair, or if the row has no person."""
     package, pairs = packages.get(row.package, (None, set()))
@@ -384,7 +422,13 @@ def _check_subject(
         raise InputError("has no annotator; give --annotator NAME", path=error_path)
 
 
-def _judgment_of(row: JudgmentRow, error_path: str, question: Asked, person: str | None, now: datetime) -> Judgment:
+def _judgment_of(
+    row: JudgmentRow,
+    error_path: str,
+    question: Asked,
+    person: str | None,
+    now: datetime,
+) -> Judgment:
     """Convert a row to a judgment. Raises :class:`InputError` for a value that a judgment cannot have."""
     assert row.label is not None and person
     try:
@@ -405,9 +449,12 @@ def _judgment_of(row: JudgmentRow, error_path: str, question: Asked, person: str
         raise InputError(str(error), path=error_path) from None
 
 
-def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, JudgmentRow]]:
+def read_sheet(
+    sheet_path: Path,
+    question: Question = RELEVANCE,
+) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (line, row) of a filled-in table. Raises :class:`InputError` for a missing column and for a wrong row."""
-    for source in find_tables([path]):
+    for source in find_tables([sheet_path]):
         table = open_table(source, spreadsheet=True)
         for column in _REQUIRED_COLUMNS:
             if column not in table.columns:
@@ -429,16 +476,20 @@ def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int
             yield line, typed(values, JudgmentRow, error_path, from_text=True)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, JudgmentRow]]:
+def read_lines(lines_path: Path) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (line, row) of JSON lines. Raises :class:`InputError` for a wrong line."""
-    return json_lines(path, JudgmentRow)
+    return json_lines(lines_path, JudgmentRow)
 
 
-def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, JudgmentRow]]:
+def read_export(
+    export_path: Path,
+    question: Question = RELEVANCE,
+) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (task number from 1, row) for every annotation in Label Studio's JSON export (not JSON-MIN)."""
-    studio_tasks = json_of(read_whole(path), list[_StudioTask], path)
+    studio_tasks = json_of(read_whole(export_path), list[_StudioTask], export_path)
     for task_number, studio_task in enumerate(studio_tasks, 1):
         for annotation in studio_task.annotations:
+            # A result is the value of one control of the labelling interface, by the name in _CONFIG.
             values = {result.from_name: result.value for result in annotation.result}
             choices = values.get("label", _StudioValue()).choices
             if annotation.was_cancelled or not choices:
@@ -448,7 +499,8 @@ def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[in
             if len(choices) > 1 or label is None:
                 chosen = ", ".join(choices)[:_SHOWN_CHARACTERS]
                 raise InputError(
-                    f"expected one choice, {question.expected}, found {chosen}", path=f"{path}: task {task_number}"
+                    f"expected one choice, {question.expected}, found {chosen}",
+                    path=f"{export_path}: task {task_number}",
                 )
             note = values.get("note", _StudioValue()).text
             if not isinstance(note, str):

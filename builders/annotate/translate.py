@@ -33,27 +33,35 @@ Keep = Callable[[int, str], None]  # called with a query's number and its transl
 
 
 def translate_splits(
-    out: Path, release: Path, *, splits: Sequence[str], model: str, local: bool, parallel: int
+    out_path: Path,
+    release_path: Path,
+    *,
+    splits: Sequence[str],
+    model: str,
+    local: bool,
+    parallel: int,
 ) -> tuple[int, int]:
     """Write the translations of the queries of ``splits``. Return (number of queries, of translated queries).
 
-    The model is at the endpoint or, if ``local`` is True, on this machine. Translations that ``out`` already has are
-    not asked for again. Raises :class:`InputError` if the release lacks a split, or ``out`` is another table.
+    The model is at the endpoint or, if ``local`` is True, on this machine. Translations that ``out_path`` already has
+    are not asked for again. Raises :class:`InputError` if the release lacks a split, or ``out_path`` is another table.
     """
-    if out.suffix != ".tsv":  # the next call reads the table by its name
-        raise InputError("expected a name that ends in .tsv", path=out)
-    _, texts_by_split, _ = open_translations(release, (), "auto")
+    if out_path.suffix != ".tsv":  # the next call reads the table by its name
+        raise InputError("expected a name that ends in .tsv", path=out_path)
+    _, texts_by_split, _ = open_translations(release_path, (), "auto")
     queries: dict[str, str] = {}
     for split in splits:
         if split not in texts_by_split:
-            raise InputError(f"has no queries of the split {split}", path=release)
+            raise InputError(f"has no queries of the split {split}", path=release_path)
         queries |= texts_by_split[split]
+    # An earlier table may have queries of other splits, so it is compared with all queries.
     all_queries: dict[str, str] = {}
     for query_texts in texts_by_split.values():
         all_queries |= query_texts
-    translations = read_earlier(out, model, all_queries, release)
-    with work_beside(out, key_of(["translate", _ANSWERS_VERSION, model, _PROMPT])) as work:
+    translations = read_earlier(out_path, model, all_queries, release_path)
+    with work_beside(out_path, key_of(["translate", _ANSWERS_VERSION, model, _PROMPT])) as work:
         answers_path = work / "answers.tsv"
+        # A killed call has saved answers, but no table.
         translations |= _saved_answers(answers_path, all_queries)
         waiting_ids = [zh_id for zh_id in queries if not translations.get(zh_id)]
         # Write the file anew, because a killed process may have left a part of a line at its end.
@@ -85,11 +93,15 @@ def translate_splits(
             # An earlier table may also have queries of other splits.
             if zh_id in queries or zh_id in translations:
                 rows.append((zh_id, chinese, translations.get(zh_id, ""), model))
-        write_rows(out, COLUMNS, rows)
+        write_rows(out_path, COLUMNS, rows)
     return len(queries), len(queries) - empty_count
 
 
-def _save_answers(answers_path: Path, translations: Mapping[str, str], all_queries: Mapping[str, str]) -> None:
+def _save_answers(
+    answers_path: Path,
+    translations: Mapping[str, str],
+    all_queries: Mapping[str, str],
+) -> None:
     saved_lines = []
     for zh_id, english in translations.items():
         if english:
@@ -118,38 +130,54 @@ def _saved_answers(answers_path: Path, queries: Mapping[str, str]) -> dict[str, 
     return answers
 
 
-def read_earlier(path: Path, model: str, queries: Mapping[str, str], release: Path) -> dict[str, str]:
-    """Return the translations (query id -> English) in the earlier table ``path``. Empty if the table does not exist.
+def read_earlier(
+    table_path: Path,
+    model_name: str,
+    queries: Mapping[str, str],
+    release_path: Path,
+) -> dict[str, str]:
+    """Return the translations (query id -> English) in an earlier table. Empty if the table does not exist.
 
     Raises :class:`InputError` if the table has other columns, is by another model, or has a query that is not in
     ``queries`` with the same text, so that no work is overwritten and no translation of another text is kept.
     """
-    if not path.exists():
+    if not table_path.exists():
         return {}
-    table = open_table(find_tables([path])[0], spreadsheet=True)
+    table = open_table(find_tables([table_path])[0], spreadsheet=True)
     for column in COLUMNS:
         if column not in table.columns:
-            raise InputError(f"has no column {column}; expected a table of this command, or a new path", path=path)
+            raise InputError(
+                f"has no column {column}; expected a table of this command, or a new path", path=table_path
+            )
     rows = [row for _, row in table.rows(COLUMNS)]
+    # Translations by several models must not be mixed in one table.
     for *_, row_model in rows:
-        if row_model != model:
-            raise InputError(f"has translations by {row_model!r}; choose another --out for {model!r}", path=path)
+        if row_model != model_name:
+            raise InputError(
+                f"has translations by {row_model!r}; choose another --out for {model_name!r}", path=table_path
+            )
     translations: dict[str, str] = {}
     for zh_id, chinese, english, _ in rows:
         if zh_id not in queries:
-            raise InputError(f"has a query {zh_id!r} that {release} lacks; choose another --out", path=path)
-        if " ".join(chinese.split()) != " ".join(queries[zh_id].split()):  # a spreadsheet may change white space
+            raise InputError(f"has a query {zh_id!r} that {release_path} lacks; choose another --out", path=table_path)
+        # A spreadsheet may change white space.
+        if " ".join(chinese.split()) != " ".join(queries[zh_id].split()):
             raise InputError(
-                f"has the query {zh_id!r} with the text {chinese[:_SHOWN_CHARACTERS]!r}, but {release} with "
+                f"has the query {zh_id!r} with the text {chinese[:_SHOWN_CHARACTERS]!r}, but {release_path} with "
                 f"{queries[zh_id][:_SHOWN_CHARACTERS]!r}; the table is of another release; choose another --out",
-                path=path,
+                path=table_path,
             )
         translations[zh_id] = english
     return translations
 
 
-def _ask_endpoint(model: str, query_texts: Sequence[str], keep_answer: Keep, parallel: int) -> None:
-    endpoint = Endpoint(model, ", or use --local")
+def _ask_endpoint(
+    model_name: str,
+    query_texts: Sequence[str],
+    keep_answer: Keep,
+    parallel: int,
+) -> None:
+    endpoint = Endpoint(model_name, ", or use --local")
     prompts = [_PROMPT.format(query=text) for text in query_texts]
     endpoint.ask_all(prompts, keep_answer, parallel, "translate")
 

@@ -22,17 +22,22 @@ SHEET_COLUMNS = ("package", "id", "zh", "english", "correct")
 
 
 def write_translation_packages(
-    out: Path, release: Path, *, splits: Sequence[str], package_size: int, machine_tables: Sequence[Path]
+    out_path: Path,
+    release_path: Path,
+    *,
+    splits: Sequence[str],
+    package_size: int,
+    machine_tables: Sequence[Path],
 ) -> tuple[int, int]:
     """Write the queries of ``splits`` (empty: of all splits) as packages. Return (number of queries, of packages).
 
     Raises :class:`InputError` if the release lacks a split.
     """
-    _, texts_by_split, translations = open_translations(release, machine_tables, "auto")
+    _, texts_by_split, translations = open_translations(release_path, machine_tables, "auto")
     exported_splits = [split for split in SPLITS if split in (splits or texts_by_split)]
     for split in exported_splits:
         if split not in texts_by_split:
-            raise InputError(f"has no queries of the split {split}", path=release)
+            raise InputError(f"has no queries of the split {split}", path=release_path)
     # In reversed order, the first translation of a query wins.
     machine_texts = {translation.zh_id: translation.english for translation in reversed(translations)}
     rows = []
@@ -43,24 +48,26 @@ def write_translation_packages(
             packages.add(package)
             machine_text = machine_texts.get(zh_id, "")
             rows.append((package, zh_id, chinese, machine_text, machine_text))
-    write_rows(out, PACKAGE_COLUMNS, rows)
+    write_rows(out_path, PACKAGE_COLUMNS, rows)
     return len(rows), len(packages)
 
 
-def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def write_rows(table_path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write a tab-separated table."""
-    with atomic_text(path) as file:
+    with atomic_text(table_path) as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(rows)
 
 
-def write_review_sheets(out: Path, release: Path, *, tables: Sequence[Path], queries_per_package: int) -> list[Path]:
+def write_review_sheets(
+    out_path: Path, release_path: Path, *, tables: Sequence[Path], queries_per_package: int
+) -> list[Path]:
     """Write a sheet with random queries of each package for each reviewer. Return the paths of the sheets.
 
-    The number of the reviewer is added to the name of ``out``.
+    The number of the reviewer is added to the name of ``out_path``.
     """
-    _, texts_by_split, translations = open_translations(release, tables, "auto")
+    _, texts_by_split, translations = open_translations(release_path, tables, "auto")
     chinese_texts: dict[str, str] = {}
     for query_texts in texts_by_split.values():
         chinese_texts |= query_texts
@@ -75,17 +82,22 @@ def write_review_sheets(out: Path, release: Path, *, tables: Sequence[Path], que
             for zh_id, translation in package_translations.items():
                 if zh_id in drawn_ids:
                     rows.append((package, zh_id, chinese_texts[zh_id], translation.english, ""))
-        sheet_path = out.with_name(f"{out.stem}.{reviewer}{out.suffix}")
+        sheet_path = out_path.with_name(f"{out_path.stem}.{reviewer}{out_path.suffix}")
         write_rows(sheet_path, SHEET_COLUMNS, rows)
         sheet_paths.append(sheet_path)
     return sheet_paths
 
 
 def import_translations(
-    out: Path, release: Path, *, tables: Sequence[Path], reviews: Sequence[Path], queries_per_package: int
+    out_path: Path,
+    release_path: Path,
+    *,
+    tables: Sequence[Path],
+    reviews: Sequence[Path],
+    queries_per_package: int,
 ) -> Report:
     """Build the cross-lingual set from reviewed packages. If a package is refused, only report the verdicts."""
-    base, texts_by_split, translations = open_translations(release, tables, "auto")
+    base, texts_by_split, translations = open_translations(release_path, tables, "auto")
     rule = Rule(review_pairs=queries_per_package)
     sheets = find_tables(reviews)
     verdicts = review_packages(translations, sheets, rule)
@@ -96,6 +108,7 @@ def import_translations(
         lines.append(_package_line(package, query_count, verdict))
     package_table = _package_table(verdicts)
 
+    # One refused package is enough: the set has all translations, or is not built.
     is_refused = False
     for package, (_, verdict) in verdicts.items():
         if verdict.refusal:
@@ -104,6 +117,7 @@ def import_translations(
     if is_refused:
         return Report({"packages": package_figures}, "\n".join(lines), tables=[package_table], failed=True)
 
+    # The manifest records the rule of acceptance.
     options = {
         "action": "import",
         "encoding": "auto",
@@ -112,14 +126,14 @@ def import_translations(
         "min_accuracy": rule.min_accuracy,
     }
     sources = find_tables(tables) + sheets
-    stats = build_crosslingual(translations, texts_by_split, base, out, options, sources, package_figures)
+    stats = build_crosslingual(translations, texts_by_split, base, out_path, options, sources, package_figures)
     split_rows = []
     for split, figures in stats["english"].items():
         query_count = figures["queries"]
         word_mean = figures["words_per_query"]
         split_rows.append((split, query_count, word_mean))
         lines.append(f"{split}: {query_count:,} English queries, {word_mean:.2f} words each")
-    lines.append(f"release: {out}")
+    lines.append(f"release: {out_path}")
     split_table = Table(("split", "queries", "words per query"), split_rows, "English queries")
     return Report(stats, "\n".join(lines), tables=[package_table, split_table])
 
@@ -214,6 +228,7 @@ def review_packages(
                 raise InputError(problem, path=sheet.shown, line=line)
             sheet_answers[zh_id] = bool(answer)
 
+    # Every sheet is read, so each package can be decided.
     verdicts: dict[str, tuple[int, Verdict]] = {}
     for package, package_translations in packages.items():
         query_count = len(package_translations)

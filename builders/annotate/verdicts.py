@@ -34,22 +34,29 @@ class Verdict:
         return sum(accuracies, Fraction(0)) / len(accuracies)
 
 
-def judge_package(item_count: int, reviews: Mapping[str, Sequence[bool | None]], rule: Rule) -> Verdict:
+def judge_package(
+    item_count: int,
+    answers_by_reviewer: Mapping[str, Sequence[bool | None]],
+    rule: Rule,
+) -> Verdict:
     """Return the verdict on one package of ``item_count`` items.
 
-    ``reviews`` has one value for each item that a reviewer judged: True for right, False for wrong, None for a tie.
-    Ties do not count in the accuracy. In a package smaller than ``rule.review_pairs``, all items must be judged.
+    ``answers_by_reviewer`` has one value for each item that a reviewer judged: True for right, False for wrong, None
+    for a tie. Ties do not count in the accuracy. In a package smaller than ``rule.review_pairs``, all items must be
+    judged.
     """
-    reviews = {reviewer: answers for reviewer, answers in reviews.items() if answers}
+    answers_by_reviewer = {reviewer: answers for reviewer, answers in answers_by_reviewer.items() if answers}
     answer_counts: dict[str, tuple[int, int]] = {}  # right and judged items, without ties
-    for reviewer, answers in reviews.items():
+    for reviewer, answers in answers_by_reviewer.items():
         answer_counts[reviewer] = (answers.count(True), len(answers) - answers.count(None))
-    refusal = _incompleteness(item_count, reviews, answer_counts, rule)
+    # Without enough reviews, the package stays undecided.
+    refusal = _incompleteness(item_count, answers_by_reviewer, answer_counts, rule)
     if refusal:
         return Verdict(answer_counts, refusal, reviewed=False)
     verdict = Verdict(answer_counts, refusal="", reviewed=True)
     if verdict.accuracy is None or verdict.accuracy >= rule.accuracy:
         return verdict
+    # The accuracy is below the threshold, so annotators revise the package.
     refusal = f"has an accuracy of {percent_rounded_down(verdict.accuracy)}, expected at least "
     refusal += percent_rounded_down(rule.accuracy)
     return Verdict(answer_counts, refusal, reviewed=True)
@@ -57,7 +64,7 @@ def judge_package(item_count: int, reviews: Mapping[str, Sequence[bool | None]],
 
 def _incompleteness(
     item_count: int,
-    reviews: Mapping[str, Sequence[bool | None]],
+    answers_by_reviewer: Mapping[str, Sequence[bool | None]],
     answer_counts: Mapping[str, tuple[int, int]],
     rule: Rule,
 ) -> str:
@@ -65,7 +72,7 @@ def _incompleteness(
     if len(answer_counts) < rule.reviewers:
         return f"has {len(answer_counts)} reviews, expected at least {rule.reviewers}"
     required_items = min(rule.review_pairs, item_count)
-    for reviewer, answers in reviews.items():
+    for reviewer, answers in answers_by_reviewer.items():
         if len(answers) < required_items:
             return f"has {len(answers)} items judged by {reviewer}, expected at least {required_items}"
     for reviewer, (_, judged_count) in answer_counts.items():

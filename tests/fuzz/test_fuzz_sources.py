@@ -242,7 +242,8 @@ READERS = [
         lambda f: read_cmedqa([f])[0].queries, names_files=False,
     ),
     Reader(
-        f"{_ADD}ccovid:_rows,_json_rows,read_ccovid {_ADD}source_bars:source_bytes {_FILES}_members,open_bytes", _ccovid,
+        f"{_ADD}ccovid:_rows,_json_rows,read_ccovid {_ADD}source_bars:source_bytes {_FILES}_members,open_bytes",
+        _ccovid,
         {"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES}, lambda f: read_ccovid([f])[0].queries, names_files=False,
     ),
     Reader(  # files without any question are one error

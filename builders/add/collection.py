@@ -324,6 +324,7 @@ def _write_split(
         relevance = dict.fromkeys(positive_ids, 1)
         judged[text_id(text)] = relevance
         positive_lengths += [len(passage_texts[passage_id]) for passage_id in relevance]
+    # The id of a query is the MD5 of its text, as in the main set.
     queries_table = pa.table([list(judged), list(queries)], schema=QUERIES)
     draft.write(f"{config_prefix}queries", split, [queries_table])
     draft.write(f"{config_prefix}qrels", split, [qrels_table(judged)])

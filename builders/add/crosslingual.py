@@ -39,15 +39,30 @@ English = dict[str, list[tuple[str, str]]]
 
 def crosslingual_report(release_stats: Mapping[str, Any], out_path: Path) -> Report:
     """Return the figures of :func:`build_crosslingual` as a report. ``out_path`` is the release that was written."""
+    lines, rows = describe_splits(release_stats)
+    lines.append(f"release: {out_path}")
+    table = Table(("split", "queries", "words_per_query"), rows)
+    return Report(release_stats, "\n".join(lines), [table])
+
+
+def describe_splits(release_stats: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, int, float]]]:
+    """Return the figures of the splits as lines, and as rows (split, English queries, words per query)."""
     lines = []
     rows = []
     for split, figures in release_stats["english"].items():
         query_count = figures["queries"]
         word_mean = figures["words_per_query"]
         lines.append(f"{split}: {query_count:,} English queries, {word_mean:.2f} words each")
-        rows.append([split, query_count, word_mean])
-    table = Table(("split", "queries", "words_per_query"), rows)
-    return Report(release_stats, "\n".join([*lines, f"release: {out_path}"]), [table])
+        rows.append((split, query_count, word_mean))
+    return lines, rows
+
+
+def join_splits(texts_by_split: Splits) -> dict[str, str]:
+    """Return the queries of all splits. A query is in one split only, see :func:`open_translations`."""
+    all_texts: dict[str, str] = {}
+    for split_texts in texts_by_split.values():
+        all_texts |= split_texts
+    return all_texts
 
 
 def open_translations(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from builders.add.vectors import Floats, Ints, best_ranks, find_clusters, nearest_cosines, read_directions
 from builders.core.errors import InputError, log
 from builders.core.sampling import size_name
-from builders.store.draft import describe_files, draft_release
+from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import label_overlap, labelled
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release
@@ -174,11 +174,7 @@ def write_bucket_sets(
     build = {"verb": "extrapolate resttest", "options": options, "sources": _describe_embeddings(embeddings)}
     rows = []
     with draft_release(out_path, build, base_release) as draft:
-        # An earlier build may have had more buckets.
-        earlier_configs = {config for config, _ in base_release.splits() if config.startswith("resttest-")}
-        for config in earlier_configs:
-            draft.drop(config)
-            draft.stats.get("extrapolation", {}).pop(config, None)
+        _drop_buckets(draft, base_release)
         for bucket in range(bucket_count):
             config = f"resttest-bucket{bucket + 1}"
             train_rows = np.flatnonzero(train_buckets != bucket)
@@ -202,6 +198,14 @@ def write_bucket_sets(
             draft.stats.setdefault("extrapolation", {})[config] = config_rows
             rows += config_rows
     return rows
+
+
+def _drop_buckets(draft: Draft, base_release: Release) -> None:
+    """Remove the sets of an earlier build, which may have had more buckets."""
+    earlier_configs = {config for config, _ in base_release.splits() if config.startswith("resttest-")}
+    for config in earlier_configs:
+        draft.drop(config)
+        draft.stats.get("extrapolation", {}).pop(config, None)
 
 
 def assign_buckets(
@@ -277,6 +281,7 @@ def _vectors_of(
 def _describe_embeddings(embedding_paths: Sequence[Path]) -> list[dict[str, Any]]:
     """Describe the files of vectors for the manifest: a directory by its own manifest."""
     files = []
+    # The manifest of a directory has the SHA-256 of its files.
     for path in embedding_paths:
         if path.is_dir():
             files.append((f"{path.name}/{MANIFEST}", path / MANIFEST))

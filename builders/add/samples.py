@@ -94,10 +94,12 @@ def write_samples(
     passage_lots = _draw_lots(passage_ids, seed)
     query_ids, positive_levels = _read_positives(release, splits)
     positive_count = len(positive_levels)
-    if not positive_levels or sizes[0] < positive_count or sizes[-1] >= len(passage_ids):
+    smallest = sizes[0]
+    largest = sizes[-1]
+    if not positive_levels or smallest < positive_count or largest >= len(passage_ids):
         raise InputError(
             f"has {positive_count:,} positives in qrels/{'+'.join(splits)} and {len(passage_ids):,} passages;"
-            f" expected positives <= --sizes < passages, found {sizes[0]:,} to {sizes[-1]:,}",
+            f" expected positives <= --sizes < passages, found {smallest:,} to {largest:,}",
             path=release.path,
         )
 
@@ -107,21 +109,17 @@ def write_samples(
         hard_levels = _best_ranks(hard_runs, query_ids) | positive_levels
         levels_by_suffix["-hard"] = _levels(passage_ids, hard_levels, _name_runs(hard_runs))
 
-    # Earlier samples are replaced. They may have other sizes or seeds.
     options = {"sizes": list(sizes), "split": list(splits), "seed": seed}
     build = {"verb": "samples", "options": options, "sources": _describe_runs(hard_runs)}
     rows = []
     with draft_release(out_path, build, release) as draft:
-        earlier_configs = {config for config, _ in release.splits() if config.startswith(SAMPLE)}
-        for config in earlier_configs:
-            draft.drop(config)
+        _drop_samples(draft, release)
         for suffix, levels in levels_by_suffix.items():
             order = np.lexsort((passage_lots, levels))  # by level, then by lot
             for size in sizes:
-                sample_rows = np.sort(order[:size])  # the corpus's order
-                sample_ids = passage_ids.take(pa.array(sample_rows))
                 config = f"{SAMPLE}{size_name(size)}{suffix}"
-                draft.write(config, _CORPUS, [pa.table([sample_ids], schema=IDS)])
+                sample_rows = np.sort(order[:size])  # the corpus's order
+                _write_sample(draft, config, passage_ids, sample_rows)
                 row = {
                     "config": config,
                     "passages": size,
@@ -132,6 +130,18 @@ def write_samples(
                 rows.append(row)
         draft.stats["samples"] = {row["config"]: row for row in rows}
     return rows
+
+
+def _drop_samples(draft: Draft, release: Release) -> None:
+    """Remove all earlier samples, which may have other sizes or seeds."""
+    earlier_configs = {config for config, _ in release.splits() if config.startswith(SAMPLE)}
+    for config in earlier_configs:
+        draft.drop(config)
+
+
+def _write_sample(draft: Draft, config: str, passage_ids: pa.Array, sample_rows: npt.NDArray[np.int64]) -> None:
+    sample_ids = passage_ids.take(pa.array(sample_rows))
+    draft.write(config, _CORPUS, [pa.table([sample_ids], schema=IDS)])
 
 
 def _read_positives(release: Release, splits: Sequence[str]) -> tuple[set[str], dict[str, int]]:

@@ -46,18 +46,7 @@ def merge_judgments(
             f"was made from other queries or passages than {split} of {base_release.path}", path=round_path / ROUND
         )
 
-    # Only accepted packages count.
-    labels, undecided_pairs = settled_labels(round_path, annotation_round)
-    packages = annotation_round.packages
-    not_accepted = [package.name for package in packages if package.state != "accepted"]
-    if not labels:
-        states = f"{len(not_accepted)} of {len(packages)} packages are not accepted"
-        raise InputError(f"has no pair with a settled label: {states}; run `annotate check`", path=round_path)
-    if not_accepted:
-        log.warning("skipped packages that are not accepted: %s", ", ".join(not_accepted))
-    if undecided_pairs:
-        log.warning("%d undecided pairs stay unchanged; decide them with `annotate adjudicate`", len(undecided_pairs))
-
+    labels = _labels_to_merge(round_path, annotation_round)
     old_judged = read_judged(base_release, "qrels", split)
     new_judged = correct_judgments(old_judged, labels)
     # The manifest names every file of judgments, so that the release can be traced to its round.
@@ -65,7 +54,7 @@ def merge_judgments(
     options = {
         "split": split,
         "pool": annotation_round.pool,
-        "packages": len(packages) - len(not_accepted),
+        "packages": sum(package.state == "accepted" for package in annotation_round.packages),
     }
     sources = describe_files((path.relative_to(round_path).as_posix(), path) for path in source_paths)
     build = {"verb": "annotate merge", "options": options, "sources": sources}
@@ -99,6 +88,24 @@ def merge_report(figures: dict[str, dict[str, Any]], out_path: Path) -> Report:
         f"{relabelled_text(figures, paper_figures)}\nrelease: {out_path}",
         tables=[Table(columns, rows, percent_columns=_SHARE_COLUMNS)],
     )
+
+
+def _labels_to_merge(round_path: Path, annotation_round: Round) -> dict[Pair, int]:
+    """Return the settled labels of the accepted packages. Raises :class:`InputError` if there is no such label.
+
+    Skipped packages and undecided pairs are reported.
+    """
+    labels, undecided_pairs = settled_labels(round_path, annotation_round)
+    packages = annotation_round.packages
+    not_accepted = [package.name for package in packages if package.state != "accepted"]
+    if not labels:
+        states = f"{len(not_accepted)} of {len(packages)} packages are not accepted"
+        raise InputError(f"has no pair with a settled label: {states}; run `annotate check`", path=round_path)
+    if not_accepted:
+        log.warning("skipped packages that are not accepted: %s", ", ".join(not_accepted))
+    if undecided_pairs:
+        log.warning("%d undecided pairs stay unchanged; decide them with `annotate adjudicate`", len(undecided_pairs))
+    return labels
 
 
 def settled_labels(round_path: Path, annotation_round: Round) -> tuple[dict[Pair, int], list[Pair]]:

@@ -120,6 +120,7 @@ def check_packages(round_path: Path) -> Report:
         write_round(round_path, replace(annotation_round, packages=decided_packages))
 
     # Report the agreement between people, and the packages.
+    # A pair of a package is judged by annotators and reviewers, and both count as people.
     votes: dict[tuple[str, Pair], Mapping[str, int]] = {}
     for standing in package_standings:
         for pair in standing.pairs:

@@ -105,6 +105,7 @@ class Question:
         """Return the label of the choice whose number or name is ``text``, or None if no choice fits."""
         if self.name == "relevance":
             return answer_of(text)
+        # English names are accepted in any spelling: False negative, false_negative, false-negative.
         answer = text.strip().lower().replace("_", " ").replace("-", " ")
         for choice in self.choices:
             if answer in (str(choice.label), choice.name, choice.english):
@@ -189,6 +190,7 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
 
 def encode_judgment(judgment: Judgment) -> bytes:
     """Encode a judgment as a JSON line."""
+    # The same time in two zones must give the same bytes, because a file is named by its SHA-256.
     in_utc = msgspec.structs.replace(judgment, time=judgment.time.astimezone(UTC))
     return msgspec.json.encode(in_utc) + b"\n"
 
@@ -354,6 +356,7 @@ def items_of(round_path: Path, package: Package) -> list[Item]:
 
     Raises :class:`InputError` if the file is missing, repeats a pair, or has another size than in ``round.json``.
     """
+    # The pairs of all versions of a package are the same, so only version 1 is read.
     package_path = round_path / PACKAGES / f"{package.name}.jsonl"
     items = [item for _, item in json_lines(package_path, Item)]
     distinct_pairs = {item.pair for item in items}

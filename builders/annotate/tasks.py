@@ -486,6 +486,7 @@ def read_export(
     question: Question = RELEVANCE,
 ) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (task number from 1, row) for every annotation in Label Studio's JSON export (not JSON-MIN)."""
+    # An export is one JSON list, so it is read at once.
     studio_tasks = json_of(read_whole(export_path), list[_StudioTask], export_path)
     for task_number, studio_task in enumerate(studio_tasks, 1):
         for annotation in studio_task.annotations:

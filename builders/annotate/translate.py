@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from builders.add.crosslingual import open_translations
+from builders.add.crosslingual import join_splits, open_translations
 from builders.annotate.translations import write_rows
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, Unfinished, log
@@ -49,15 +49,12 @@ def translate_splits(
     if out_path.suffix != ".tsv":  # the next call reads the table by its name
         raise InputError("expected a name that ends in .tsv", path=out_path)
     _, texts_by_split, _ = open_translations(release_path, (), "auto")
-    queries: dict[str, str] = {}
     for split in splits:
         if split not in texts_by_split:
             raise InputError(f"has no queries of the split {split}", path=release_path)
-        queries |= texts_by_split[split]
+    queries = join_splits({split: texts_by_split[split] for split in splits})
     # An earlier table may have queries of other splits, so it is compared with all queries.
-    all_queries: dict[str, str] = {}
-    for query_texts in texts_by_split.values():
-        all_queries |= query_texts
+    all_queries = join_splits(texts_by_split)
     translations = read_earlier(out_path, model, all_queries, release_path)
     with work_beside(out_path, key_of(["translate", _ANSWERS_VERSION, model, _PROMPT])) as work:
         answers_path = work / "answers.tsv"
@@ -88,11 +85,9 @@ def translate_splits(
         empty_count = sum(not translations.get(zh_id) for zh_id in queries)
         if empty_count:
             log.warning("%d answers are empty; run again, or use another model", empty_count)
-        rows = []
-        for zh_id, chinese in all_queries.items():
-            # An earlier table may also have queries of other splits.
-            if zh_id in queries or zh_id in translations:
-                rows.append((zh_id, chinese, translations.get(zh_id, ""), model))
+        # An earlier table may also have queries of other splits.
+        table_ids = [zh_id for zh_id in all_queries if zh_id in queries or zh_id in translations]
+        rows = [(zh_id, all_queries[zh_id], translations.get(zh_id, ""), model) for zh_id in table_ids]
         write_rows(out_path, COLUMNS, rows)
     return len(queries), len(queries) - empty_count
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.add.crosslingual import Translation, build_crosslingual, open_translations
+from builders.add.crosslingual import Translation, build_crosslingual, describe_splits, join_splits, open_translations
 from builders.annotate.rounds import Rule, answer_of
 from builders.annotate.verdicts import Verdict, fraction_rounded_down, judge_package, percent_rounded_down
 from builders.core.errors import InputError, log
@@ -68,9 +68,7 @@ def write_review_sheets(
     The number of the reviewer is added to the name of ``out_path``.
     """
     _, texts_by_split, translations = open_translations(release_path, tables, "auto")
-    chinese_texts: dict[str, str] = {}
-    for query_texts in texts_by_split.values():
-        chinese_texts |= query_texts
+    chinese_texts = join_splits(texts_by_split)
     packages = by_package(translations)
     rule = Rule()
     sheet_paths = []
@@ -127,12 +125,8 @@ def import_translations(
     }
     sources = find_tables(tables) + sheets
     stats = build_crosslingual(translations, texts_by_split, base, out_path, options, sources, package_figures)
-    split_rows = []
-    for split, figures in stats["english"].items():
-        query_count = figures["queries"]
-        word_mean = figures["words_per_query"]
-        split_rows.append((split, query_count, word_mean))
-        lines.append(f"{split}: {query_count:,} English queries, {word_mean:.2f} words each")
+    split_lines, split_rows = describe_splits(stats)
+    lines += split_lines
     lines.append(f"release: {out_path}")
     split_table = Table(("split", "queries", "words per query"), split_rows, "English queries")
     return Report(stats, "\n".join(lines), tables=[package_table, split_table])

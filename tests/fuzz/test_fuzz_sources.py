@@ -232,7 +232,7 @@ READERS = [
         {"pairs.parquet": PARQUET + BYTES}, _read_pairs("pairs.parquet"),
     ),
     Reader(_COPIES, _copies, {"*.jsonl": JSON_LINES, "*.parquet": PARQUET}, _read_copies),
-    Reader(f"{_ADD}raw_answers:write_answers", _answers, {"*.json": JSON_LINES}, _read_answers),
+    Reader(f"{_ADD}raw_answers:_read_records", _answers, {"*.json": JSON_LINES}, _read_answers),
     Reader(
         "builders.sources.lines:read_blocks builders.release.rows:parse_row", _raw,
         {"*.json": JSON_LINES, "*.gz": BYTES}, _read_raw,
@@ -242,7 +242,8 @@ READERS = [
         lambda f: read_cmedqa([f])[0].queries, names_files=False,
     ),
     Reader(
-        f"{_ADD}ccovid:_rows,read_ccovid {_FILES}_members,open_bytes", _ccovid,
+        f"{_ADD}ccovid:_rows,_json_rows,read_ccovid {_ADD}source_bars:source_bytes {_FILES}_members,open_bytes",
+        _ccovid,
         {"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES}, lambda f: read_ccovid([f])[0].queries, names_files=False,
     ),
     Reader(  # files without any question are one error

@@ -52,6 +52,7 @@ def exit_code(work: Callable[[], int]) -> int:
     """
     if not _is_guarded:
         set_resumable(False)
+    # Prepare the process: streams that can be written, no repeated messages, and no secrets in tracebacks.
     _open_streams()
     say_once()
     redact_tracebacks()
@@ -178,7 +179,7 @@ def _handle_signals() -> Iterator[None]:
     if _is_guarded or threading.current_thread() is not threading.main_thread():
         yield
         return
-    # Other handlers, and a parent's choice to ignore a signal, are not replaced.
+    # Replace only default handlers: other handlers, and a parent's choice to ignore a signal, are not replaced.
     replaced_handlers = {}
     for signal_number, default_handler in _DEFAULT_HANDLERS.items():
         if signal.getsignal(signal_number) == default_handler:

@@ -120,6 +120,7 @@ def describe_encoding(content: bytes) -> str:
         text = content.decode("gb18030")
     except UnicodeDecodeError:
         return "expected UTF-8 text"
+    # GB18030 decodes nearly any bytes, so the decoded text must also look like Chinese.
     counts = Counter[str]()
     count_characters(text, counts)
     if looks_chinese(counts):

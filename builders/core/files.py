@@ -93,6 +93,7 @@ def real_path(path: Path) -> Path:
 
     Raises :class:`InputError` for a link that leads back to itself, and for the address of an object store.
     """
+    # At least two letters, because C:/ is a drive of Windows.
     if re.match(r"[a-z0-9]{2,}:/", str(path)):
         raise InputError("is an address; expected a local path: copy the files with another tool", path=path)
     absolute_path = Path(os.path.abspath(path))
@@ -163,6 +164,7 @@ def alone(locked_path: Path, shown_path: Path, *, wait: bool = False) -> Iterato
     """
     from filelock import FileLock, Timeout
 
+    # The name of the lock file is hidden, so that listings of outputs skip the lock.
     lock_path = locked_path.with_name(f".{locked_path.name.lstrip('.')}.lock")
     owner_pid = os.getpid()
     lock = FileLock(lock_path)
@@ -270,6 +272,7 @@ def new_file(output_path: Path) -> Iterator[Path]:
             _copy_to_stream(complete_file, output_path)
         return
     target_path = real_path(output_path)
+    # In the same folder, because a rename is atomic only within a file system.
     temporary_path = target_path.with_name(f".{target_path.name}.tmp")
     with alone(temporary_path, target_path):
         try:

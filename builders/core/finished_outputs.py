@@ -162,6 +162,7 @@ def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> Fi
         InputError: the verb has to run, but an input is unknown, for example because the hub is unreachable.
     """
     reason = ""
+    # Compare the earlier call and its files with the present call.
     if out is not None and call is not None and not again:
         record = _read_record(out)
         if record is not None:
@@ -172,6 +173,7 @@ def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> Fi
                 _warn_of_unknown_inputs(out, record, call)
                 log.info("%s: already done; --again repeats the work", out)
                 return FinishedOutput(out, record.result)
+    # The verb has to run.
     if _only_finished.get():
         raise NotFinished(f"{out}: {reason or 'is not made yet'}")
     if call is not None:
@@ -203,6 +205,7 @@ def record_finished(
     if out is None or call is None:
         return
     output = real_path(out)
+    # Hash the files of the output, unless the writer has hashed them already.
     if files is None:
         output_files = _list_files(output)
     else:
@@ -214,6 +217,7 @@ def record_finished(
         # Relative, because an output may be moved with its folder. If OUT is a link, OUT.manifest.json is elsewhere.
         relative_path = Path(os.path.relpath(file_path, output.parent)).as_posix()
         file_hashes[relative_path] = checksums.get(file_path) or cached_sha256(file_path)
+    # Write the record last: a record means that the output is complete.
     input_hashes = {name: dict(verb_input.hashes) for name, verb_input in call.inputs.items()}
     content = {
         "name": _RECORD_NAME,
@@ -283,6 +287,7 @@ def _describe_changes(record: _Record, call: VerbCall) -> list[str]:
     changes = []
     if record.version != call.version:
         changes.append(f"version of {call.verb}: {record.version} -> {call.version}")
+    # Options.
     recorded_options = dict(_flatten_options(record.options))
     present_options = dict(_flatten_options(call.options))
     for option in sorted(recorded_options.keys() | present_options.keys()):
@@ -291,6 +296,7 @@ def _describe_changes(record: _Record, call: VerbCall) -> list[str]:
         # Compared as JSON, because the record is JSON: 1 and True differ.
         if json.dumps(before) != json.dumps(after):
             changes.append(f"{option}: {_format_value(before)} -> {_format_value(after)}")
+    # Inputs.
     for input_name in sorted(record.inputs.keys() | call.inputs.keys()):
         if input_name not in call.inputs:
             changes.append(f"without {input_name}")
@@ -309,6 +315,7 @@ def _describe_changed_input(recorded_hashes: Mapping[str, str], present_input: V
     for part_name in sorted(recorded_hashes.keys() | present_input.hashes.keys()):
         before = recorded_hashes.get(part_name)
         after = present_input.hashes.get(part_name)
+        # An unknown input counts as unchanged, so that a finished output can be used offline.
         is_unknown = after == UNKNOWN and before is not None
         if before != after and not is_unknown:
             changed_parts.append(part_name)

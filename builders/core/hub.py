@@ -133,12 +133,13 @@ def _plan_deletions(
     """
     from huggingface_hub import CommitOperationDelete
 
-    # Types are checked, because the hub's answer is not trusted.
+    # Find the files of the last upload. Types are checked, because the hub's answer is not trusted.
     present_paths = {file.rfilename for file in info.siblings or [] if isinstance(file.rfilename, str)}
     earlier_paths = set()
     if manifest in present_paths:
         earlier_paths = _earlier(api, repo, kind, manifest, name, info.sha) & present_paths
     protected_paths = KEPT | {manifest}
+    # Report files that are from neither upload.
     foreign_paths = sorted(present_paths - earlier_paths - new_paths - protected_paths)
     for foreign_path in foreign_paths:
         if foreign_path.endswith(".py"):
@@ -158,6 +159,7 @@ def _send_files(api: Any, repo: str, kind: str, files: Mapping[str, tuple[Path, 
     """
     from huggingface_hub import CommitOperationAdd
 
+    # List the additions of the commit.
     additions = []
     for repo_path, (local_file, sha256) in sorted(files.items()):
         content: bytes | str = str(local_file)  # the library reads a large file only when it sends the file
@@ -297,6 +299,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
     except Exception as error:
         if full_disk(error):
             raise
+        # Look for an error of the HTTP library among the causes, because its status tells the reason.
         http_error: BaseException | None = error
         while http_error is not None and not isinstance(http_error, http_error_class):
             http_error = http_error.__cause__  # the library wraps errors of uploads
@@ -320,6 +323,7 @@ def _convert_http_error(error: BaseException, repo: str, endpoint: str, kind: st
         advice = ""  # another hub would not help
     # The same command may succeed later.
     is_temporary = status is None or status in (_OTHER_COMMIT, _TOO_MANY_REQUESTS) or status >= _FIRST_SERVER_ERROR
+    # A hub hides private repositories: it reports a missing repository also if the token may not read it.
     if isinstance(error, RepositoryNotFoundError) and status != _FORBIDDEN:
         message = f"{endpoint} has no {kind} {repo}, or the token may not read it"
         if way == "upload":

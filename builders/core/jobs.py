@@ -119,6 +119,7 @@ def in_order(
     if pool is None:
         yield from map(function, tasks)
         return
+    # At most ``ahead`` tasks, so that few tasks and results are in memory.
     submitted_tasks: deque[Any] = deque()
     # WorkerPool waits for a result in its own way.
     wait_for_result = getattr(pool, "result_of", lambda future: future.result())

@@ -48,6 +48,7 @@ class Bar(tqdm):  # type: ignore[misc]
 
         def receive_share(share: float) -> None:
             nonlocal reported_amount
+            # Never negative: a part of the task may report a smaller share than the part before.
             step = max(0, int(amount * share) - reported_amount)
             reported_amount += step
             self.update(step)
@@ -117,6 +118,7 @@ def progress(
     this process to stop.
     """
     options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True, "initial": done}
+    # A LogProgress of a quiet call logs nothing, but its steps still stop after a signal.
     if is_quiet():
         return LogProgress(items, **options)
     if sys.stderr.isatty() or _is_notebook():

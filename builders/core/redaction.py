@@ -59,7 +59,9 @@ def redact(text: str) -> str:
     Secrets are recognised by their values in the environment, by the names of headers and parameters, and by shapes of
     keys. Redact a text before cutting it, because half a key is not recognised.
     """
+    # Known secrets first, because the patterns may match only a part of a secret.
     text = hide_known(text)
+    # Then addresses, headers and settings, which name a secret, and last the texts that look like keys.
     text = _USER_IN_ADDRESS.sub(rf"\1{MARK}@", text)
     text = _PARAMETER_VALUE.sub(rf"\1{MARK}", text)
     text = _NAMED_VALUE.sub(rf"\1{MARK}", text)
@@ -118,6 +120,7 @@ def _secrets_of_environment() -> Iterator[str]:
     for name, value in os.environ.items():
         if _SECRET_VARIABLE.search(name):
             yield value.strip()
+        # A variable such as HTTPS_PROXY has a password inside of an address.
         if _ADDRESS_VARIABLE.search(name):
             yield from _secrets_of_address(value)
     # `hf auth login` stores the token in a file.

@@ -53,7 +53,7 @@ def check_models(*names: str | None) -> None:
             continue
         path = Path(name)
         if not path.is_dir() and (path.exists() or not _MODEL_NAME.fullmatch(name)):
-            raise InputError("is neither a folder nor the name of a model on the hub (ORG/NAME)", path=path)
+            raise InputError("is neither a folder nor the name of a model on the hub (ORG/NAME)", path=name)
 
 
 def report_commit(commit_url: str) -> Report:

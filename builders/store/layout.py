@@ -4,7 +4,8 @@ A release has ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.js
 lists the builds, and every file with its size, rows and SHA-256. The manifest is written last. It contains no times and
 no local paths, so the same input and options give the same bytes.
 
-``dureader_retrieval.py`` imports nothing from this package and repeats the configs. A test compares the two lists.
+``dureader_retrieval.py`` imports nothing from this package. Its tables are generated from this module
+(:mod:`.loader_tables`).
 """
 
 import functools
@@ -91,6 +92,7 @@ class Set:
         translated: True if the queries are translations. ``qrels`` then refers to a query by its ``zh_id``.
         terms: the origin of the texts, and licence terms if they differ, for the card; empty for the benchmark's texts.
         own_terms: True if the licence differs from the benchmark's.
+        origin: how to make the set, with a command, for the error of a release without the set.
     """
 
     corpus: str
@@ -102,12 +104,13 @@ class Set:
     translated: bool = False
     terms: str = ""
     own_terms: bool = False
+    origin: str = ""
 
 
 SPLITS = ("train", "dev", "test")
 
 
-def _out_of_domain(name: str, terms: str) -> Set:
+def _out_of_domain(name: str, terms: str, source: str) -> Set:
     """Return an out-of-domain set (Section 2.4). The set's test split is a column of Table 3."""
     return Set(
         corpus=f"{name}-corpus",
@@ -117,6 +120,7 @@ def _out_of_domain(name: str, terms: str) -> Set:
         table3={name: "test"},
         terms=terms,
         own_terms=True,
+        origin=f"make it from {source} by `python -m builders add {name} --source PATH [--release DIR] --out DIR`",
     )
 
 
@@ -131,11 +135,14 @@ SETS = {
         table3={split: split for split in SPLITS},
     ),
     "cmedqa": _out_of_domain(
-        "cmedqa", "`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only."
+        "cmedqa",
+        "`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only.",
+        source="cMedQA2 (github.com/zhangsheng93/cMedQA2)",
     ),
     "ccovid": _out_of_domain(
         "ccovid",
         "`ccovid-*` is made from the data of the DataFountain competition 424, under that competition's terms.",
+        source="the files of DataFountain competition 424",
     ),
     # English queries, Chinese passages and judgments (Section 2.5).
     "crosslingual": Set(
@@ -146,6 +153,10 @@ SETS = {
         joined=dict.fromkeys(SPLITS, "crosslingual"),
         translated=True,
         terms="`crosslingual*` are English translations of the queries.",
+        origin=(
+            "make it from a table of the questions in English by `python -m builders add crosslingual "
+            "--source FILE --release DIR --out DIR`"
+        ),
     ),
 }
 

@@ -78,29 +78,29 @@ def expect_new_round(path: Path) -> None:
     expect_new(path)
 
 
-def write_error_round(path: Path, release: Release, split: str, drawn: DrawnErrors, source: Path, seed: int) -> None:
+def write_error_round(path: Path, release: Release, split: str, errors: DrawnErrors, source: Path, seed: int) -> None:
     """Write the errors of the run ``source`` as a round for `annotate`."""
-    package_count = make_round(path, release, split, drawn.pairs, source, Rule(seed=seed), question=ERRORS)
+    package_count = make_round(path, release, split, errors.pairs, source, Rule(seed=seed), question=ERRORS)
     log.info("%d packages; import them into Label Studio, or fill in %s", package_count, path / "packages")
 
 
-def draw_report(drawn: DrawnErrors, run_path: Path, top_k: int, round_path: Path | None) -> Report:
+def draw_report(errors: DrawnErrors, run_path: Path, top_k: int, round_path: Path | None) -> Report:
     """Return the numbers of failed queries and of drawn errors as the verb's result."""
-    query_count = len({query_id for query_id, _ in drawn.pairs})
+    query_count = len({query_id for query_id, _ in errors.pairs})
     counts = {
         "run": str(run_path),
         "top_k": top_k,
-        "measured": drawn.measured,
-        "failed": drawn.failed,
+        "measured": errors.measured,
+        "failed": errors.failed,
         "queries": query_count,
-        "pairs": len(drawn.pairs),
+        "pairs": len(errors.pairs),
     }
     text = (
-        f"{run_path}: {drawn.failed:,} of {drawn.measured:,} queries have no positive in their top {top_k};"
-        f" drawn: {query_count:,} queries, {len(drawn.pairs):,} pairs"
+        f"{run_path}: {errors.failed:,} of {errors.measured:,} queries have no positive in their top {top_k};"
+        f" drawn: {query_count:,} queries, {len(errors.pairs):,} pairs"
     )
     if round_path:
-        text += f"\n{len(drawn.pairs):,} pairs to judge: {round_path}"
+        text += f"\n{len(errors.pairs):,} pairs to judge: {round_path}"
     return Report(counts, text, tables=[Table(list(counts), [list(counts.values())], title="errors")])
 
 

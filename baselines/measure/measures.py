@@ -257,7 +257,8 @@ def cells(means: Mapping[str, Any]) -> list[str]:
 
 def fractions(means: Mapping[str, Any]) -> list[float]:
     """Return the means of :func:`measure`: the paper's measures, then ``IR_MEASURES``."""
-    return [means["official"][key] for key in PAPER.values()] + [means["ir_measures"][name] for name in IR_MEASURES]
+    paper_means = [means["official"][key] for key in PAPER.values()]
+    return paper_means + [means["ir_measures"][name] for name in IR_MEASURES]
 
 
 def mean(values: Sequence[float]) -> float:

@@ -113,8 +113,8 @@ def check_precision(setting: Setting) -> Rows:
 
     def mrr(query_vectors: Any, passage_vectors: Any) -> float:
         scores = query_vectors.astype(np.float32) @ passage_vectors.astype(np.float32).T
-        best_rows = np.argsort(-scores, axis=1, kind="stable")[:, :MRR_DEPTH].tolist()
-        first_ranks = [first_rank(rows, {answer_row}) for rows, answer_row in zip(best_rows, answer_rows, strict=True)]
+        best_rows = np.argsort(-scores, axis=1, kind="stable")[:, :MRR_DEPTH].astype(str).tolist()
+        first_ranks = [first_rank(rows, {str(answer)}) for rows, answer in zip(best_rows, answer_rows, strict=True)]
         return 100 * statistics.mean(reciprocal_rank(rank) for rank in first_ranks)
 
     reference_queries, reference_passages = encode("cpu", "fp32")

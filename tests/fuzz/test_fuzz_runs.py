@@ -178,7 +178,7 @@ def _records(folder: Path) -> None:
 
 def _read_records(folder: Path) -> Any:
     run = Run(folder / "run")
-    return scored_depth(run), _is_apart(run, few=False), left_out(folder), read_record(run)
+    return scored_depth(run), _is_apart(run, uses_all=False), left_out(folder), read_record(run)
 
 
 _RECORDS_READ = (
@@ -198,10 +198,10 @@ READERS = [
         "builders.store.runs:read_run", writing("predictions.json", json.dumps(dict.fromkeys(ASKED, IDS))),
         {"predictions.json": JSON}, lambda f: read_run(f / "predictions.json").hits, _as_predictions,
     ),
-    _qrels("TREC qrels", "_columns", _judgments("{} 0 {} 1\n"), TEXT, _as_columns),
-    _qrels("BEIR's qrels", "_columns", _beir, TEXT, _as_columns),
-    _qrels("an official dev.json", "_official", _official, JSON_LINES),
-    _qrels("an official dev.json of one object", "_official", lambda folder: _official(folder, True), JSON),
+    _qrels("TREC qrels", "_column_rows", _judgments("{} 0 {} 1\n"), TEXT, _as_columns),
+    _qrels("BEIR's qrels", "_column_rows", _beir, TEXT, _as_columns),
+    _qrels("an official dev.json", "_official_questions", _official, JSON_LINES),
+    _qrels("an official dev.json of one object", "_official_questions", lambda folder: _official(folder, True), JSON),
     Reader(
         "baselines.measure.fusion_weights:read_weights",
         writing("weights.json", json.dumps(_WEIGHTS)), {"weights.json": JSON},

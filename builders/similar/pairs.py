@@ -13,16 +13,27 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from builders.core.errors import InputError
+from builders.core.exit_codes import raise_if_stopped
 from builders.core.files import is_parquet, raw_lines, reading
 from builders.core.typed import json_of
 
 QUESTIONS = ("query", "question", "anchor", "query_text", "sentence1", "text1")
 PASSAGES = (
-    *("pos", "positive", "positives", "positive_passages", "passage", "answer", "document", "response"),
-    *("answer_paragraphs", "sentence2", "text2"),
+    "pos",
+    "positive",
+    "positives",
+    "positive_passages",
+    "passage",
+    "answer",
+    "document",
+    "response",
+    "answer_paragraphs",
+    "sentence2",
+    "text2",
 )
 EITHER = ("text", "content", "sentence", "texts", "set")
-_INNER = ("text", "paragraph_text")
+_INNER = ("text", "paragraph_text")  # keys of an object that is a value
+_NOT_PARQUET = "not a whole Parquet file"
 _ROWS = 1_024  # rows of a Parquet batch; a row may have 100 passages
 
 
@@ -41,16 +52,19 @@ class Names(NamedTuple):
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
-    def of(self, have: Collection[str], path: Path, line: int | None = None) -> list[str]:
-        """Return the names in ``have`` that belong to ``questions`` or ``passages``. Without one, try ``either``.
+    def of(self, row_names: Collection[str], path: Path, line: int | None = None) -> list[str]:
+        """Return the names of a row that belong to ``questions`` or ``passages``. Without one, try ``either``.
 
-        Raises :class:`InputError` if ``have`` has none of the names.
+        Raises :class:`InputError` if the row has none of the names.
         """
-        named = [name for name in have if name in self.questions or name in self.passages]
-        if found := named or [name for name in have if name in self.either]:
-            return found
-        wanted = ", ".join([*self.questions, *self.passages, *self.either])
-        problem = f"expected one of {wanted}, found {', '.join(have) or 'nothing'}"
+        names_with_role = [name for name in row_names if name in self.questions or name in self.passages]
+        if names_with_role:
+            return names_with_role
+        names_without_role = [name for name in row_names if name in self.either]
+        if names_without_role:
+            return names_without_role
+        expected_names = ", ".join([*self.questions, *self.passages, *self.either])
+        problem = f"expected one of {expected_names}, found {', '.join(row_names) or 'nothing'}"
         raise InputError(f"{problem}; set other names with --question and --positive", path=path, line=line)
 
 
@@ -65,31 +79,65 @@ def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
     Raises :class:`InputError` with file and line if the file is neither JSON lines nor Parquet, if a row has no key of
     ``names``, or if a value is not a text, an object with a text, or a list.
     """
-    lines = ((line, json_of(text, Any, path, line)) for line, text in raw_lines(path) if text.strip())
-    for line, row in _parquet(path, names) if is_parquet(path) else lines:
-        own = names
-        if isinstance(row, list):
-            row, own = {"query": row[:1], "pos": row[1:2]}, Names()
+    rows = _read_parquet(path, names) if is_parquet(path) else _read_lines(path)
+    for line, row in rows:
+        row_names = names
+        if isinstance(row, list):  # a question, a passage, then negatives
+            row = {"query": row[:1], "pos": row[1:2]}
+            row_names = Names()
         if not isinstance(row, dict):
             raise InputError("expected an object or a list of texts", path=path, line=line)
         pair = Pair(line, [], [])
-        for name in own.of(row, path, line):
-            texts = list(_texts(row[name], name, path, line))
-            pair.questions.extend(texts if name not in own.passages else ())
-            pair.passages.extend(texts if name not in own.questions else ())
+        for name in row_names.of(row, path, line):
+            texts = list(_read_texts(row[name], name, path, line))
+            # A text of ``either`` goes into both lists.
+            if name not in row_names.passages:
+                pair.questions.extend(texts)
+            if name not in row_names.questions:
+                pair.passages.extend(texts)
         yield pair
 
 
-def _parquet(path: Path, names: Names) -> Iterator[tuple[int, Any]]:
-    with reading(path, damaged="not a whole Parquet file"), pq.ParquetFile(path) as file:
-        batches = file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, path))
-        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+def count_rows(path: Path) -> int | None:
+    """Return the number of rows that :func:`read_pairs` yields; None for a damaged file, which read_pairs reports."""
+    try:
+        if is_parquet(path):
+            with reading(path, damaged=_NOT_PARQUET), pq.ParquetFile(path) as file:
+                return int(file.metadata.num_rows)
+        row_count = 0
+        for _, line in raw_lines(path):
+            raise_if_stopped()
+            row_count += bool(line.strip())
+        return row_count
+    except InputError:
+        return None
 
 
-def _texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
-    for each in value if isinstance(value, list) else [value]:
-        text = next((each[key] for key in _INNER if key in each), None) if isinstance(each, dict) else each
+def _read_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield (line, row) of JSON lines."""
+    for line, text in raw_lines(path):
+        if text.strip():
+            yield line, json_of(text, Any, path, line)
+
+
+def _read_parquet(path: Path, names: Names) -> Iterator[tuple[int, Any]]:
+    """Yield (row number from 1, row) of a Parquet file, with the columns of ``names``."""
+    with reading(path, damaged=_NOT_PARQUET), pq.ParquetFile(path) as file:
+        row_number = 0
+        for batch in file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, path)):
+            for row in batch.to_pylist():
+                row_number += 1
+                yield row_number, row
+
+
+def _read_texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
+    """Yield the texts of a value: a text, an object with a text, or a list of texts and objects."""
+    elements = value if isinstance(value, list) else [value]
+    for element in elements:
+        text = element
+        if isinstance(element, dict):
+            text = next((element[key] for key in _INNER if key in element), None)
         if isinstance(text, str):
             yield text
-        elif each is not None:  # Parquet has None for a missing value
+        elif element is not None:  # Parquet has None for an empty cell
             raise InputError(f"{name}: expected a text, an object with a text, or a list", path=path, line=line)

@@ -297,7 +297,7 @@ def contamination_report(value: Mapping[str, Any]) -> Report:
 
 def _all_files(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the totals of a report in the form of a file's record."""
-    return {"file": "All files"} | report["all"]
+    return {"file": "All files", **report["all"]}
 
 
 def _share(counts: Mapping[str, int]) -> float | None:

@@ -96,7 +96,7 @@ def bands(share: float) -> int:
     values.
     """
     for power in range(_VALUES.bit_length()):
-        band_count = 2**power
+        band_count = 1 << power
         band_values = _VALUES // band_count
         recall = 1 - (1 - share**band_values) ** band_count
         if recall >= _RECALL:

@@ -33,8 +33,7 @@ class Options:
 
     def as_json(self) -> dict[str, str | int]:
         """Return all options for keys and manifests."""
-        rule = self.rule_as_json()
-        return rule | {"match": self.match, "min_chars": self.min_chars}
+        return {**self.rule_as_json(), "match": self.match, "min_chars": self.min_chars}
 
 
 def raw_path(text: str | Path) -> Path:

@@ -45,6 +45,7 @@ def with_options_of(
             with quiet_call(is_quiet):
                 return function(*bound.args, **bound.kwargs)
 
+        # Notebooks show this signature.
         shown_parameters = []
         for parameter in named_parameters:
             annotation = own_options[parameter.name].plain_annotation()

@@ -74,7 +74,7 @@ def steps_overview(program: str, verb_name: str, package: ModuleType) -> str:
 def main(
     program: str,
     description: str,
-    verbs: Mapping[str, str],
+    verb_targets: Mapping[str, str],
     argv: Sequence[str] | None = None,
     groups: Mapping[str, Mapping[str, str]] | None = None,
 ) -> int:
@@ -83,9 +83,10 @@ def main(
     Args:
         program: builders, baselines or the console script.
         description: the first paragraph of the program's help.
-        verbs: the target of each verb: "module:function", or a package with ``STEPS``, a mapping of the same kind.
+        verb_targets: the target of each verb: "module:function", or a package with ``STEPS``, a mapping of the same
+            kind.
         argv: the words after the program's name (default: those of this process).
-        groups: titles of the overview, with subsets of ``verbs``.
+        groups: titles of the overview, with subsets of ``verb_targets``.
 
     Only the chosen verb's module is imported. The exit code is 2 for wrong usage, otherwise the code of
     :func:`builders.core.exit_codes.exit_code`.
@@ -93,13 +94,14 @@ def main(
     if argv is None:
         argv = sys.argv[1:]
     command_words = list(argv) or ["--help"]
-    return exit_code(lambda: _run_words(program, description, verbs, groups or {"verbs": verbs}, command_words))
+    shown_groups = groups or {"verbs": verb_targets}
+    return exit_code(lambda: _run_words(program, description, verb_targets, shown_groups, command_words))
 
 
 def _run_words(
     program: str,
     description: str,
-    verbs: Mapping[str, str],
+    verb_targets: Mapping[str, str],
     groups: Mapping[str, Mapping[str, str]],
     command_words: list[str],
 ) -> int:
@@ -112,11 +114,11 @@ def _run_words(
         print(f"dureader_retrieval {VERSION}")
         return 0
     if first_word == "--completion":
-        return _print_completion(program, verbs, further_words)
-    if first_word not in verbs:
-        hint = did_you_mean(first_word, verbs) or f"; `python -m {program}` lists all verbs"
+        return _print_completion(program, verb_targets, further_words)
+    if first_word not in verb_targets:
+        hint = did_you_mean(first_word, verb_targets) or f"; `python -m {program}` lists all verbs"
         raise UsageError(as_typed(program, f"python -m {program} has no verb {first_word!r}{hint}"))
-    target = verbs[first_word]
+    target = verb_targets[first_word]
     if ":" in target:
         return run_verb(program, f"python -m {program} {first_word}", load_function(target), further_words)
     package = importlib.import_module(target)
@@ -135,19 +137,19 @@ def _run_step(program: str, verb_name: str, package: ModuleType, command_words: 
         expected = f"expected one of {', '.join(package.STEPS)}{did_you_mean(step_name, package.STEPS)}"
         problem = f"no step {step_name!r}" if step_name else "no step"
         raise UsageError(as_typed(program, f"python -m {program} {verb_name}: {problem}; {expected}"))
-    command = f"python -m {program} {verb_name} {step_name}"
-    return run_verb(program, command, load_function(package.STEPS[step_name]), [*quiet_words, *step_words])
+    verb_command = f"python -m {program} {verb_name} {step_name}"
+    return run_verb(program, verb_command, load_function(package.STEPS[step_name]), [*quiet_words, *step_words])
 
 
-def run_verb(program: str, command: str, function: Callable[..., Any], words: Sequence[str]) -> int:
+def run_verb(program: str, verb_command: str, function: Callable[..., Any], words: Sequence[str]) -> int:
     """Call a verb's function with the words of a command line, print its report, and return the exit code.
 
-    ``command`` is the verb as the help shows it, for example "python -m baselines bm25".
+    ``verb_command`` is the verb as the help shows it, for example "python -m baselines bm25".
     """
     # After --, every word is a value.
     option_words = itertools.takewhile(lambda word: word != "--", words)
     if not {"-h", "--help"}.isdisjoint(option_words):
-        print(as_typed(program, help_text(command, function)))
+        print(as_typed(program, help_text(verb_command, function)))
         return 0
     # Imported late, because cyclopts takes longer to import than --help and the overview take to print.
     from builders.core.parser import parse_words
@@ -156,21 +158,24 @@ def run_verb(program: str, command: str, function: Callable[..., Any], words: Se
     try:
         arguments = parse_words(spec, words)
         start_logging(quiet=arguments.pop("quiet", False))
-        report_format = arguments.get("format", spec.default_format) if spec.formats else ""
-        if spec.formats and not spec.writes_formats:
-            arguments.pop("format", None)
+        report_format = ""
+        if spec.formats:
+            report_format = arguments.get("format", spec.default_format)
+            if not spec.writes_formats:
+                arguments.pop("format", None)
         # With --again or --no-resume, the same command begins anew.
         begins_anew = arguments.get("again", False) or not arguments.get("resume", True)
         set_resumable(spec.resumes and not begins_anew)
         with shell_call():
             result = function(**arguments)
-        # A release or model that a verb returns has its report as an attribute.
-        report = result if isinstance(result, Report) else getattr(result, "report", None)
+        report = result
+        if not isinstance(result, Report):  # a release or a model, which has its report as an attribute
+            report = getattr(result, "report", None)
         if report is None:
             return 0
         print(report.render(report_format or "text"))
     except UsageError as error:
-        raise UsageError(f"{as_typed(program, command)}: {error}") from error
+        raise UsageError(f"{as_typed(program, verb_command)}: {error}") from error
     return int(report.failed)
 
 
@@ -185,7 +190,7 @@ def start_logging(quiet: bool) -> None:
         logging.getLogger(logger_name).setLevel(logging.WARNING)
 
 
-def _print_completion(program: str, verbs: Mapping[str, str], completion_words: Sequence[str]) -> int:
+def _print_completion(program: str, verb_targets: Mapping[str, str], completion_words: Sequence[str]) -> int:
     """Print the script that lets a shell complete the verbs and options of the console script.
 
     The first of ``completion_words`` is the shell. Further words are ignored.
@@ -195,7 +200,7 @@ def _print_completion(program: str, verbs: Mapping[str, str], completion_words: 
         raise UsageError(f"expected {CONSOLE} --completion with one of {', '.join(SHELLS)}")
     from builders.core.parser import program_app
 
-    print(program_app(CONSOLE, verbs).generate_completion(shell=shell))  # type: ignore[arg-type]
+    print(program_app(CONSOLE, verb_targets).generate_completion(shell=shell))  # type: ignore[arg-type]
     if shell == "zsh":  # registers the function where the script is read by `source` and not from a folder of $fpath
         print(f"compdef _cyclopts_{CONSOLE} {CONSOLE}")
     return 0

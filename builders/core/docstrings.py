@@ -33,6 +33,7 @@ def read_help(function: Callable[..., Any]) -> VerbHelp:
     """Return the parts of a function's docstring. Sections other than Args and Examples are for Python only."""
     docstring = inspect.getdoc(function) or ""
     summary, _, further_text = docstring.partition("\n")
+    # Divide the lines into sections.
     lines_by_section: dict[str, list[str]] = {"": []}  # the description is before the first heading
     section_name = ""
     for line in further_text.splitlines():

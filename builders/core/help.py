@@ -15,18 +15,19 @@ _INDENT = 26  # columns before the help of an option
 _USAGE_INDENT = " " * len("usage: ")
 
 
-def help_text(command: str, function: Callable[..., Any], width: int = 0) -> str:
+def help_text(verb_command: str, function: Callable[..., Any], width: int = 0) -> str:
     """Return the help of a verb: usage, description, arguments, options and examples.
 
     Args:
-        command: the words before the options, for example "python -m baselines bm25".
+        verb_command: the words before the options, for example "python -m baselines bm25".
         function: the verb's function.
         width: columns of a line (default: those of the terminal, at most 100).
     """
+    # The usage, and the text of the docstring.
     width = width or min(_WIDEST, shutil.get_terminal_size().columns)
     verb_help = read_help(function)
     options = shell_options(verb_spec(function))
-    text_blocks = [_usage_line(command, options, width)]
+    text_blocks = [_usage_line(verb_command, options, width)]
     for paragraph in (verb_help.summary, *verb_help.description):
         text_blocks.append(_fill_paragraph(paragraph, width))
 
@@ -42,21 +43,25 @@ def help_text(command: str, function: Callable[..., Any], width: int = 0) -> str
 
     if verb_help.examples:
         example_lines = [f"  {line}".rstrip() for line in verb_help.examples]
-        text_blocks.append("\n".join(["examples:", *example_lines]))
+        text_blocks.append("examples:\n" + "\n".join(example_lines))
     return "\n\n".join(text_blocks)
 
 
-def _usage_line(command: str, options: Sequence[Option], width: int) -> str:
+def _usage_line(verb_command: str, options: Sequence[Option], width: int) -> str:
     """Return the usage line: required options, and arguments without a name."""
-    usage_words = [command]
+    usage_words = [verb_command]
     for option in options:
         if option.required and not option.positional:
             usage_words.append(_flags_and_value(option))
     usage_words.append("[options]")
     for option in options:
         if option.positional:
-            placeholder = option.metavar + (" ..." if option.is_list else "")
-            usage_words.append(placeholder if option.required else f"[{placeholder}]")
+            placeholder = option.metavar
+            if option.is_list:
+                placeholder += " ..."
+            if not option.required:
+                placeholder = f"[{placeholder}]"
+            usage_words.append(placeholder)
     usage_text = f"usage: {' '.join(usage_words)}"
     return textwrap.fill(usage_text, width, subsequent_indent=_USAGE_INDENT, break_on_hyphens=False)
 
@@ -77,8 +82,9 @@ def _option_lines(option: Option, verb_help: VerbHelp, width: int) -> list[str]:
     # The help, the choices unless the placeholder lists them, and the default.
     description = option_help(option, verb_help)
     if option.choices and option.metavar not in option.choices:
-        separator = ": " if description else ""
-        description += f"{separator}{', '.join(option.choices)}"
+        if description:
+            description += ": "
+        description += ", ".join(option.choices)
     if option.required and not option.positional:
         description += " (required)"
     elif _has_shown_default(option):
@@ -87,8 +93,8 @@ def _option_lines(option: Option, verb_help: VerbHelp, width: int) -> list[str]:
     help_lines = textwrap.wrap(description.strip(), width - _INDENT, break_on_hyphens=False)
     if len(flags_column) > _INDENT - 2:  # the help begins on a line of its own
         return [flags_column, *_indent_lines(help_lines)]
-    first_line, *further_lines = help_lines or [""]
-    return [f"{flags_column:<{_INDENT}}{first_line}".rstrip(), *_indent_lines(further_lines)]
+    first_line = help_lines[0] if help_lines else ""
+    return [f"{flags_column:<{_INDENT}}{first_line}".rstrip(), *_indent_lines(help_lines[1:])]
 
 
 def _indent_lines(help_lines: Sequence[str]) -> list[str]:

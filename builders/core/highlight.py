@@ -50,7 +50,8 @@ def marked(text: str, terms: list[str]) -> str:
     """Return the text as escaped HTML with ``<mark>`` around each of the ``terms``."""
     if not terms:
         return html.escape(text)
-    # Split at the terms before escaping, so that no term matches inside an HTML entity.
+    # Split at the terms before escaping, so that no term matches inside an HTML entity. A regular expression takes the
+    # first alternative that matches, so the longest terms stand first in ``terms``.
     any_term = "|".join(map(re.escape, terms))
     html_parts = []
     for part_number, part in enumerate(re.split(f"({any_term})", text, flags=re.IGNORECASE)):

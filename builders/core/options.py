@@ -267,6 +267,7 @@ def read_option(parameter: inspect.Parameter) -> Option:
             annotation = type_arguments[0]
         else:
             break
+    # Choices are either in the type, or in a marker.
     choices: tuple[str, ...] = ()
     if origin is Literal:
         choices = type_arguments
@@ -279,8 +280,9 @@ def read_option(parameter: inspect.Parameter) -> Option:
 
 def did_you_mean(word: str, known_words: collections.abc.Iterable[str]) -> str:
     """Return "; did you mean X?" for the known word that is most like ``word``, or "" if none is like it."""
-    similar_words = difflib.get_close_matches(word, list(known_words), n=1)
-    return f"; did you mean {similar_words[0]}?" if similar_words else ""
+    for similar_word in difflib.get_close_matches(word, list(known_words), n=1):
+        return f"; did you mean {similar_word}?"
+    return ""
 
 
 def check_combination(options: Mapping[str, Option], arguments: Mapping[str, Any], *, from_shell: bool) -> None:
@@ -296,7 +298,9 @@ def check_combination(options: Mapping[str, Option], arguments: Mapping[str, Any
         name, has_value, expected_text = condition.partition("=")
         value = arguments.get(name, options[name].default)
         if has_value:
-            return expected_text in value if isinstance(value, tuple) else bool(value == expected_text)
+            if isinstance(value, tuple):
+                return expected_text in value
+            return bool(value == expected_text)
         # An empty list is a value where the default is None: `--list` alone.
         return value is not None and value is not False and (value != () or options[name].default is None)
 
@@ -304,8 +308,11 @@ def check_combination(options: Mapping[str, Option], arguments: Mapping[str, Any
         name, has_value, expected_text = condition.partition("=")
         if from_shell:
             return f"{options[name].flags[0]} {expected_text}".strip()
-        return f"{name}={expected_text!r}" if has_value else name
+        if has_value:
+            return f"{name}={expected_text!r}"
+        return name
 
+    # An option with its default value asks for nothing, so nothing is ignored.
     for name, value in arguments.items():
         option = options[name]
         if not is_set(name) or value == option.default:
@@ -362,7 +369,9 @@ def check_one_value(option: Option, value: Any, label: str) -> Any:
     if is_accepted and option.value_type in (int, float):
         is_accepted = number_range.low <= typed_value <= number_range.high
     if not is_accepted:
-        hint = did_you_mean(value, option.choices) if isinstance(value, str) else ""
+        hint = ""
+        if isinstance(value, str):
+            hint = did_you_mean(value, option.choices)
         raise UsageError(f"{label}: expected {option.expected_value()}, found {shown_value(value)}{hint}")
     return typed_value
 
@@ -373,6 +382,7 @@ def from_text(option: Option, text: str, label: str) -> Any:
     if parsed_form:
         _expect_usable_text(option, text, label)
         return _parse_own_form(parsed_form, text, label)
+    # Python's own int and float read numbers, for example 1_000 and 1e-3.
     value: Any = text
     if option.value_type in (int, float):
         try:
@@ -391,16 +401,20 @@ def _parse_own_form(parsed_form: Parsed, value: Any, label: str) -> Any:
 
 def _as_type(value_type: type, value: Any) -> Any:
     """Return the value as ``value_type``, or None if the value has another type."""
-    is_bool = type(value).__name__ == "bool"  # Python's or NumPy's; a truth value is no number here
-    if value_type is bool:
-        return bool(value) if is_bool else None
-    if value_type is int:
-        return int(value) if isinstance(value, numbers.Integral) and not is_bool else None
-    if value_type is float:
-        return _finite_float(value) if isinstance(value, numbers.Real) and not is_bool else None
-    if value_type is Path:
-        return _usable_path(value) if isinstance(value, str | os.PathLike) else None
-    return value if isinstance(value, value_type) else None
+    is_bool = type(value).__name__ == "bool"  # Python's or NumPy's
+    if is_bool and value_type in (int, float):  # a truth value is no number here
+        return None
+    if value_type is bool and is_bool:
+        return bool(value)
+    if value_type is int and isinstance(value, numbers.Integral):
+        return int(value)
+    if value_type is float and isinstance(value, numbers.Real):
+        return _finite_float(value)
+    if value_type is Path and isinstance(value, str | os.PathLike):
+        return _usable_path(value)
+    if value_type not in (bool, int, float, Path) and isinstance(value, value_type):
+        return value
+    return None
 
 
 def _finite_float(value: numbers.Real) -> float | None:
@@ -424,6 +438,7 @@ def _expect_usable_text(option: Option, value: Any, label: str) -> None:
     parsed_form = option.marker(Parsed)
     is_path = option.value_type is Path or (parsed_form is not None and os.PathLike in parsed_form.accepts)
     expected = ""
+    # Find out whether Python can encode the value: for the file system if it is a path, otherwise as UTF-8.
     try:
         text: Any = os.fspath(value)
         if not isinstance(text, str):

@@ -63,8 +63,9 @@ class Table:
         return self.to_markdown()
 
     def _format_cell(self, column: str, value: Any) -> str:
-        if value is None:
+        if value is None:  # an empty cell
             return ""
+        # Other numbers, such as counts, are written as they are.
         if isinstance(value, float):
             return percent(value) if column in self.percent_columns else f"{value:g}"
         return as_text(value)
@@ -129,7 +130,7 @@ class Report:
             return self.extra_formats[format_name]()
         usual_formats = {"text": self.__str__, "json": self.to_json, "markdown": self.to_markdown, "csv": self.to_csv}
         if format_name not in usual_formats:
-            expected_formats = ", ".join([*usual_formats, *self.extra_formats])
+            expected_formats = ", ".join(usual_formats | self.extra_formats)
             raise UsageError(f"this result has no form {format_name!r}; expected {expected_formats}")
         return usual_formats[format_name]()
 

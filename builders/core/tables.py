@@ -27,6 +27,7 @@ def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int
     ``widths`` are the columns' widths in characters, and the last width applies to all further columns. Without
     ``widths``, a column is as wide as its widest cell.
     """
+    # Without ``widths``, measure the columns.
     column_widths = list(widths)
     if not widths:
         for column_cells in zip(*rows, strict=True):
@@ -49,6 +50,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Format a Markdown table with ``left`` left-aligned columns. Cells must already be Markdown (:func:`as_text`)."""
+    # Markdown aligns a column right if its dashes end with a colon.
     alignment_row = ["---" if column_number < left else "---:" for column_number in range(len(header))]
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, alignment_row, *rows))
 

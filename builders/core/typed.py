@@ -37,44 +37,44 @@ _JSON_NAMES = {"object": "a JSON object", "array": "a JSON list", "str": "a text
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
-def read_json(path: Path, value_type: type[T], remedy: str = "") -> T:
+def read_json(file_path: Path, value_type: type[T], remedy: str = "") -> T:
     """Read a JSON file as ``value_type``, a msgspec type. Fields that the type does not declare are ignored.
 
     Raises:
         InputError: names the file, the line or field, and the expected content. The message ends with ``remedy``.
         FileNotFoundError, NotADirectoryError: the file does not exist. The caller reports the missing file.
     """
-    return json_of(_read_file(path), value_type, path, remedy=remedy)
+    return json_of(_read_file(file_path), value_type, file_path, remedy=remedy)
 
 
-def read_object(path: Path, value_type: type[Struct]) -> dict[str, Any]:
+def read_object(file_path: Path, value_type: type[Struct]) -> dict[str, Any]:
     """Read a JSON object completely, and validate the fields that ``value_type`` declares.
 
     Undeclared fields, for example of later versions, are returned as well. Errors are those of :func:`read_json`.
     """
-    content = _read_file(path)
-    json_of(content, value_type, path)
-    return json_of(content, dict[str, Any], path)
+    content = _read_file(file_path)
+    json_of(content, value_type, file_path)
+    return json_of(content, dict[str, Any], file_path)
 
 
-def _read_file(path: Path) -> bytes:
-    if kind_of(path) not in ("", "directory"):  # reading a pipe could block; reading a directory fails below
-        raise InputError("is a device or a pipe; expected a regular file", path=path)
+def _read_file(file_path: Path) -> bytes:
+    if kind_of(file_path) not in ("", "directory"):  # reading a pipe could block; reading a directory fails below
+        raise InputError("is a device or a pipe; expected a regular file", path=file_path)
     try:
-        with open(path, "rb") as file:
-            return read_all(file, path)
+        with open(file_path, "rb") as file:
+            return read_all(file, file_path)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+        raise InputError(f"cannot be read ({error.strerror})", path=file_path) from error
 
 
-def json_of(content: bytes, value_type: type[T], path: Path | str, line: int | None = None, remedy: str = "") -> T:
+def json_of(content: bytes, value_type: type[T], file_path: Path | str, line: int | None = None, remedy: str = "") -> T:
     """Decode the JSON of a file, or of one ``line`` of a file. Errors are those of :func:`read_json`.
 
     ``value_type`` is the msgspec type of the returned value.
     """
-    ending = f"; {remedy}" if remedy else ""
+    ending = _remedy_ending(remedy)
     try:
         if not content.isascii():
             content.decode()  # msgspec does not validate the UTF-8 of ignored fields
@@ -83,60 +83,75 @@ def json_of(content: bytes, value_type: type[T], path: Path | str, line: int | N
         problem = _describe_json_fault(content, value_type, str(error))
         if line is not None and problem.endswith("found a JSON list"):
             problem += "; write one value a line, without a list around the lines"
-        raise InputError(f"{problem}{ending}", path=path, line=line) from None
+        raise InputError(f"{problem}{ending}", path=file_path, line=line) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         line_in_content, problem = _locate_json_error(content, str(error), is_line=line is not None)
-        raise InputError(f"{problem}{ending}", path=path, line=line or line_in_content) from None
+        raise InputError(f"{problem}{ending}", path=file_path, line=line or line_in_content) from None
     except RecursionError:
-        raise InputError(f"lists and objects are nested too deeply{ending}", path=path, line=line) from None
+        raise InputError(f"lists and objects are nested too deeply{ending}", path=file_path, line=line) from None
 
 
-def json_lines(path: Path, value_type: type[T], remedy: str = "") -> Iterator[tuple[int, T]]:
+def json_lines(file_path: Path, value_type: type[T], remedy: str = "") -> Iterator[tuple[int, T]]:
     """Yield (line number, ``value_type``) of every line that is not blank. Gzipped files are decompressed."""
-    for number, line in raw_lines(path):
+    for number, line in raw_lines(file_path):
         if line.strip():
-            yield number, json_of(line, value_type, path, number, remedy)
+            yield number, json_of(line, value_type, file_path, number, remedy)
 
 
 def typed(
-    content: Any, value_type: type[T], path: Path | str, *, from_text: bool = False, field: str = "", remedy: str = ""
+    content: Any,
+    value_type: type[T],
+    file_path: Path | str,
+    *,
+    from_text: bool = False,
+    field: str = "",
+    remedy: str = "",
 ) -> T:
     """Convert the result of a JSON or TOML reader to ``value_type``, a msgspec type with constraints.
 
     With ``from_text``, numbers and booleans may be strings. ``field`` is the field of the file that has ``content``
-    (default: the whole file). Raises :class:`InputError` with ``path``, the field, and the found and expected values.
+    (default: the whole file). Raises :class:`InputError` with ``file_path``, the field, and the found and expected
+    values.
     """
     try:
         return msgspec.convert(content, value_type, strict=not from_text)
     except msgspec.ValidationError as error:
         problem = _describe_fault(content, value_type, str(error), strict=not from_text, field=field)
-        ending = f"; {remedy}" if remedy else ""
-        raise InputError(f"{problem}{ending}", path=path) from error
+        raise InputError(f"{problem}{_remedy_ending(remedy)}", path=file_path) from error
 
 
-def _describe_json_fault(content: bytes, value_type: Any, message: str) -> str:
-    """Describe the value of a JSON text for which msgspec printed ``message``."""
+def _remedy_ending(remedy: str) -> str:
+    return f"; {remedy}" if remedy else ""
+
+
+def _describe_json_fault(content: bytes, value_type: Any, msgspec_message: str) -> str:
+    """Describe the value of a JSON text for which msgspec printed ``msgspec_message``."""
     try:
         values = msgspec.json.decode(content.removeprefix(BOM))
     except (msgspec.MsgspecError, RecursionError):  # a number that is out of range, for example
-        return _rewrite_message(message, value_type, _message_keys(message))
-    return _describe_fault(values, value_type, message)
+        return _rewrite_message(msgspec_message, value_type, _message_keys(msgspec_message))
+    return _describe_fault(values, value_type, msgspec_message)
 
 
-def _describe_fault(content: Any, value_type: Any, message: str, *, strict: bool = True, field: str = "") -> str:
+def _describe_fault(
+    content: Any, value_type: Any, msgspec_message: str, *, strict: bool = True, field: str = ""
+) -> str:
     """Describe the wrong value of ``content``: the field with all keys, the expected value and the found value."""
-    keys = _message_keys(message)
-    if _validation_message(content, value_type, strict) != message:  # the reader of JSON checks in another order
-        return _rewrite_message(message, value_type, keys, field=field)
+    keys = _message_keys(msgspec_message)
+    # The reader of JSON may check in another order than this conversion, and then the value is unknown.
+    if _validation_message(content, value_type, strict) != msgspec_message:
+        return _rewrite_message(msgspec_message, value_type, keys, field=field)
     try:
-        key_names, wrong_value = _follow_keys(keys, content, value_type, message, strict)
+        key_names, wrong_value = _follow_keys(keys, content, value_type, msgspec_message, strict)
     except (LookupError, TypeError):  # a field's name looks like msgspec's words
-        return _rewrite_message(message, value_type, [], field=field)
-    return _rewrite_message(message, value_type, key_names, _describe_value(wrong_value), field=field)
+        return _rewrite_message(msgspec_message, value_type, [], field=field)
+    return _rewrite_message(msgspec_message, value_type, key_names, _describe_value(wrong_value), field=field)
 
 
-def _follow_keys(keys: list[str], content: Any, value_type: Any, message: str, strict: bool) -> tuple[list[str], Any]:
-    """Return the names of ``keys``, with the keys of dictionaries, and the value for which msgspec printed ``message``.
+def _follow_keys(
+    keys: list[str], content: Any, value_type: Any, msgspec_message: str, strict: bool
+) -> tuple[list[str], Any]:
+    """Return the names of ``keys``, with the keys of dictionaries, and the value that ``msgspec_message`` is about.
 
     The name of a key of a dictionary begins with a dot or a bracket.
     """
@@ -145,7 +160,7 @@ def _follow_keys(keys: list[str], content: Any, value_type: Any, message: str, s
     value = content
     for key in keys:
         if key == ANY_KEY:
-            true_key: Any = _wrong_key(value, parents, value_type, message, strict)
+            true_key: Any = _wrong_key(value, parents, value_type, msgspec_message, strict)
             is_plain = re.fullmatch(r"[\w+-]{1,100}", true_key)
             key_names.append(f".{true_key}" if is_plain else f"[{shown_value(true_key)}]")
         else:
@@ -154,8 +169,8 @@ def _follow_keys(keys: list[str], content: Any, value_type: Any, message: str, s
         parents.append((value, true_key))
         value = value[true_key]
     # The message may be about a key itself, and then names only the dictionary.
-    if " - at `key` in " in message:
-        value = _wrong_key(value, parents, value_type, message, strict)
+    if " - at `key` in " in msgspec_message:
+        value = _wrong_key(value, parents, value_type, msgspec_message, strict)
     return key_names, value
 
 
@@ -168,8 +183,8 @@ def _validation_message(content: Any, value_type: Any, strict: bool) -> str:
     return ""
 
 
-def _wrong_key(value: Any, parents: list[tuple[Any, Any]], value_type: Any, message: str, strict: bool) -> Any:
-    """Return the first key of ``value`` for which msgspec prints ``message``, which names no key.
+def _wrong_key(value: Any, parents: list[tuple[Any, Any]], value_type: Any, msgspec_message: str, strict: bool) -> Any:
+    """Return the first key of ``value`` for which msgspec prints ``msgspec_message``, which names no key.
 
     ``parents`` are the containers around ``value`` with their keys, from the outside in. The entries are validated in
     order. So a bisection finds the smallest number of entries that have the fault.
@@ -186,7 +201,7 @@ def _wrong_key(value: Any, parents: list[tuple[Any, Any]], value_type: Any, mess
             container_copy = container.copy()
             container_copy[key] = shortened
             shortened = container_copy
-        if _validation_message(shortened, value_type, strict) == message:
+        if _validation_message(shortened, value_type, strict) == msgspec_message:
             high = middle
         else:
             low = middle + 1
@@ -204,19 +219,19 @@ def _describe_value(value: Any) -> str:
     return shown_value(value)
 
 
-def object_of_lists(content: bytes, value_type: type[T], path: Path, remedy: str = "") -> T:
+def object_of_lists(content: bytes, value_type: type[T], file_path: Path, remedy: str = "") -> T:
     """Decode a JSON object of lists as :func:`json_of` does. Raise :class:`InputError` for a repeated key.
 
     msgspec silently keeps the last value of a repeated key.
     """
-    decoded: Any = json_of(content, value_type, path, remedy=remedy)
+    decoded: Any = json_of(content, value_type, file_path, remedy=remedy)
     # Every list has a bracket, also the lists that msgspec dropped. So equal numbers mean that no key is repeated. A
     # text may have a bracket, too, so another number needs the slow search.
     if content.count(b"[") != len(decoded):
         key = repeated_key(content)
         if key is not None:
             problem = f"the key {key!r} occurs twice; expected every key once: remove one of the two"
-            raise InputError(problem, path=path, line=_second_line_of(content, key))
+            raise InputError(problem, path=file_path, line=_second_line_of(content, key))
     return decoded  # type: ignore[no-any-return]
 
 
@@ -240,17 +255,19 @@ def _second_line_of(content: bytes, key: str) -> int | None:
     """Return the line of a key's second occurrence; None if the file writes the key with other escapes."""
     key_pattern = re.escape(json.dumps(key, ensure_ascii=False).encode()) + rb"\s*:"
     positions = [match.start() for match in re.finditer(key_pattern, content)]
-    return _line_at(content, positions[1]) if len(positions) > 1 else None
+    if len(positions) < 2:
+        return None
+    return _line_at(content, positions[1])
 
 
-def describe_json_error(content: bytes, message: str, *, is_line: bool) -> str:
-    """Describe content that is not JSON, from msgspec's ``message``. ``is_line``: a line of JSON lines."""
-    _, description = _locate_json_error(content, message, is_line=is_line)
+def describe_json_error(content: bytes, msgspec_message: str, *, is_line: bool) -> str:
+    """Describe content that is not JSON, from msgspec's message. ``is_line``: a line of JSON lines."""
+    _, description = _locate_json_error(content, msgspec_message, is_line=is_line)
     return description
 
 
-def _locate_json_error(content: bytes, message: str, *, is_line: bool) -> tuple[int | None, str]:
-    """Return (line number or None, description) of a JSON error from msgspec's ``message``."""
+def _locate_json_error(content: bytes, msgspec_message: str, *, is_line: bool) -> tuple[int | None, str]:
+    """Return (line number or None, description) of a JSON error from msgspec's message."""
     # The content is no text in UTF-8.
     if is_utf16(content[:HEAD_BYTES]):
         return 1, describe_encoding(content)
@@ -261,24 +278,24 @@ def _locate_json_error(content: bytes, message: str, *, is_line: bool) -> tuple[
 
     # JSON lines and JSON were confused.
     first_byte = content.removeprefix(BOM).strip()[:1]
-    if is_line and "truncated" in message and first_byte in (b"[", b"{"):
+    if is_line and "truncated" in msgspec_message and first_byte in (b"[", b"{"):
         container = "list" if first_byte == b"[" else "object"
         problem = f"expected JSON lines, found a JSON {container} that does not end in this line"
         return None, f"{problem}; write one value a line, without a list around the lines"
-    if not is_line and "trailing characters" in message:
+    if not is_line and "trailing characters" in msgspec_message:
         problem = "expected one JSON value, found more text after its end; remove the text, or join the values"
-        return _line_in_message(content, message), f"{problem} ({message})"
+        return _line_in_message(content, msgspec_message), f"{problem} ({msgspec_message})"
 
     half_pair = _HALF_PAIR.search(content)
     if half_pair:  # msgspec's message may be misleading here
         problem = f"expected JSON, found half a surrogate pair ({half_pair[0].decode()})"
         return _line_at(content, half_pair.start()), problem
-    return _line_in_message(content, message), f"expected JSON ({message})"
+    return _line_in_message(content, msgspec_message), f"expected JSON ({msgspec_message})"
 
 
-def _line_in_message(content: bytes, message: str) -> int | None:
-    """Return the number of the line in ``content`` whose byte msgspec's ``message`` names; None without a byte."""
-    byte = re.search(r" \(byte (\d+)\)", message)
+def _line_in_message(content: bytes, msgspec_message: str) -> int | None:
+    """Return the number of the line in ``content`` whose byte msgspec's message names; None without a byte."""
+    byte = re.search(r" \(byte (\d+)\)", msgspec_message)
     return _line_at(content, int(byte[1])) if byte else None
 
 
@@ -286,28 +303,33 @@ def _line_at(content: bytes, position: int) -> int:
     return content.count(b"\n", 0, position) + 1
 
 
-def _message_keys(message: str) -> list[str]:
-    """Return the field of msgspec's ``message`` as names, positions ``[3]`` and :data:`ANY_KEY`."""
-    field_match = _FIELD.search(message)
-    return _KEY.findall(field_match[1]) if field_match else []
+def _message_keys(msgspec_message: str) -> list[str]:
+    """Return the field of msgspec's message as names, positions ``[3]`` and :data:`ANY_KEY`."""
+    field_match = _FIELD.search(msgspec_message)
+    if not field_match:
+        return []
+    return _KEY.findall(field_match[1])
 
 
-def _rewrite_message(message: str, value_type: Any, keys: list[str], found_value: str = "", *, field: str = "") -> str:
+def _rewrite_message(
+    msgspec_message: str, value_type: Any, keys: list[str], found_value: str = "", *, field: str = ""
+) -> str:
     """Rewrite msgspec's message: the field comes first, and the allowed names or values are listed.
 
     ``keys`` are those of :func:`_message_keys`, with the true keys of dictionaries if they are known. ``found_value``
     is empty if the value is unknown.
     """
-    problem = _rewrite_problem(message, value_type, keys, found_value)
-    parts = [field] if field else []
-    parts += [key.removeprefix(".") for key in keys]
+    problem = _rewrite_problem(msgspec_message, value_type, keys, found_value)
+    parts = [key.removeprefix(".") for key in keys]
+    if field:
+        parts.insert(0, field)
     full_field = ".".join(parts).replace(".[", "[")
     return f"{full_field}: {problem}" if full_field else problem
 
 
-def _rewrite_problem(message: str, value_type: Any, keys: list[str], found_value: str) -> str:
+def _rewrite_problem(msgspec_message: str, value_type: Any, keys: list[str], found_value: str) -> str:
     """Rewrite msgspec's message without its field."""
-    plain_message = _FIELD.sub("", message)
+    plain_message = _FIELD.sub("", msgspec_message)
     expectation, _, found_type = plain_message.partition(", got ")
     found_suffix = f", found {found_value}" if found_value else ""
 

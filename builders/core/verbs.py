@@ -84,7 +84,9 @@ class VerbSpec:
                 continue
             if option.value_type is bool and not value and Use.WITH_NO not in option.markers:
                 continue  # a switch that is off has no word
-            texts = [str(element) for element in value] if option.is_list else [str(value)]
+            values = value if option.is_list else [value]
+            texts = [str(element) for element in values]
+            # Write the words in the form that the command line reads.
             if option.positional:
                 positional_words += texts
             elif option.value_type is bool:
@@ -167,9 +169,10 @@ def check_arguments(
     ``further_names`` are options that the function accepts without a check, because it passes them to a verb. Raises
     :class:`UsageError` for an unknown option, a missing argument or a wrong value.
     """
+    # Take ``quiet`` out, because the function itself has no such parameter.
     call_options = dict(kwargs)
     is_quiet: bool = check_value(QUIET, call_options.pop(QUIET.name, False), label=QUIET.name)
-    known_names = [*options, *further_names]
+    known_names = list(options) + list(further_names)
     for name in call_options:
         if name not in known_names:
             raise UsageError(f"{function_name} has no option {name!r}{did_you_mean(name, known_names)}")
@@ -177,6 +180,7 @@ def check_arguments(
         bound = signature.bind(*args, **call_options)
     except TypeError as error:  # a missing argument, or too many
         raise UsageError(f"{function_name}: {error}") from error
+    # Check the values, and replace them by their checked forms.
     for name, value in bound.arguments.items():
         if name in options:  # otherwise the dictionary of further options
             bound.arguments[name] = check_value(options[name], value, label=name)

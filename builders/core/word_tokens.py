@@ -97,7 +97,9 @@ def _class_of(character: str) -> str:
         return " "
     code_point = ord(character)
     is_unspaced = any(first <= code_point <= last for first, last in _UNSPACED)
-    return "u" if is_unspaced and not is_digit else "l"
+    if is_unspaced and not is_digit:
+        return "u"
+    return "l"
 
 
 _CHARACTER_CLASSES = _CharacterClasses()
@@ -190,7 +192,8 @@ def _normalised_parts(text: str) -> Iterator[tuple[str, list[str]]]:
                 yield letter, letter_pairs[max(0, letter_number - 1) : letter_number + 1]
         else:
             for word in words(run.text):
-                yield word, [word.lower()] if any(map(str.isalnum, word)) else []
+                has_letter = any(map(str.isalnum, word))
+                yield word, [word.lower()] if has_letter else []
 
 
 def normalised_ends(text: str) -> list[int | None]:
@@ -202,12 +205,14 @@ def normalised_ends(text: str) -> list[int | None]:
     normalised = unicodedata.normalize("NFKC", text)
     if normalised == text:
         return list(range(len(text) + 1))
+    # Usually, the characters in NFKC one by one give the text in NFKC.
     pieces = [unicodedata.normalize("NFKC", character) for character in text]
     units = list(text)
     if "".join(pieces) != normalised:
         # Some neighbours are composed. ASCII, Chinese and signs end a unit, unless an odd character follows.
         units = re.findall(f".?{_NEEDS_CARE.pattern}+|.", text, re.DOTALL)
         pieces = [unicodedata.normalize("NFKC", unit) for unit in units]
+    # Only the last character of a unit's normalised form has an end in the text.
     ends: list[int | None] = [0]
     unit_end = 0
     for unit, piece in zip(units, pieces, strict=True):

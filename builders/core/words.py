@@ -93,6 +93,7 @@ def _load_rjieba() -> Callable[[str], list[str]]:
     def cut_as_jieba(text: str) -> list[str]:
         if not _MAY_DIFFER.search(text):
             return cut_text(text)
+        # Collect neighbouring Latin words, and cut the run as jieba does.
         cut_words: list[str] = []
         latin_run = ""  # jieba cuts adjacent Latin words as a single run
         for word in _cut_around_rare(text, cut_text):

@@ -30,7 +30,7 @@ _CUT = 60  # characters of a text in the example
 _BATCH_ROWS = 64  # few, because usually the first row is the example
 
 
-def example(release: Release, configs: Configs) -> str:
+def example_block(release: Release, configs: Configs) -> str:
     """Return the first joined row with a positive passage as JSON in a code block. Texts and lists are shortened."""
     config = shown_config(configs)
     split = next(iter(configs[config]))
@@ -96,6 +96,7 @@ def scores_table(release: Release, builds: Collection[Build], score_files: dict[
     :class:`InputError` if the release lacks the part, or if a run was measured on another number of queries than the
     part has.
     """
+    # The measured runs come first, then the paper's systems.
     rows: list[tuple[str, str, list[float], str]] = []
     for part_name, scores_path in score_files.items():
         rows += _measured_rows(release, part_name, scores_path)

@@ -12,7 +12,7 @@ from builders.core.errors import InputError
 from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
 from builders.core.hub import report_commit, report_planned_files, upload
 from builders.core.results import Report
-from builders.publish.pages import eval_yaml, example, scores_table
+from builders.publish.pages import eval_yaml, example_block, scores_table
 from builders.publish.publish_options import SplitScores
 from builders.store.benchmark_tasks import parts_of
 from builders.store.card import CHINESE, card, configs_of, is_reading
@@ -66,7 +66,7 @@ def publish(
         )
 
     with temporary_folder() as work:
-        files = stage(release, report.figures, work, repo=repo, scores=scores, framework=framework)
+        files = stage_files(release, report.figures, work, repo=repo, scores=scores, framework=framework)
         if dry_run:
             return report_planned_files(files, repo)
         commit_url = upload(
@@ -82,7 +82,7 @@ def publish(
     return report_commit(commit_url)
 
 
-def stage(
+def stage_files(
     release: Release, figures: Figures, work: Path, *, repo: str, scores: Sequence[SplitScores], framework: str
 ) -> dict[str, tuple[Path, str]]:
     """Prepare the published files. Return {path in the repository: (file, SHA-256)}.
@@ -107,7 +107,7 @@ def stage(
     card_parts: dict[str, Any] = {
         "repo": repo,
         "images": sorted(made_files),
-        "example": example(release, configs),
+        "example": example_block(release, configs),
         "scores": scores_table(release, builds, {split_scores.split: split_scores.file for split_scores in scores}),
         "split": _main_split(release),
     }
@@ -125,6 +125,7 @@ def stage(
         write_bytes(work / STATS, (release.path / STATS).read_bytes())
     write_manifest(work, entries, builds)
 
+    # Data files are read from the release, and all other files from ``work``.
     files = {entry.path: (release.path / entry.path, entry.sha256) for entry in data_entries}
     for file_name in (*made_files, CARD, STATS, MANIFEST):
         staged_file = work / file_name

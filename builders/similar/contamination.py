@@ -158,8 +158,7 @@ def compare_pairs(
         settings=(tested.rule.active_ways, tested.rule.ngram, tested.rule.jaccard),
     )
     if workers is None:
-        is_large = sum(map(_size_of, pair_paths)) > _SMALL
-        workers = usable_cores() if is_large else 1
+        workers = _choose_workers(pair_paths)
 
     # Blocks of rows are compared by the workers, which read the benchmark's texts from a file.
     all_totals = MatchTotals()
@@ -169,6 +168,7 @@ def compare_pairs(
         write_bytes(benchmark_path, msgspec.json.encode(benchmark))
         compare = functools.partial(_compare_block, benchmark_path)
         for path in pair_paths:
+            # The bar moves with every block that has been compared.
             file_totals = MatchTotals()
             with progress(total=count_rows(path), unit="row", label=path.name) as bar:
                 blocks = _read_blocks(path, names)
@@ -208,6 +208,13 @@ def _positives(release: Release, split: str) -> dict[str, set[str]]:
     return positives
 
 
+def _choose_workers(pair_paths: Sequence[Path]) -> int:
+    total_bytes = sum(map(_size_of, pair_paths))
+    if total_bytes <= _SMALL:
+        return 1
+    return usable_cores()
+
+
 def _size_of(path: Path) -> int:
     with reading(path):
         return path.stat().st_size
@@ -241,7 +248,9 @@ def _match_texts(text_kind: str, lines: Sequence[tuple[int, str]], index: LikeTe
     matches = []
     likes_of_texts = index.find([text for _, text in lines])
     for (line, text), likes in zip(lines, likes_of_texts, strict=True):
-        scored_likes = scores.get(text_id(text), ()) if scores else ()
+        scored_likes: Sequence[Like] = ()
+        if scores:  # otherwise the MD5 is not needed
+            scored_likes = scores.get(text_id(text), ())
         for like in with_scores(likes, scored_likes):
             matches.append(Match(text_kind, line, text, like))
     return matches
@@ -253,9 +262,9 @@ def _answered_questions(matches: Sequence[Match], answers: Mapping[str, set[str]
     answered_ids = set()
     for match in matches:
         if match.text_kind == _QUESTION:
-            positive_ids = answers.get(match.like.id, ())
-            if any((match.line, passage_id) in positives_in_rows for passage_id in positive_ids):
-                answered_ids.add(match.like.id)
+            for passage_id in answers.get(match.like.id, ()):
+                if (match.line, passage_id) in positives_in_rows:
+                    answered_ids.add(match.like.id)
     return answered_ids
 
 
@@ -264,6 +273,7 @@ def write_pair_questions(tested: Tested, pair_paths: Sequence[Path], names: Name
 
     `python -m baselines match` reads this release. The ids are the MD5 of the text.
     """
+    # Equal questions have equal ids, so each question is written once.
     questions: dict[str, str] = {}
     for path in pair_paths:
         for pair in progress(read_pairs(path, names), total=count_rows(path), unit="row", label=path.name):
@@ -283,7 +293,7 @@ def write_pair_questions(tested: Tested, pair_paths: Sequence[Path], names: Name
 def contamination_report(value: Mapping[str, Any]) -> Report:
     """Return the result of :func:`compare_pairs` as a report with a row for each file, split and kind of text."""
     rows = []
-    for part in [*value["files"], _all_files(value)]:
+    for part in value["files"] + [_all_files(value)]:
         for split, kinds in part["splits"].items():
             for text_kind, counts in kinds.items():
                 way_counts = [counts.get(way) for way in HOW]
@@ -292,7 +302,7 @@ def contamination_report(value: Mapping[str, Any]) -> Report:
                 )
     columns = ("file", "split", "text", "of", "found", "share", *HOW)
     table = Table(columns, rows, percent_columns=("share",), text_columns=3)
-    return Report(value, lambda: as_text(value), [table])
+    return Report(value, lambda: report_text(value), [table])
 
 
 def _all_files(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,7 +314,7 @@ def _share(counts: Mapping[str, int]) -> float | None:
     return counts["found"] / counts["of"] if counts["of"] else None
 
 
-def as_text(report: Mapping[str, Any]) -> str:
+def report_text(report: Mapping[str, Any]) -> str:
     """Return the report as aligned text: a table for each file, and a table for all files."""
     # The first line names the splits, the ways to match, and their thresholds.
     options = report["options"]
@@ -314,10 +324,12 @@ def as_text(report: Mapping[str, Any]) -> str:
             rule_words.append(f"{name} {options[name]}")
     lines = [f"Compared with {' and '.join(options['splits'])}: {', '.join(rule_words)}."]
 
+    # With a single file, the totals would repeat its table.
     parts = list(report["files"])
     if len(parts) > 1:
         parts.append(_all_files(report))
     for part in parts:
+        # The number of rows and texts, the table of counts, and examples.
         sizes = [f"{part['rows']:,} rows"]
         sizes += [f"{count:,} {kind_of_texts}" for kind_of_texts, count in part["texts"].items()]
         lines += ["", f"{visible(part['file'])}: {', '.join(sizes)}"]

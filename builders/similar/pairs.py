@@ -52,7 +52,7 @@ class Names(NamedTuple):
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
-    def of(self, row_names: Collection[str], path: Path, line: int | None = None) -> list[str]:
+    def of(self, row_names: Collection[str], pairs_path: Path, line: int | None = None) -> list[str]:
         """Return the names of a row that belong to ``questions`` or ``passages``. Without one, try ``either``.
 
         Raises :class:`InputError` if the row has none of the names.
@@ -65,31 +65,33 @@ class Names(NamedTuple):
             return names_without_role
         expected_names = ", ".join([*self.questions, *self.passages, *self.either])
         problem = f"expected one of {expected_names}, found {', '.join(row_names) or 'nothing'}"
-        raise InputError(f"{problem}; set other names with --question and --positive", path=path, line=line)
+        raise InputError(f"{problem}; set other names with --question and --positive", path=pairs_path, line=line)
 
 
 def names_of(question: Sequence[str], positive: Sequence[str]) -> Names:
     """Return the names of ``--question`` and ``--positive``, or the usual names if both are empty."""
-    return Names(question, positive, ()) if question or positive else Names()
+    if question or positive:
+        return Names(question, positive, either=())
+    return Names()
 
 
-def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
+def read_pairs(pairs_path: Path, names: Names) -> Iterator[Pair]:
     """Yield the rows of a file.
 
     Raises :class:`InputError` with file and line if the file is neither JSON lines nor Parquet, if a row has no key of
     ``names``, or if a value is not a text, an object with a text, or a list.
     """
-    rows = _read_parquet(path, names) if is_parquet(path) else _read_lines(path)
+    rows = _read_parquet(pairs_path, names) if is_parquet(pairs_path) else _read_lines(pairs_path)
     for line, row in rows:
         row_names = names
         if isinstance(row, list):  # a question, a passage, then negatives
             row = {"query": row[:1], "pos": row[1:2]}
             row_names = Names()
-        if not isinstance(row, dict):
-            raise InputError("expected an object or a list of texts", path=path, line=line)
+        if not isinstance(row, dict):  # a number or a text, for example
+            raise InputError("expected an object or a list of texts", path=pairs_path, line=line)
         pair = Pair(line, [], [])
-        for name in row_names.of(row, path, line):
-            texts = list(_read_texts(row[name], name, path, line))
+        for name in row_names.of(row, pairs_path, line):
+            texts = list(_read_texts(row[name], name, pairs_path, line))
             # A text of ``either`` goes into both lists.
             if name not in row_names.passages:
                 pair.questions.extend(texts)
@@ -98,14 +100,14 @@ def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
         yield pair
 
 
-def count_rows(path: Path) -> int | None:
+def count_rows(pairs_path: Path) -> int | None:
     """Return the number of rows that :func:`read_pairs` yields; None for a damaged file, which read_pairs reports."""
     try:
-        if is_parquet(path):
-            with reading(path, damaged=_NOT_PARQUET), pq.ParquetFile(path) as file:
+        if is_parquet(pairs_path):
+            with reading(pairs_path, damaged=_NOT_PARQUET), pq.ParquetFile(pairs_path) as file:
                 return int(file.metadata.num_rows)
         row_count = 0
-        for _, line in raw_lines(path):
+        for _, line in raw_lines(pairs_path):
             raise_if_stopped()
             row_count += bool(line.strip())
         return row_count
@@ -113,24 +115,24 @@ def count_rows(path: Path) -> int | None:
         return None
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_lines(pairs_path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (line, row) of JSON lines."""
-    for line, text in raw_lines(path):
+    for line, text in raw_lines(pairs_path):
         if text.strip():
-            yield line, json_of(text, Any, path, line)
+            yield line, json_of(text, Any, pairs_path, line)
 
 
-def _read_parquet(path: Path, names: Names) -> Iterator[tuple[int, Any]]:
+def _read_parquet(pairs_path: Path, names: Names) -> Iterator[tuple[int, Any]]:
     """Yield (row number from 1, row) of a Parquet file, with the columns of ``names``."""
-    with reading(path, damaged=_NOT_PARQUET), pq.ParquetFile(path) as file:
+    with reading(pairs_path, damaged=_NOT_PARQUET), pq.ParquetFile(pairs_path) as file:
         row_number = 0
-        for batch in file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, path)):
+        for batch in file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, pairs_path)):
             for row in batch.to_pylist():
                 row_number += 1
                 yield row_number, row
 
 
-def _read_texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
+def _read_texts(value: Any, name: str, pairs_path: Path, line: int) -> Iterator[str]:
     """Yield the texts of a value: a text, an object with a text, or a list of texts and objects."""
     elements = value if isinstance(value, list) else [value]
     for element in elements:
@@ -140,4 +142,4 @@ def _read_texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
         if isinstance(text, str):
             yield text
         elif element is not None:  # Parquet has None for an empty cell
-            raise InputError(f"{name}: expected a text, an object with a text, or a list", path=path, line=line)
+            raise InputError(f"{name}: expected a text, an object with a text, or a list", path=pairs_path, line=line)

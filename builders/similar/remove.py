@@ -37,8 +37,8 @@ _QUERY_COLUMNS = {
 }
 
 
-def remove_similar(tested: Tested, out: Path, pair_list: Path | None = None) -> dict[str, Any]:
-    """Write the release ``out`` without similar training questions. Return the value of ``similar`` in its stats.json.
+def remove_similar(tested: Tested, output_path: Path, pair_list: Path | None = None) -> dict[str, Any]:
+    """Write a release without similar training questions. Return the value of ``similar`` in its stats.json.
 
     ``pair_list`` is a file for every similar pair, as JSON lines. Raises :class:`InputError` for a score of an unknown
     question, and if every training question is similar.
@@ -50,7 +50,7 @@ def remove_similar(tested: Tested, out: Path, pair_list: Path | None = None) -> 
         problem = f"has a score for {min(unknown_ids)}; expected training questions of {release.path}"
         raise InputError(problem, path=tested.rule.score_names)
 
-    # The similar training questions, and the questions of dev and test that they are similar to.
+    # Find the similar training questions, and the questions of dev and test that they are similar to.
     similar = _find_similar(train_texts, tested)
     if len(similar) == len(train_texts):
         problem = f"all {len(train_texts):,} training questions are similar, so no question would be left"
@@ -65,12 +65,12 @@ def remove_similar(tested: Tested, out: Path, pair_list: Path | None = None) -> 
         if (duplicated_config, split) in release.splits():  # from earlier runs of `similar`
             duplicated[split].update(release.texts(duplicated_config, split))
 
-    if pair_list:  # written before the release, because ``out`` may replace the release with the pairs
+    if pair_list:  # written before the release, because ``output_path`` may replace the release with the pairs
         _write_list(pair_list, train_texts, tested, similar)
     sources = describe_files((run.path.name, expect_run_file(run)) for run in tested.rule.score_runs)
     build = {"verb": "similar", "options": tested.options, "sources": sources}
-    with draft_release(out, build, release) as draft:
-        write(draft, release, set(similar), tested.texts_by_split, duplicated)
+    with draft_release(output_path, build, release) as draft:
+        write_remaining(draft, release, set(similar), tested.texts_by_split, duplicated)
         counts = _count_removed(draft.stats.get("similar", {}), tested, duplicated, similar)
         draft.stats["similar"] = counts
     return counts
@@ -117,7 +117,7 @@ def _count_removed(
     }
 
 
-def as_table(counts: Mapping[str, Any], out: Path) -> str:
+def removal_text(counts: Mapping[str, Any], output_path: Path) -> str:
     """Return the counts of the release and of the paper as aligned text."""
     paper = counts["paper"]
     share = counts["share"] or 0
@@ -131,11 +131,13 @@ def as_table(counts: Mapping[str, Any], out: Path) -> str:
     for split, split_counts in counts["splits"].items():
         rows.append((f"  {split}, of {split_counts['queries']:,}", f"{split_counts['duplicated']:,}", ""))
     rows.append(("share of dev and test questions", f"{share:.2%}", f"{paper['share']:.2%}"))
-    return "\n".join([*aligned(rows, widths=_WIDTHS), f"release: {out}"])
+    lines = aligned(rows, widths=_WIDTHS)
+    lines.append(f"release: {output_path}")
+    return "\n".join(lines)
 
 
-def removal_report(counts: Mapping[str, Any], out: Path) -> Report:
-    """Return the result of :func:`remove_similar` as a report. ``out`` is the release that was written."""
+def removal_report(counts: Mapping[str, Any], output_path: Path) -> Report:
+    """Return the result of :func:`remove_similar` as a report. ``output_path`` is the release that was written."""
     paper = counts["paper"]
     rows: list[list[Any]] = [["training questions removed", counts["removed"], paper["removed"]]]
     for way, removed_count in counts["by"].items():
@@ -144,7 +146,7 @@ def removal_report(counts: Mapping[str, Any], out: Path) -> Report:
     for split, split_counts in counts["splits"].items():
         rows.append([f"similar {split} questions", split_counts["duplicated"], None])
     rows.append(["share of dev and test questions", counts["share"], paper["share"]])
-    return Report(counts, as_table(counts, out), [Table(("Section 2.3", "here", "the paper"), rows)])
+    return Report(counts, removal_text(counts, output_path), [Table(("Section 2.3", "here", "the paper"), rows)])
 
 
 def _write_list(list_path: Path, train_texts: Mapping[str, str], tested: Tested, similar: Scores) -> None:
@@ -169,7 +171,7 @@ def _write_list(list_path: Path, train_texts: Mapping[str, str], tested: Tested,
     log.info("%s: %d pairs", list_path, sum(map(len, similar.values())))
 
 
-def write(
+def write_remaining(
     draft: Draft,
     release: Release,
     removed: Collection[str],
@@ -188,13 +190,13 @@ def write(
     splits = release.splits()
     judgments = read_judged(release, "qrels", "train")
 
-    # The removed questions with their passages, after those that an earlier run of `similar` removed.
+    # Write the removed questions with their passages, after those that an earlier run of `similar` removed.
     removed_tables = list(_removed_rows(release, removed, judgments))
     if (REMOVED, "train") in splits:
         removed_tables.insert(0, release.table(REMOVED, "train"))
     draft.write(REMOVED, "train", removed_tables)
 
-    # The remaining rows of every config. Translations have ids of their own.
+    # Write the remaining rows of every config. Translations have ids of their own.
     translation_ids: set[str] = set()
     if ("crosslingual-queries", "train") in splits:
         for table in release.rows_with("crosslingual-queries", "train", "zh_id", removed):
@@ -224,8 +226,10 @@ def _write_told_apart(
         similar_texts: dict[str, str] = {}
         other_texts: dict[str, str] = {}
         for question_id, text in texts.items():
-            group = similar_texts if question_id in duplicated[split] else other_texts
-            group[question_id] = text
+            if question_id in duplicated[split]:
+                similar_texts[question_id] = text
+            else:
+                other_texts[question_id] = text
         for config, group in zip(TOLD_APART, (similar_texts, other_texts), strict=True):
             draft.write(config, split, [pa.table([list(group), list(group.values())], schema=QUERIES)])
 

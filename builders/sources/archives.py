@@ -46,10 +46,10 @@ def archives_report(archives: Archives) -> Report:
     rows = []
     for name, fields in value.items():
         rows.append([name] + [fields[column] for column in columns])
-    return Report(value, as_text(archives), [Table(["name", *columns], rows)])
+    return Report(value, archives_text(archives), [Table(["name", *columns], rows)])
 
 
-def as_text(archives: Archives) -> str:
+def archives_text(archives: Archives) -> str:
     """Format the archives as text, with a paragraph for each archive."""
     return "\n\n".join(_paragraph(name, archive) for name, archive in archives.items())
 

@@ -32,6 +32,7 @@ def read_blocks(
     One block is in memory at a time, or one line that is longer than a block. Raises :class:`InputError` for an
     unreadable, damaged or blank file.
     """
+    # Blocks in ``done`` are numbered too, because an interrupted build knows its blocks by number.
     block_number = 0
     for source in sources:
         for start, block_data in _blocks_of(source, block_bytes):

@@ -45,7 +45,7 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
     sources: list[Source] = []
     for file_path in file_paths:
         name = file_path.name if path.is_file() else file_path.relative_to(path).as_posix()
-        # A file that is named itself may have any name.
+        # A file that the caller names may have any name.
         is_matching = path.is_file() or bool(pattern.search(file_path.name))
         if path.is_dir() and (is_matching or zipfile.is_zipfile(file_path)):
             expect_inside(file_path, path)
@@ -117,6 +117,7 @@ def sources_input(sources: list[Source]) -> VerbInput:
 def split_of(name: str) -> str | None:
     """Return the split in a file's name, else in the nearest folder's name. None for no split, or several splits."""
     *folder_names, file_name = name.lower().split("/")
+    # A file's name decides alone if it has any split. Otherwise a folder's whole name must be a split.
     file_splits = {match[1] for match in _SPLIT_WORD.finditer(file_name)}
     if file_splits:
         return file_splits.pop() if len(file_splits) == 1 else None

@@ -89,6 +89,7 @@ class Table:
             positions = self._positions_of(columns)
             next(records)  # the header
         for line, fields in records:
+            # The text of the last column may have tabs.
             if rest_in_last and len(fields) > column_count:
                 last_field = self.delimiter.join(fields[column_count - 1 :])
                 fields = [*fields[: column_count - 1], last_field]
@@ -113,6 +114,7 @@ def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = Fa
     With ``spreadsheet``, TSV files may have quoted fields, as spreadsheets and :mod:`csv` write them.
     """
     encoding = encoding_of(lambda: open_bytes(source), source.shown, encoding)
+    # The first line with text is the header, or the first row.
     for _, text in _lines(source, encoding):
         if text.strip():
             delimiter = _delimiter_of(text)

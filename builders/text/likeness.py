@@ -86,7 +86,7 @@ def ngrams(text: str, length: int) -> list[str]:
     return [text[start : start + length] for start in range(count)]
 
 
-def bands(share: float) -> int:
+def count_bands(share: float) -> int:
     """Return the least number of MinHash bands that finds pairs of similarity ``share`` with recall ``_RECALL``.
 
     The values of a MinHash are divided into bands. Two texts are candidates if all values of one band are equal. Fewer
@@ -117,6 +117,7 @@ class LikeTexts:
         self._ngram_length = ngram_length
         self._share = share
         self._ways = ways
+        # Equal texts share one entry, so that each distinct text is compared only once.
         self._ids_by_text: defaultdict[str, list[str]] = defaultdict(list)
         self._ids_by_letters: defaultdict[str, list[str]] = defaultdict(list)
         for text_id, text in texts.items():
@@ -127,7 +128,7 @@ class LikeTexts:
         if "n-gram" in ways:
             from rensa import RMinHashLSH
 
-            self._lsh = RMinHashLSH(share, _VALUES, bands(share))
+            self._lsh = RMinHashLSH(share, _VALUES, count_bands(share))
             # In blocks, because n-grams need much memory.
             for block_start in range(0, len(self._distinct), _BLOCK):
                 block = self._distinct[block_start : block_start + _BLOCK]
@@ -190,6 +191,7 @@ def read_scores(runs: Iterable[Run], threshold: float = THRESHOLD) -> Scores:
 
     Raises :class:`InputError` for a score outside of 0 to 1, for example a logit.
     """
+    # The highest score of each pair.
     best_scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for run in runs:
         for question_id, hits in run.hits.items():
@@ -200,6 +202,7 @@ def read_scores(runs: Iterable[Run], threshold: float = THRESHOLD) -> Scores:
                 if is_similar(score, threshold):
                     earlier_score = best_scores[train_id].get(question_id, 0.0)
                     best_scores[train_id][question_id] = max(score, earlier_score)
+    # By falling score, and by id among equal scores, so that the result does not depend on the order of the runs.
     similar: Scores = {}
     for train_id, score_by_question in best_scores.items():
         likes = [Like(question_id, "model", score) for question_id, score in score_by_question.items()]
@@ -274,16 +277,20 @@ def read_tested(release: Release, rule: LikenessRule, splits: Sequence[str] = ()
         tested_splits = [split for split in TESTED_SPLITS if ("queries", split) in release.splits()]
     if not tested_splits:
         raise InputError("has no config 'queries' with a split dev or test to compare with", path=release.path)
+    # The options that have an effect are written to the manifest.
     texts_by_split = {split: release.texts("queries", split) for split in tested_splits}
     options: dict[str, Any] = {"splits": tested_splits, "by": rule.active_ways}
     if "n-gram" in rule.active_ways:
         options |= {"ngram": rule.ngram, "jaccard": rule.jaccard}
     scores: Scores = {}
     if "model" in rule.active_ways:
-        threshold = THRESHOLD if rule.threshold is None else rule.threshold
+        threshold = rule.threshold
+        if threshold is None:
+            threshold = THRESHOLD
         options["threshold"] = threshold
         scores = read_scores(rule.score_runs, threshold)
     tested = Tested(release, rule, texts_by_split, options, scores)
+    # Refuse scores of another release or split.
     scored_ids: set[str] = set()
     for likes in scores.values():
         scored_ids.update(like.id for like in likes)

@@ -48,11 +48,13 @@ def is_positive(
 
 def char_ids(texts: Sequence[str]) -> Flat:
     """Return the code points of ``texts`` as tokens."""
+    # UTF-32 has one number of four bytes for each character.
     return np.frombuffer("".join(texts).encode("utf-32-le"), np.int32), _ends(map(len, texts))
 
 
 def word_ids(paragraphs: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -> tuple[Flat, Flat]:
     """Return the words of the paragraphs and of the answers as tokens. Equal words get equal tokens in both."""
+    # The index of a word in Arrow's dictionary of distinct words is its token.
     all_words = pa.array(chain.from_iterable(chain(paragraphs, answers)), pa.string())
     word_numbers = all_words.dictionary_encode().indices.to_numpy()
     paragraph_ends = _ends(map(len, paragraphs))
@@ -96,6 +98,7 @@ def label_questions(
     With ``match="threshold"`` (Algorithm 1), a span of the paragraph must reach the threshold with an answer. With
     ``match="best"`` (v2 of the paper), the span must also have the highest F1 of the question's spans with this answer.
     """
+    # One entry for each token, whose largest number depends on the texts: words are numbered, characters are not.
     largest_token = max(int(questions.ids.max(initial=0)), int(questions.answers.max(initial=0)))
     token_numbers = np.zeros(1 + largest_token, np.int32)  # scratch space of the compiled loops
     if match == "best":

@@ -91,7 +91,7 @@ def _shell_parameter(option: Option, help_line: str, has_types: bool) -> inspect
         settings["converter"] = _texts_of_tokens
     if not option.is_list:
         settings["allow_repeating"] = True  # the last value counts, so that a script can override an earlier value
-    annotation = _completed_type(option) if has_types else _untyped(option)
+    annotation: Any = _completed_type(option) if has_types else _untyped(option)
     if option.is_list and not option.positional:
         # A repeated option takes one value at each use. Other lists take all values up to the next option.
         if Use.REPEATED in option.markers:

@@ -225,10 +225,10 @@ _OFFICIAL = {"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.
 _EMBEDDED = {"x.parquet": PARQUET + BYTES, "encoded/*.npy": BYTES, "encoded/*.json": JSON}
 READERS = [
     Reader(
-        "builders.similar.pairs:read_pairs", _pairs, {"pairs.jsonl": JSON_LINES}, _read_pairs("pairs.jsonl"), _as_lines,
+        "builders.similar.pairs:read_pairs,_read_lines", _pairs, {"pairs.jsonl": JSON_LINES}, _read_pairs("pairs.jsonl"), _as_lines,
     ),
     Reader(
-        "builders.similar.pairs:_parquet", lambda f: pq.write_table(pa.Table.from_pylist(_PAIRS), f / "pairs.parquet"),
+        "builders.similar.pairs:_read_parquet", lambda f: pq.write_table(pa.Table.from_pylist(_PAIRS), f / "pairs.parquet"),
         {"pairs.parquet": PARQUET + BYTES}, _read_pairs("pairs.parquet"),
     ),
     Reader(_COPIES, _copies, {"*.jsonl": JSON_LINES, "*.parquet": PARQUET}, _read_copies),

@@ -388,7 +388,8 @@ class NumbaIndex(Index):
         query_numbers = np.repeat(np.arange(len(queries)), query_sizes)[is_indexed]
         list_ranges = np.stack([self._lists[terms], self._lists[terms + 1]], 1).astype(np.int64)
         # The number of a term's postings is the number of passages with the term.
-        document_counts = np.diff(self._postings.starts[list_ranges].astype(np.int64))[:, 0]
+        posting_ranges = self._postings.starts[list_ranges].astype(np.int64)
+        document_counts = posting_ranges[:, 1] - posting_ranges[:, 0]
         idf = np.log1p((self._passages_with_tokens - document_counts + 0.5) / (document_counts + 0.5))
         weights = np.array(word_counts, np.int64)[is_indexed] * idf
         return query_numbers, list_ranges, weights

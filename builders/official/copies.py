@@ -105,7 +105,7 @@ def _bytes_read(stream: IO[bytes]) -> int:
     The size of the decompressed text is unknown before the end, so a bar of a gzipped file counts compressed bytes.
     """
     if isinstance(stream, io.BufferedReader) and isinstance(stream.raw, gzip.GzipFile):
-        compressed_file = stream.raw.fileobj
+        compressed_file: Any = stream.raw.fileobj
         return int(compressed_file.tell())
     return stream.tell()
 
@@ -137,7 +137,7 @@ def _rows_with_bar(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
         yield from progress(rows_of(path, kind), total=row_count, unit="row", label=path.name)
         return
     with reading(path):
-        byte_count = path.stat().st_size
+        byte_count = path.stat().st_size or None  # a pipe has no size
     with progress(total=byte_count, unit="B", label=path.name) as bar:
         yield from _typed_rows(_json_rows(path, bar), kind)
 

@@ -65,12 +65,14 @@ class Texts:
 
     def tokens(self, workers: int) -> Iterator[str]:
         """Yield the tokens of every text, joined by spaces, in order. ``workers`` processes segment the texts."""
+        # Check the passages before the long work.
         expect_ids_once(self.release, self.config, self.split)
         text_count = self.release.rows(self.config, self.split)
         if self.rows is not None:
             text_count = len(self.rows)
         if text_count == 0:
             raise InputError(f"has no passages in {self.config}/{self.split}", path=self.release.path)
+        # One worker means that this process segments the texts.
         if text_count < _FEW_PASSAGES:
             workers = 1
         with progress(total=text_count, unit="passage", label="index") as bar:
@@ -94,6 +96,7 @@ def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyz
     process. Raises :class:`InputError` if a process dies.
     """
     with process_pool(workers) as pool:
+        # Four batches per process are read ahead, so that no process waits for the reader.
         yield from in_order(pool, partial(_segment_texts, analyzer), batches, 4 * workers)
 
 
@@ -104,11 +107,11 @@ class Index(abc.ABC):
     analyzer: Analyzer = WORDS  # queries must use the analyzer of the passages
 
     @abc.abstractmethod
-    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         """Return each query's ``top_k`` best passages, by falling score, then by id. All scores exceed 0.
 
-        ``ids`` are the ids of the queries, and ``queries`` the tokens. Every passage with a token of the query is a
-        candidate. A token that occurs twice in the query counts twice, as in a match query of Elasticsearch.
+        ``query_ids`` are the ids of the queries, and ``queries`` the tokens. Every passage with a token of the query is
+        a candidate. A token that occurs twice in the query counts twice, as in a match query of Elasticsearch.
         """
 
     def search(self, words: list[str], top_k: int) -> list[Hit]:

@@ -85,6 +85,7 @@ class LimitedNode(Urllib3HttpNode):
                 if len(content) > REPLY_BYTES:
                     raise _TooLong
         finally:
+            # Only a connection whose reply is read to the end can be used for the next request.
             if len(content) > REPLY_BYTES:
                 response.close()  # the rest of the reply is not read
             else:
@@ -114,12 +115,13 @@ class ElasticsearchIndex(Index):
         self.analyzer = texts.analyzer
         self.passages = texts.release.rows(texts.config, texts.split)
 
-    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         if top_k > _WINDOW:
             raise InputError(f"--top-k {top_k}: Elasticsearch returns at most {_WINDOW} passages per search")
         hits_by_query: list[list[Hit]] = [[] for _ in queries]
         # Number of hits to request, by the number of the query. Queries without a token have no hit.
         sizes = {number: min(top_k + _EXTRA_HITS, _WINDOW) for number, words in enumerate(queries) if words}
+        # Search until each query has a hit below the top k that does not tie. Most queries need one search.
         while sizes:
             searches: list[dict[str, Any]] = []
             for number, size in sizes.items():
@@ -141,7 +143,7 @@ class ElasticsearchIndex(Index):
                     sizes[number] = min(4 * size, _WINDOW)
                 else:
                     del sizes[number]
-        return columns_of(list(zip(ids, hits_by_query, strict=True)))
+        return columns_of(list(zip(query_ids, hits_by_query, strict=True)))
 
     def is_complete(self, key: dict[str, Any]) -> bool:
         """True if the server's index is complete and has every passage."""
@@ -178,6 +180,7 @@ class ElasticsearchIndex(Index):
         )
         for _, failure in failures:
             raise self._error_of(failure["index"])
+        # Make the passages visible to searches, and return to the default refreshes.
         indices.refresh(index=self.name)
         indices.put_settings(index=self.name, settings={"index": {"refresh_interval": None}})
         # Only now is the index marked as complete.
@@ -256,6 +259,7 @@ def open_remote(
         options["api_key"] = os.environ[API_KEY]
     register_secret(url)
     logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # this logger reports every request
+    # The constructor checks the form of the address. It sends no request.
     try:
         client = Elasticsearch(
             url,
@@ -269,6 +273,7 @@ def open_remote(
         raise InputError(
             f"--address {without_credentials(address)!r}: expected http(s)://[USER:PASSWORD@]HOST:PORT"
         ) from None
+    # The index's name has the hash of everything that the index depends on, so another k1 gets another index.
     key = texts.key(_VERSION) | {"k1": k1, "b": b}
     plain_address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # without credentials
     name = f"dureader-retrieval-{key_of(key)}"

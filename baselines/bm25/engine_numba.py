@@ -232,6 +232,7 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
         for name in ("hash", "size", "postings"):
             chunk.pop(name).tofile(folder / f"{name}-{number}.chunk")
         chunks.append(chunk)
+    # Number the pairs of all chunks, and check that all numbers fit into the columns of the files.
     pairs = np.unique(np.concatenate([chunk["pairs"] for chunk in chunks]))
     list_total, posting_total = np.sum([chunk["cuts"][-1] for chunk in chunks], axis=0)
     if len(pairs) > 1 << _PAIR_BITS or max(list_total, posting_total) >= 2**32:
@@ -315,7 +316,9 @@ class NumbaIndex(Index):
         # Passages without a token count neither for idf nor for the average length, as in Lucene.
         self.passages, self._passages_with_tokens, token_count = map(int, files["tokens"])
         relative_lengths = LENGTHS * max(1, self._passages_with_tokens) / max(1, token_count)
+        # BM25's norm by code of a passage's length.
         norms = k1 * (1 - b + b * relative_lengths)
+        # The saturated count of each pair, as an integer with _SHARE fractional bits.
         pairs = files["pairs"]
         counts = pairs >> _CODE_BITS
         shares = np.rint(counts / (counts + norms[pairs & _CODE_MASK]) * 2**_SHARE).astype(np.int32)
@@ -347,7 +350,7 @@ class NumbaIndex(Index):
         """Return the same index with other values of k1 and b."""
         return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer)
 
-    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         query_numbers, list_ranges, weights = self._look_up_terms(queries)
         first_terms = np.searchsorted(query_numbers, np.arange(len(queries) + 1))
         # Each query is summed separately, because the order of a vectorised sum changes the last digits of scores.
@@ -365,7 +368,7 @@ class NumbaIndex(Index):
             self.passages,
             min(top_k, self.passages),
         )
-        return self._rank_hits(ids, rows, scores, hit_counts, weight_sums, top_k)
+        return self._rank_hits(query_ids, rows, scores, hit_counts, weight_sums, top_k)
 
     def _look_up_terms(self, queries: list[list[str]]) -> tuple[Array, Array, Array]:
         """Return the terms of the queries that the index has, by query, in three arrays with a row for each term.
@@ -379,11 +382,13 @@ class NumbaIndex(Index):
         for term_counts in counts_by_query:
             words += term_counts.keys()
             word_counts += term_counts.values()
+        # Find each word in the sorted terms. Words that the index lacks are dropped.
         word_hashes = hashes_of(pa.array(words, pa.string()))
         terms = np.searchsorted(self._terms, word_hashes)
         is_indexed = terms < len(self._terms)
         is_indexed[is_indexed] = self._terms[terms[is_indexed]] == word_hashes[is_indexed]
         terms = terms[is_indexed]
+        # A column of query numbers, parallel to the terms.
         query_sizes = [len(term_counts) for term_counts in counts_by_query]
         query_numbers = np.repeat(np.arange(len(queries)), query_sizes)[is_indexed]
         list_ranges = np.stack([self._lists[terms], self._lists[terms + 1]], 1).astype(np.int64)
@@ -395,7 +400,7 @@ class NumbaIndex(Index):
         return query_numbers, list_ranges, weights
 
     def _rank_hits(
-        self, ids: Sequence[str], rows: Array, scores: Array, hit_counts: Array, weight_sums: Array, top_k: int
+        self, query_ids: Sequence[str], rows: Array, scores: Array, hit_counts: Array, weight_sums: Array, top_k: int
     ) -> Columns:
         """Sort the hits of all queries by falling score, then by id. Scale the scores back, and drop surplus hits.
 
@@ -419,7 +424,7 @@ class NumbaIndex(Index):
             is_rounded = decimals == decimal_count
             best_scores[is_rounded] = np.round(best_scores[is_rounded], decimal_count)
         best_counts = np.bincount(query_numbers, minlength=len(hit_counts))
-        return Columns(ids, best_counts, best["id"].combine_chunks(), best_scores)
+        return Columns(query_ids, best_counts, best["id"].combine_chunks(), best_scores)
 
 
 def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
@@ -588,6 +593,7 @@ def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passag
                 top_k,
             )
         new_total = total + hit_counts[query]
+        # A query can have more than top_k hits, and the number of all hits is unknown.
         if new_total > hits.shape[1]:
             larger_hits = np.empty((2, 2 * new_total), np.int32)
             larger_hits[:, :total] = hits[:, :total]

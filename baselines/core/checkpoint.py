@@ -241,6 +241,7 @@ def write_hashes(folder: Path) -> None:
     hashes = files_sha256(folder, lambda name: belongs(name) and name != TRAINING)
     training = read_object(folder / TRAINING, _Training)
     write_json(folder / TRAINING, training | {"files": hashes})
+    # The record was just written with the mode that the user's umask gives.
     mode_of_new_files = stat.S_IMODE((folder / TRAINING).stat().st_mode)
     for path in folder.rglob("*"):
         if path.is_file():
@@ -259,6 +260,7 @@ def check_hashes(folder: Path) -> None:
     """
     if not ((folder / RECIPE).is_file() and (folder / TRAINING).is_file()):
         return
+    # Files without a hash are not checked, for example the card, which push replaces.
     for name, sha256 in read_json(folder / TRAINING, _Training).files.items():
         if not belongs(name):
             raise InputError(f"files: lists {name}, which is no file of a checkpoint; {_AGAIN}", path=folder / TRAINING)

@@ -35,46 +35,48 @@ PASSAGES_PER_FILE = 500_000  # several files, because Pyserini's indexer reads o
 MARKER = "EXPORT"  # without .json, because some tools read every JSON file of a folder
 
 
-def beir(data: ReleaseSet, output: Output) -> None:
+def beir(release_set: ReleaseSet, output: Output) -> None:
     """Write BEIR's files: the corpus, a file with the queries of all splits, and judgments with a header."""
-    output.json("corpus.jsonl", (batch.to_pylist() for batch in data.corpus()), total=data.passage_count())
-    output.json("queries.jsonl", _distinct_queries(data), total=_total_queries(data))
-    for split in data.qrels_splits():
+    output.json(
+        "corpus.jsonl", (batch.to_pylist() for batch in release_set.corpus()), total=release_set.passage_count()
+    )
+    output.json("queries.jsonl", _distinct_queries(release_set), total=_total_queries(release_set))
+    for split in release_set.qrels_splits():
         output.qrels(
             f"qrels/{split}.tsv",
-            data.qrels(split),
+            release_set.qrels(split),
             ["query-id", "corpus-id", "score"],
             "\t",
             header=True,
-            total=data.qrels_count(split),
+            total=release_set.qrels_count(split),
         )
 
 
-def _distinct_queries(data: ReleaseSet) -> Iterator[list[dict[str, Any]]]:
+def _distinct_queries(release_set: ReleaseSet) -> Iterator[list[dict[str, Any]]]:
     """Yield the queries of all splits. BEIR has one file of queries, so a question of two splits is written once."""
     written_ids: set[str] = set()
-    for split in data.query_splits():
-        for batch in data.queries(split):
+    for split in release_set.query_splits():
+        for batch in release_set.queries(split):
             rows = {row["_id"]: row for row in batch.to_pylist() if row["_id"] not in written_ids}
             written_ids.update(rows)
             yield list(rows.values())
 
 
-def _total_queries(data: ReleaseSet) -> int | None:
+def _total_queries(release_set: ReleaseSet) -> int | None:
     """Return the number of queries of all splits, or None if a split's number is unknown."""
     total = 0
-    for split in data.query_splits():
-        query_count = data.query_count(split)
+    for split in release_set.query_splits():
+        query_count = release_set.query_count(split)
         if query_count is None:
             return None
         total += query_count
     return total
 
 
-def trec(data: ReleaseSet, output: Output) -> None:
+def trec(release_set: ReleaseSet, output: Output) -> None:
     """Write TREC files for Pyserini: a collection of JSON files, topics, judgments."""
-    documents = _pyserini_documents(data)
-    passage_count = data.release.rows(data.configs.corpus, "corpus")
+    documents = _pyserini_documents(release_set)
+    passage_count = release_set.release.rows(release_set.configs.corpus, "corpus")
     file_count = math.ceil(passage_count / PASSAGES_PER_FILE)
     digits = max(2, len(str(file_count - 1)))  # of the files' numbers
     for number in range(file_count):
@@ -83,48 +85,51 @@ def trec(data: ReleaseSet, output: Output) -> None:
         file_documents = itertools.islice(documents, PASSAGES_PER_FILE)
         name = f"corpus/docs-{number:0{digits}d}.jsonl"
         output.json(name, _batches_of(file_documents, ROWS), total=min(rest, PASSAGES_PER_FILE))
-    _write_topics(data, output, "topics.{}.tsv", "qrels.{}.txt", " ")
+    _write_topics(release_set, output, "topics.{}.tsv", "qrels.{}.txt", " ")
 
 
-def _pyserini_documents(data: ReleaseSet) -> Iterator[dict[str, str]]:
+def _pyserini_documents(release_set: ReleaseSet) -> Iterator[dict[str, str]]:
     """Yield the passages as rows of Pyserini's JsonCollection."""
-    for ids, texts in data.contents():
+    for ids, texts in release_set.contents():
         for passage_id, text in zip(ids.to_pylist(), texts.to_pylist(), strict=True):
             yield {"id": passage_id, "contents": text}
 
 
 def _batches_of(rows: Iterator[dict[str, str]], size: int) -> Iterator[list[dict[str, str]]]:
     while True:
+        # An empty batch marks the end.
         batch = list(itertools.islice(rows, size))
         if not batch:
             return
         yield batch
 
 
-def _write_topics(data: ReleaseSet, output: Output, queries_name: str, qrels_name: str, gap: str) -> None:
+def _write_topics(release_set: ReleaseSet, output: Output, queries_name: str, qrels_name: str, gap: str) -> None:
     """Write queries and judgments as TREC or MS MARCO has them. In the names, {} stands for the split."""
-    for split in data.query_splits():
-        id_and_text = ((batch["_id"], batch["text"]) for batch in data.queries(split))
-        output.texts(queries_name.format(split), id_and_text, total=data.query_count(split))
-    for split in data.qrels_splits():
+    for split in release_set.query_splits():
+        id_and_text = ((batch["_id"], batch["text"]) for batch in release_set.queries(split))
+        output.texts(queries_name.format(split), id_and_text, total=release_set.query_count(split))
+    for split in release_set.qrels_splits():
         columns = ["query-id", "0", "corpus-id", "score"]
-        output.qrels(qrels_name.format(split), data.qrels(split), columns, gap, total=data.qrels_count(split))
+        output.qrels(
+            qrels_name.format(split), release_set.qrels(split), columns, gap, total=release_set.qrels_count(split)
+        )
 
 
-def msmarco(data: ReleaseSet, output: Output) -> None:
+def msmarco(release_set: ReleaseSet, output: Output) -> None:
     """Write MS MARCO's files: collection, queries and judgments as TSV."""
-    output.texts("collection.tsv", data.contents(), total=data.passage_count())
-    _write_topics(data, output, "queries.{}.tsv", "qrels.{}.tsv", "\t")
+    output.texts("collection.tsv", release_set.contents(), total=release_set.passage_count())
+    _write_topics(release_set, output, "queries.{}.tsv", "qrels.{}.tsv", "\t")
 
 
-def tevatron(data: ReleaseSet, output: Output) -> None:
+def tevatron(release_set: ReleaseSet, output: Output) -> None:
     """Write Tevatron's files: the corpus, and a line with all passages for each query."""
-    corpus = (batch.rename_columns(["docid", "title", "text"]) for batch in data.corpus())
-    output.json("corpus.jsonl", (batch.to_pylist() for batch in corpus), total=data.passage_count())
-    with joined_with(data, output.negatives) as read_joined:
-        for split in data.query_splits():
+    corpus = (batch.rename_columns(["docid", "title", "text"]) for batch in release_set.corpus())
+    output.json("corpus.jsonl", (batch.to_pylist() for batch in corpus), total=release_set.passage_count())
+    with joined_with(release_set, output.negatives) as read_joined:
+        for split in release_set.query_splits():
             rows = (batch.select(JOINED.names).to_pylist() for batch in read_joined(split))
-            output.json(f"{split}.jsonl", rows, total=data.joined_count(split))
+            output.json(f"{split}.jsonl", rows, total=release_set.joined_count(split))
 
 
 _BASELINE_FOLDER = "dureader-retrieval-baseline-dataset"
@@ -146,11 +151,14 @@ _OFFICIAL_NAMES = {
 _TSV_SEPARATORS = r"[\t\r\n]"  # separators of fields and lines in the official code
 
 
-def official(data: ReleaseSet, output: Output) -> None:
+def official(release_set: ReleaseSet, output: Output) -> None:
     """Write the original release's files, and the baseline's training files if train has negatives."""
-    release = data.release
-    if data.name != "main":
-        raise InputError(f"the official format has only the main set; remove --set {data.name}", path=release.path)
+    release = release_set.release
+    if release_set.name != "main":
+        raise InputError(
+            f"the official format has only the main set; remove --set {release_set.name}", path=release.path
+        )
+    # The files of the original release.
     for config, split in release.splits():
         if config in _OFFICIAL_FILES:
             name, columns = _OFFICIAL_FILES[config]
@@ -165,12 +173,13 @@ def official(data: ReleaseSet, output: Output) -> None:
                 output.blocks(f"{_BASELINE_FOLDER}/{split}/q2qid.{split}.json", [(row_count, content)], row_count)
             else:
                 blocks = map(_official_json, batches)
-                output.blocks(f"dureader_retrieval-data/{name}.json", blocks, data.count_rows(config, split))
+                output.blocks(f"dureader_retrieval-data/{name}.json", blocks, release_set.count_rows(config, split))
+    # The baseline's training files.
     if ("train", "train") in release.splits() and _has_passages(release, "train", "negative_passages"):
         for name, lines_of in (("dual", _dual_lines), ("cross", _cross_lines)):
             file_name = f"{_BASELINE_FOLDER}/train/{name}.train.tsv"
             # The number of lines is unknown, so the bar counts questions.
-            with progress(total=data.count_rows("train", "train"), unit="query", label=file_name) as bar:
+            with progress(total=release_set.count_rows("train", "train"), unit="query", label=file_name) as bar:
                 output.tsv(file_name, _training_columns(release, lines_of, bar), _TSV_SEPARATORS, bar=bar)
 
 
@@ -266,23 +275,24 @@ def _pair_rows(texts: QueryTexts) -> Iterator[dict[str, Any]]:
             yield {"query": texts.query, "passage": negative, "label": 0.0}
 
 
-def _write_training(data: ReleaseSet, output: Output, files: dict[str, RowsFunction]) -> None:
+def _write_training(release_set: ReleaseSet, output: Output, files: dict[str, RowsFunction]) -> None:
     """Write training data. ``files`` has the function that makes a file's lines, by the file's name with {} as split.
 
     Raises:
         InputError: no query has a positive and a negative passage.
     """
     skipped_counts = output.notes.setdefault("queries_without_a_positive_or_a_negative", {})
-    with joined_with(data, output.negatives) as read_joined:
-        for split, (pattern, rows_of) in itertools.product(data.qrels_splits(), files.items()):
+    with joined_with(release_set, output.negatives) as read_joined:
+        for split, (pattern, rows_of) in itertools.product(release_set.qrels_splits(), files.items()):
             name = pattern.format(split)
             skipped_ids: list[str] = []
             # The number of lines is unknown, so the bar counts queries.
-            with progress(total=data.joined_count(split), unit="query", label=name) as bar:
+            with progress(total=release_set.joined_count(split), unit="query", label=name) as bar:
                 batches = _training_batches(
                     read_joined(split), rows_of, output.negatives_per_positive, skipped_ids, bar
                 )
                 output.json(name, batches, bar=bar)
+            # No empty file is left for a split whose queries were all skipped.
             if not output.rows[name]:
                 del output.rows[name]
                 (output.folder / name).unlink()
@@ -293,7 +303,7 @@ def _write_training(data: ReleaseSet, output: Output, files: dict[str, RowsFunct
         raise InputError(
             "no query has both a positive and a negative passage; add hard negatives of `python -m baselines mine` with"
             " --negatives F",
-            path=data.release.path,
+            path=release_set.release.path,
         )
 
 
@@ -339,7 +349,7 @@ def _deal_negatives(positives: list[str], negatives: list[str], count: int) -> l
     return [(positive, list(itertools.islice(endless_negatives, count))) for positive in positives]
 
 
-def _write_nothing(data: ReleaseSet, output: Output) -> None:
+def _write_nothing(release_set: ReleaseSet, output: Output) -> None:
     """Write no file of a set. The format ``rag`` has only runs."""
 
 
@@ -380,20 +390,22 @@ def export(
             runs, or ``out`` exists and is not an earlier export.
     """
     _check_options(form, negatives, runs, runs_only)
+    # Refuse what would copy files from outside the release, or write into the release.
     refuse_outer_links(release)
     source = Path(os.path.realpath(release.path))
     if source in Path(os.path.realpath(out)).parents:
         raise InputError(f"is inside the release {source}; choose a directory outside", path=out)
+    # Write all files into a temporary folder, which becomes ``out`` when it is complete.
     set_class = ReleaseSet if name in SETS else DrawnSet
     with new_directory(out, "an export", MARKER) as folder:
         output = Output(folder, release.path, negatives, negatives_per_positive)
-        data = set_class(release, name, top_k)
+        release_set = set_class(release, name, top_k)
         if not runs_only:
-            FORMATS[form](data, output)
+            FORMATS[form](release_set, output)
             if form == "trec" and name == "main":
                 release_runs = [entry.path for entry in release.manifest.files if entry.path.startswith("runs/")]
                 runs = [*map(release.named, release_runs), *runs]
-        write_runs(output, runs, form, data)
+        write_runs(output, runs, form, release_set)
         # The marker tells a later export that this folder can be replaced.
         marker: dict[str, Any] = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
         marker.update(output.notes)

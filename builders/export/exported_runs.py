@@ -51,6 +51,7 @@ def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
     for passage_id, score in hits:
         if passage_id in scores:  # a repeated passage keeps its first score
             continue
+        # A score above the range of 32-bit floats becomes infinite here, and is replaced below.
         with np.errstate(over="ignore"):
             highest_score = np.nextafter(previous_score, np.float32(-np.inf))
             previous_score = min(np.float32(score), highest_score)
@@ -60,10 +61,10 @@ def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(passage_id, np.format_float_positional(score, trim="0")) for passage_id, score in scores.items()]
 
 
-def write_runs(output: Output, runs: Sequence[Run | Path], form: str, data: ReleaseSet) -> None:
+def write_runs(output: Output, runs: Sequence[Run | Path], form: str, release_set: ReleaseSet) -> None:
     """Write runs (TREC runs or official predictions) in the export format ``form``, under the names of their files.
 
-    ``data`` is the searched set, whose queries and passages are compared with predictions. The lines of an
+    ``release_set`` is the searched set, whose queries and passages are compared with predictions. The lines of an
     uncompressed TREC run with strictly falling scores are copied to the format ``trec``.
 
     Raises:
@@ -76,6 +77,7 @@ def write_runs(output: Output, runs: Sequence[Run | Path], form: str, data: Rele
         stem = re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)
         for ending in (".json", ".trec", ".txt", ".run"):
             stem = stem.removesuffix(ending)
+        # The name comes from the user's file, so it is checked like a name of an archive.
         name = f"{run_form.folder}/{stem}.{run_form.ending}"
         problem = problem_of(name)
         if problem:
@@ -88,7 +90,7 @@ def write_runs(output: Output, runs: Sequence[Run | Path], form: str, data: Rele
         if form == "trec" and is_plain_file and _has_falling_scores(run) and first_character(path) != "{":
             output.blocks(name, _copied_lines(path), row_limit)
         else:
-            output.blocks(name, run_form.encode(run, stem, data), row_limit)
+            output.blocks(name, run_form.encode(run, stem, release_set), row_limit)
 
 
 def _copied_lines(path: Path) -> Blocks:
@@ -119,7 +121,7 @@ def _encode_trec(run: Run, tag: str, _: ReleaseSet) -> Blocks:
         yield len(lines), "".join(lines).encode()
 
 
-def _encode_results(run: Run, _: str, data: ReleaseSet) -> Blocks:
+def _encode_results(run: Run, _: str, release_set: ReleaseSet) -> Blocks:
     """Return BEIR's results: query id -> passage id -> score."""
 
     def encode_scores(hits: list[Hit]) -> str:
@@ -129,23 +131,24 @@ def _encode_results(run: Run, _: str, data: ReleaseSet) -> Blocks:
     return _encode_object(run.hits, encode_scores)
 
 
-def _encode_predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
+def _encode_predictions(run: Run, _: str, release_set: ReleaseSet) -> Blocks:
     """Return the first 50 distinct passages of each query.
 
     The queries have the order of their split, which is the split with most of the run's queries.
 
     Queries that the run lacks are logged. Queries of another split and unknown passages are an :class:`InputError`.
     """
+    # Passages that occur twice are dropped before the cut, so that 50 distinct passages remain.
     rankings = {
         query_id: list(dict.fromkeys(passage_ids))[:_DEPTH]
         for query_id, passage_ids in run.rankings.items()
         if passage_ids
     }
-    split, query_texts = _find_split(run, rankings, data)
+    split, query_texts = _find_split(run, rankings, release_set)
     predicted_ids: set[str] = set()
     for passage_ids in rankings.values():
         predicted_ids.update(passage_ids)
-    data.expect_passages(predicted_ids, run.path)
+    release_set.expect_passages(predicted_ids, run.path)
     unanswered_ids = [query_id for query_id in query_texts if query_id not in rankings]
     if unanswered_ids:
         log.warning(
@@ -154,47 +157,48 @@ def _encode_predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
             _name_queries(unanswered_ids),
             len(query_texts),
             split,
-            data.release.path,
+            release_set.release.path,
         )
     ordered_rankings = {query_id: rankings[query_id] for query_id in query_texts if query_id in rankings}
     return _encode_object(ordered_rankings, json.dumps)
 
 
-def _find_split(run: Run, run_queries: Collection[str], data: ReleaseSet) -> tuple[str, dict[str, str]]:
+def _find_split(run: Run, run_queries: Collection[str], release_set: ReleaseSet) -> tuple[str, dict[str, str]]:
     """Return the split with most of the run's queries, and its queries (id -> text).
 
     Raises :class:`InputError` if the run has a query of another split.
     """
+    # The run has no name of its split, so the split is found by the queries.
     query_ids = set(run_queries)
-    texts_by_split = {split: _read_query_texts(data, split) for split in data.query_splits()}
+    texts_by_split = {split: _read_query_texts(release_set, split) for split in release_set.query_splits()}
     best_split = max(texts_by_split, key=lambda split: len(query_ids & texts_by_split[split].keys()))
     unknown_ids = sorted(query_ids - texts_by_split[best_split].keys())
     if unknown_ids:
-        split_name = f"{best_split} of {data.release.path}"
+        split_name = f"{best_split} of {release_set.release.path}"
         message = f"has {_name_queries(unknown_ids)} that {split_name} lacks; expected a run of one split"
         raise InputError(message, path=run.path)
     return best_split, texts_by_split[best_split]
 
 
-def _read_query_texts(data: ReleaseSet, split: str) -> dict[str, str]:
+def _read_query_texts(release_set: ReleaseSet, split: str) -> dict[str, str]:
     """Return query id -> text for a split."""
     query_texts: dict[str, str] = {}
-    for batch in data.queries(split):
+    for batch in release_set.queries(split):
         query_texts |= zip(batch["_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
     return query_texts
 
 
-def _encode_rag(run: Run, _: str, data: ReleaseSet) -> Blocks:
+def _encode_rag(run: Run, _: str, release_set: ReleaseSet) -> Blocks:
     """Yield a JSON line for each query of a run: the question, its answers and types, and the best passages' texts."""
-    best_hits = {query_id: distinct(hits)[: data.top_k] for query_id, hits in run.hits.items() if hits}
-    split, query_texts = _find_split(run, best_hits, data)
-    answers = read_answers(data.release, data.name, split)
+    best_hits = {query_id: distinct(hits)[: release_set.top_k] for query_id, hits in run.hits.items() if hits}
+    split, query_texts = _find_split(run, best_hits, release_set)
+    answers = read_answers(release_set.release, release_set.name, split)
     # Read the texts of all passages at once, because each read goes through the corpus.
     passage_ids: set[str] = set()
     for hits in best_hits.values():
         passage_ids.update(passage_id for passage_id, _ in hits)
-    data.expect_passages(passage_ids, run.path)
-    passage_texts = data.release.texts(data.configs.corpus, "corpus", passage_ids)
+    release_set.expect_passages(passage_ids, run.path)
+    passage_texts = release_set.release.texts(release_set.configs.corpus, "corpus", passage_ids)
     for query_id, query_text in query_texts.items():
         if query_id not in best_hits:
             continue

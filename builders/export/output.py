@@ -41,18 +41,18 @@ class Output:
         self.notes: dict[str, dict[str, Any]] = {_SPACES: {}}
 
     def json(
-        self, name: str, batches: Iterable[list[dict[str, Any]]], total: int | None = None, bar: Any = None
+        self, file_name: str, batches: Iterable[list[dict[str, Any]]], total: int | None = None, bar: Any = None
     ) -> None:
         """Write rows as JSON lines. For ``total`` and ``bar``, see :meth:`blocks`."""
-        self.blocks(name, ((len(rows), encoded_lines(rows)) for rows in batches), total, bar)
+        self.blocks(file_name, ((len(rows), encoded_lines(rows)) for rows in batches), total, bar)
 
-    def texts(self, name: str, batches: Iterable[tuple[pa.Array, pa.Array]], total: int | None = None) -> None:
+    def texts(self, file_name: str, batches: Iterable[tuple[pa.Array, pa.Array]], total: int | None = None) -> None:
         """Write (ids, texts) as a TSV file with two columns. For ``total``, see :meth:`blocks`."""
-        self.tsv(name, ((self._check_ids(ids, name), texts) for ids, texts in batches), total=total)
+        self.tsv(file_name, ((self._check_ids(ids, file_name), texts) for ids, texts in batches), total=total)
 
     def tsv(
         self,
-        name: str,
+        file_name: str,
         batches: Iterable[Sequence[pa.Array]],
         breaks: str = BREAKS,
         total: int | None = None,
@@ -70,22 +70,23 @@ class Output:
                 is_changed = functools.reduce(pc.or_, matches)
                 changed_count = pc.sum(is_changed).as_py()
                 if changed_count:
-                    changed_lines[name] = changed_lines.get(name, 0) + changed_count
+                    changed_lines[file_name] = changed_lines.get(file_name, 0) + changed_count
                     columns = [pc.replace_substring_regex(column, breaks, " ") for column in columns]
                 yield len(is_changed), _encode_lines(pc.binary_join_element_wise(*columns, "\t"))
 
-        self.blocks(name, encode_batches(), total, bar)
-        if changed_lines.get(name):
+        self.blocks(file_name, encode_batches(), total, bar)
+        # Warn once for a file, not for every batch.
+        if changed_lines.get(file_name):
             log.warning(
                 "%s: replaced tabs and line ends by spaces in %d of %d lines; ids are those of the unchanged texts",
-                name,
-                changed_lines[name],
-                self.rows[name],
+                file_name,
+                changed_lines[file_name],
+                self.rows[file_name],
             )
 
     def qrels(
         self,
-        name: str,
+        file_name: str,
         batches: Iterable[pa.RecordBatch],
         columns: list[str],
         gap: str,
@@ -98,49 +99,52 @@ class Output:
         """
 
         def encode_batches() -> Blocks:
+            # The header is no row, so it is not counted.
             if header:
                 yield 0, f"{gap.join(columns)}\n".encode()
             for batch in batches:
                 values = {
-                    "query-id": self._check_ids(batch["query-id"], name),
-                    "corpus-id": self._check_ids(batch["corpus-id"], name),
+                    "query-id": self._check_ids(batch["query-id"], file_name),
+                    "corpus-id": self._check_ids(batch["corpus-id"], file_name),
                     "score": batch["score"].cast(pa.string()),
                 }
                 fields = [values.get(column, pa.scalar(column)) for column in columns]
                 yield batch.num_rows, _encode_lines(pc.binary_join_element_wise(*fields, gap))
 
-        self.blocks(name, encode_batches(), total)
+        self.blocks(file_name, encode_batches(), total)
 
-    def _check_ids(self, ids: pa.Array, name: str) -> pa.Array:
-        """Return the ids. Raise :class:`InputError` for an id that would break a line of the file ``name``."""
+    def _check_ids(self, ids: pa.Array, file_name: str) -> pa.Array:
+        """Return the ids. Raise :class:`InputError` for an id that would break a line of the file ``file_name``."""
+        # In a TSV or TREC file, white space within an id would begin the next column.
         bad_ids = ids.filter(pc.invert(pc.match_substring_regex(ids, _PLAIN_ID)))
         if len(bad_ids):
             raise InputError(
-                f"has the id {bad_ids[0].as_py()!r}, but {name} needs ids that are not empty and have no white space",
+                f"has the id {bad_ids[0].as_py()!r}, but {file_name} needs ids that are not empty"
+                " and have no white space",
                 path=self._source,
             )
         return ids
 
-    def blocks(self, name: str, blocks: Blocks, total: int | None = None, bar: Any = None) -> None:
+    def blocks(self, file_name: str, blocks: Blocks, total: int | None = None, bar: Any = None) -> None:
         """Write a file from blocks of bytes, with a progress bar.
 
         ``total`` is the largest number of rows that the file can have, or None if it is unknown. ``bar`` is an open bar
         that the blocks move themselves (default: a bar that counts written rows).
         """
         if bar is not None:
-            self._write_blocks(name, blocks)
+            self._write_blocks(file_name, blocks)
             return
-        with progress(total=total, unit="row", label=name) as row_bar:
-            self._write_blocks(name, _move_bar(row_bar, blocks))
+        with progress(total=total, unit="row", label=file_name) as row_bar:
+            self._write_blocks(file_name, _move_bar(row_bar, blocks))
 
-    def _write_blocks(self, name: str, blocks: Blocks) -> None:
-        path = self.folder / name
+    def _write_blocks(self, file_name: str, blocks: Blocks) -> None:
+        path = self.folder / file_name
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.rows[name] = 0
+        self.rows[file_name] = 0
         with open(path, "wb") as file:
             for row_count, block in blocks:
                 file.write(block)
-                self.rows[name] += row_count
+                self.rows[file_name] += row_count
 
 
 def _move_bar(bar: Any, blocks: Blocks) -> Blocks:

@@ -270,7 +270,7 @@ class DrawnSet(ReleaseSet):
 
 
 @contextlib.contextmanager
-def joined_with(data: ReleaseSet, negative_paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
+def joined_with(release_set: ReleaseSet, negative_paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
     """Yield a function that returns a split's joined rows. Mined negatives come before the release's own negatives.
 
     Repeated negatives, and negatives that are also positives, are dropped. ``negative_paths`` are files of
@@ -280,15 +280,19 @@ def joined_with(data: ReleaseSet, negative_paths: Sequence[Path]) -> Iterator[Ca
         InputError: a file is not from ``mine``, the corpus lacks a passage, or the set has none of the queries.
     """
     if not negative_paths:
-        yield data.joined
+        yield release_set.joined
         return
-    mined_ids = _read_mined_ids(data, negative_paths)
-    with _open_database(data.release, {"corpus": (data.configs.corpus, "corpus")}) as (connection, parquet_files):
+    mined_ids = _read_mined_ids(release_set, negative_paths)
+    # Look up the texts of all mined passages once, then add them batch by batch.
+    with _open_database(release_set.release, {"corpus": (release_set.configs.corpus, "corpus")}) as (
+        connection,
+        parquet_files,
+    ):
         connection.register("mined_ids", mined_ids)
         connection.execute(_COLLECT_MINED, parquet_files)
 
         def read_joined(split: str) -> Batches:
-            for batch in data.joined(split):
+            for batch in release_set.joined(split):
                 query_ids = batch["query_id"].to_pylist()
                 mined_passages = dict(connection.execute(_SELECT_MINED, {"queries": query_ids}).fetchall())
                 rows = batch.select(JOINED.names).to_pylist()
@@ -309,7 +313,7 @@ def _merge_negatives(row: dict[str, Any], mined_passages: list[dict[str, Any]]) 
     return list(negatives.values())
 
 
-def _read_mined_ids(data: ReleaseSet, negative_paths: Sequence[Path]) -> pa.Table:
+def _read_mined_ids(release_set: ReleaseSet, negative_paths: Sequence[Path]) -> pa.Table:
     """Return a row for each (query, passage) pair of the files, in order, checked against the release."""
     passages_by_query: dict[str, dict[str, None]] = {}  # dictionaries, because they keep the order and each id once
     for negative_path in negative_paths:
@@ -318,10 +322,12 @@ def _read_mined_ids(data: ReleaseSet, negative_paths: Sequence[Path]) -> pa.Tabl
         for query_id, passage_ids, _ in rows:
             file_ids.update(passage_ids)
             passages_by_query.setdefault(query_id, {}).update(dict.fromkeys(passage_ids))
-        data.expect_passages(file_ids, negative_path)
-    if not _has_any_query(data, passages_by_query):
-        message = f"has no query of {data.release.path}; mine negatives for this release"
+        release_set.expect_passages(file_ids, negative_path)
+    # Negatives of another release or split would be dropped silently.
+    if not _has_any_query(release_set, passages_by_query):
+        message = f"has no query of {release_set.release.path}; mine negatives for this release"
         raise InputError(message, path=negative_paths[0])
+    # The line number keeps the order of the passages through the join in DuckDB.
     query_column: list[str] = []
     passage_column: list[str] = []
     for query_id, query_passages in passages_by_query.items():
@@ -333,10 +339,10 @@ def _read_mined_ids(data: ReleaseSet, negative_paths: Sequence[Path]) -> pa.Tabl
     )
 
 
-def _has_any_query(data: ReleaseSet, query_ids: Collection[str]) -> bool:
+def _has_any_query(release_set: ReleaseSet, query_ids: Collection[str]) -> bool:
     """True if the set has one of the queries."""
-    for split in data.query_splits():
-        for batch in data.queries(split):
+    for split in release_set.query_splits():
+        for batch in release_set.queries(split):
             if any(query_id in query_ids for query_id in batch["_id"].to_pylist()):
                 return True
     return False

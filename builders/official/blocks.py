@@ -163,6 +163,7 @@ def _read_blocks(source: OfficialFile, start: int, stop: int, cut: re.Pattern[by
             if not new_data:
                 break
             pending += new_data
+            # Yield up to the last boundary of rows. The rest waits for the next bytes.
             last_cut = max((match.end() for match in cut.finditer(pending)), default=0)
             if last_cut:
                 yield pending[:last_cut]
@@ -209,6 +210,7 @@ class Work:
         first_line = 1 + file.read(start).count(b"\n")  # line number of the block's first line
         with progress(total=stop - start, unit="B", label=file.name.rsplit("/", 1)[-1]) as bar:
             for data in _read_blocks(file, start, stop, cut):
+                # Parse the whole block, and single lines only if the block has a bad line.
                 bad_lines: list[BadLine] = []
                 try:
                     parsed = parse(data)

@@ -316,6 +316,7 @@ def _read_tables(
     for file in qrels:
         for _, row in _rows_with_bar(file.path, Judgment):
             query, passage = str(row.query), str(row.passage)
+            # NaN is no positive score either.
             if not row.score > 0:
                 work.findings.add(f"judgments of {file.split} with a score of 0 (skipped)")
             elif query not in questions or passage not in passages:
@@ -331,6 +332,7 @@ def _read_tables(
     unjudged_queries = questions.keys() - judged_queries
     if unjudged_queries:
         work.findings.add("queries without a judgment (skipped)", len(unjudged_queries), min(unjudged_queries))
+    # Two ids of the copy can have the same text, which becomes one passage.
     text_numbers = [number for _, number in passages.values()]
     repeated_count = len(text_numbers) - len(set(text_numbers))
     work.findings.add("passages whose text occurred before (merged)", repeated_count)

@@ -78,12 +78,12 @@ def ids_in(data: bytes) -> Iterator[bytes]:
     return (data[start : start + _ID_BYTES] for start in range(0, len(data), _ID_BYTES))
 
 
-def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
+def read_questions(work: Work, official_file: OfficialFile, split: Split) -> None:
     """Read ``train.json``, ``dev.json`` or a test file into ``split``. The test files have no judgments."""
-    labelled = file.role != "test"
+    labelled = official_file.role != "test"
     split.labelled |= labelled
     parse = functools.partial(parse_questions, labelled=labelled)
-    for (questions, passage_counts, passages), lines in work.parsed(file, parse):
+    for (questions, passage_counts, passages), lines in work.parsed(official_file, parse):
         question_texts = work.number(questions).tolist()
         _compare_ids(work, split, questions, passages)
         # The passages of all questions are in one column, so the next ones belong to the next question.
@@ -93,10 +93,12 @@ def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
             question_positives = list(islice(positives, passage_count))
             question = split.by_id.get(key) or split.add(key, text)
             if question.text != text:
-                work.findings.skip(file, line, f"question_id {key.hex()} has two texts; expected one text for each id")
+                work.findings.skip(
+                    official_file, line, f"question_id {key.hex()} has two texts; expected one text for each id"
+                )
                 continue
             question.positives.update(dict.fromkeys(question_positives))
-            file.rows = (file.rows or 0) + 1
+            official_file.rows = (official_file.rows or 0) + 1
 
 
 def _compare_ids(work: Work, split: Split, questions: Texts, passages: Texts) -> None:
@@ -121,24 +123,24 @@ def _compare_ids(work: Work, split: Split, questions: Texts, passages: Texts) ->
     )
 
 
-def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
+def read_question_list(work: Work, official_file: OfficialFile, split: Split) -> None:
     """Read the questions of ``q2qid.dev.json`` ({question: id}) or ``dev.q.format``."""
-    if file.role == "ids":
-        content = file.read(file.size)
-        ids_by_text = json_of(content, dict[str, Id], file.shown, remedy="expected one JSON {question: id}")
+    if official_file.role == "ids":
+        content = official_file.read(official_file.size)
+        ids_by_text = json_of(content, dict[str, Id], official_file.shown, remedy="expected one JSON {question: id}")
         repeated_text = repeated_key(content)
         if repeated_text is not None:
-            raise file.error(f"has the question {repeated_text!r} twice; expected every question once")
+            raise official_file.error(f"has the question {repeated_text!r} twice; expected every question once")
         try:
             texts = work.number(texts_of([text.encode() for text in ids_by_text], "question")).tolist()
         except BadLine as error:
-            raise file.error(error.message) from None
+            raise official_file.error(error.message) from None
         keys = [bytes.fromhex(question_id) for question_id in ids_by_text.values()]
     else:  # dev.q.format has no ids, so the ids are the MD5 of the texts
-        columns, _ = work.columns(file)
+        columns, _ = work.columns(official_file)
         texts = columns["query"].tolist()
         keys = list(ids_in(work.texts.digests()[texts].tobytes()))
-    file.rows = len(texts)
+    official_file.rows = len(texts)
     for text, key in zip(texts, keys, strict=True):
         if key in split.by_id:
             work.findings.add(f"questions of {split.name} whose id occurred before (skipped)")
@@ -146,9 +148,9 @@ def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
             split.add(key, text)
 
 
-def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
+def read_training(work: Work, official_files: list[OfficialFile], split: Split) -> None:
     """Read the TSVs of train into ``split``: whole files before excerpts (``demo``), dual before cross."""
-    positives, negatives = _read_training_pairs(work, files)
+    positives, negatives = _read_training_pairs(work, official_files)
     digests = work.texts.digests()
     passage_ids = work.passages.ids_of(digests)
     # Without train.json, the positives of the TSVs are the judgments.
@@ -158,6 +160,7 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
         for query, passage in positives:
             question = split.by_text.get(query) or split.add(digests[query].tobytes(), query)
             question.positives[passage_ids[passage].tobytes(), passage] = None
+    # Compare the TSVs with the judgments, and add the negatives.
     judged_pairs: set[TextPair] = set()
     for query, question in split.by_text.items():
         judged_pairs.update((query, passage) for _, passage in question.positives)
@@ -171,19 +174,21 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
             work.findings.add(finding, 1, hex_ids(passage_ids[passage])[0])
         elif query in split.by_text:
             split.by_text[query].negatives.append(passage)
+    # Questions of the TSVs that no question of the release has.
     tsv_queries = {query for query, _ in positives + negatives}
     reason = "that train.json lacks" if has_train_json else "without a positive passage"
     unknown_count = len(tsv_queries - split.by_text.keys())
     work.findings.add(f"questions of the TSVs {reason} (skipped)", unknown_count)
 
 
-def _read_training_pairs(work: Work, files: list[OfficialFile]) -> tuple[list[TextPair], list[TextPair]]:
+def _read_training_pairs(work: Work, official_files: list[OfficialFile]) -> tuple[list[TextPair], list[TextPair]]:
     """Return the positive pairs and the negative pairs of the TSVs of train, each pair once."""
     positive_blocks: list[npt.NDArray[np.int32]] = []
     negative_blocks: list[npt.NDArray[np.int32]] = []
-    for file in sorted(files, key=lambda file: (".demo." in file.name, file.role == "cross")):
-        columns, labels = work.columns(file)
-        if file.role == "dual":  # a line has a question, a positive and a negative
+    # A pair keeps its first position, so the order of the files decides the order of the negatives.
+    for official_file in sorted(official_files, key=_training_order):
+        columns, labels = work.columns(official_file)
+        if official_file.role == "dual":  # a line has a question, a positive and a negative
             positive_blocks.append(np.stack([columns["query"], columns["positive"]], axis=1))
             negative_blocks.append(np.stack([columns["query"], columns["negative"]], axis=1))
         else:  # a line has a question, a passage and a label
@@ -191,6 +196,11 @@ def _read_training_pairs(work: Work, files: list[OfficialFile]) -> tuple[list[Te
             positive_blocks.append(pairs[labels == 1])
             negative_blocks.append(pairs[labels == 0])
     return _distinct_pairs(positive_blocks), _distinct_pairs(negative_blocks)
+
+
+def _training_order(official_file: OfficialFile) -> tuple[bool, bool]:
+    """Return the sort key of a TSV of train: whole files before excerpts, dual before cross."""
+    return ".demo." in official_file.name, official_file.role == "cross"
 
 
 def _distinct_pairs(blocks: list[npt.NDArray[np.int32]]) -> list[TextPair]:
@@ -211,6 +221,7 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
     rankings: dict[str, dict[str, None]] = {}  # dictionaries, because they keep the order and each passage once
     for query_id, passage_id in zip(hex_ids(query_keys), hex_ids(passage_keys), strict=True):
         rankings.setdefault(query_id, {})[passage_id] = None
+    # Write the run, with reversed ranks as scores.
     lines: list[str] = []
     for query_id, ranking in rankings.items():
         for rank, passage_id in enumerate(ranking, 1):
@@ -225,31 +236,31 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
     work.draft.add_file(RUN)
 
 
-def _read_top50_ids(work: Work, file: OfficialFile) -> tuple[Keys, Keys]:
+def _read_top50_ids(work: Work, official_file: OfficialFile) -> tuple[Keys, Keys]:
     """Return the ids of the queries and of the passages, in the order of the lines."""
     query_blocks: list[Keys] = []
     passage_blocks: list[Keys] = []
-    for (query_ids, passage_ids), _ in work.parsed(file, parse_pairs):
+    for (query_ids, passage_ids), _ in work.parsed(official_file, parse_pairs):
         query_blocks.append(as_keys(query_ids))
         passage_blocks.append(as_keys(passage_ids))
     query_keys = np.concatenate(query_blocks)
-    file.rows = len(query_keys)
+    official_file.rows = len(query_keys)
     return query_keys, np.concatenate(passage_blocks)
 
 
-def _read_top50_texts(work: Work, file: OfficialFile, dev: Split) -> tuple[Keys, Keys]:
+def _read_top50_texts(work: Work, official_file: OfficialFile, dev: Split) -> tuple[Keys, Keys]:
     """Return the ids of the queries and of the passages, whose texts are in the file.
 
     A question of dev keeps its id. Another question gets the MD5 of its text.
     """
-    first_columns = file.read(HEAD).split(b"\t", 2)
+    first_columns = official_file.read(HEAD).split(b"\t", 2)
     if len(first_columns) > 1 and first_columns[1].isdigit():
-        raise file.error(
+        raise official_file.error(
             "is a retriever's output (query, line number, rank, score); expected the archive's file (query, -,"
             " passage, -)",
             1,
         )
-    columns, _ = work.columns(file)
+    columns, _ = work.columns(official_file)
     digests = work.texts.digests()
     query_ids: list[bytes] = []
     for text in columns["query"].tolist():
@@ -302,6 +313,7 @@ def _joined_tables(work: Work, questions: list[Question], lengths: LengthCounter
     for start in range(0, len(questions), _ROWS_PER_BATCH):
         rows: list[dict[str, Any]] = []
         for question in questions[start : start + _ROWS_PER_BATCH]:
+            # Read all texts of a row at once: the query, the positives, then the negatives.
             positive_texts = [text for _, text in question.positives]
             query, *texts = work.texts.get(np.array([question.text, *positive_texts, *question.negatives]))
             docids = [positive_id.hex() for positive_id, _ in question.positives]

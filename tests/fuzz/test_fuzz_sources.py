@@ -255,8 +255,8 @@ READERS = [
     ),
     Reader(f"{_ADD}vectors:_encoded,_parquet", _vectors, _EMBEDDED, _read_vectors),
     Reader(
-        "builders.official.official_archives:_unpack_members", _archives, {"*.tar": BYTES, "*.tar.gz": BYTES}, _read_archives,
-        lambda found, *_: not any(problem_of(name) for name in found),
+        "builders.official.official_archives:_unpack_members", _archives, {"*.tar": BYTES, "*.tar.gz": BYTES},
+        _read_archives, lambda found, *_: not any(problem_of(name) for name in found),
     ),
     Reader("builders.official.questions:read_question_list", _official, _OFFICIAL, _read_official),
 ]  # fmt: skip

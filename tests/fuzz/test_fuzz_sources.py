@@ -217,7 +217,7 @@ def _as_lines(found: list[tuple[int, list[str], list[str]]], _: Any, folder: Pat
 
 _ADD, _COPIES, _FILES = (
     "builders.add.",
-    "builders.official.copies:_rows,rows_of,kind_of",
+    "builders.official.copies:_parquet_rows,_json_rows,_typed_rows,kind_of",
     "builders.sources.source_files:",
 )
 _TABLE = "builders.sources.source_tables:open_table"
@@ -256,8 +256,8 @@ READERS = [
     ),
     Reader(f"{_ADD}vectors:_encoded,_parquet", _vectors, _EMBEDDED, _read_vectors),
     Reader(
-        "builders.official.official_archives:_members", _archives, {"*.tar": BYTES, "*.tar.gz": BYTES}, _read_archives,
-        lambda found, *_: not any(problem_of(name) for name in found),
+        "builders.official.official_archives:_unpack_members", _archives, {"*.tar": BYTES, "*.tar.gz": BYTES},
+        _read_archives, lambda found, *_: not any(problem_of(name) for name in found),
     ),
     Reader("builders.official.questions:read_question_list", _official, _OFFICIAL, _read_official),
 ]  # fmt: skip

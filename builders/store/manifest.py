@@ -16,8 +16,10 @@ from builders.store.answer_rule import AnswerRule
 from builders.store.layout import MANIFEST
 from builders.store.stored_stats import Stats
 
-STATS, CARD = "stats.json", "README.md"
-CARD_ZH, EVAL = "README.zh.md", "eval.yaml"
+STATS = "stats.json"
+CARD = "README.md"
+CARD_ZH = "README.zh.md"
+EVAL = "eval.yaml"
 ANSWER_VERBS = ("answers", "release")  # the verbs of the builds that made the config `answers`
 _PUBLISHED = {CARD_ZH, EVAL}
 
@@ -52,8 +54,9 @@ class Manifest(msgspec.Struct, frozen=True):
     files: list[FileEntry]
 
     def __post_init__(self) -> None:
-        for path, times in Counter(entry.path for entry in self.files).items():
-            if times > 1:
+        path_counts = Counter(entry.path for entry in self.files)
+        for path, path_count in path_counts.items():
+            if path_count > 1:
                 raise ValueError(f"files: {path!r} is listed twice")
 
 
@@ -65,20 +68,26 @@ def read_manifest(path: Path) -> Manifest:
     """
     manifest = read_json(path, Manifest)
     for number, build in enumerate(manifest.builds):
-        if build.verb in ANSWER_VERBS:
-            field = f"builds[{number}].options"
-            rule = typed(build.options, AnswerRule, path, field=field)
-            if problem := rule.problem():
-                raise InputError(f"{field}.{problem}", path=path)
+        if build.verb not in ANSWER_VERBS:
+            continue
+        options_field = f"builds[{number}].options"
+        rule = typed(build.options, AnswerRule, path, field=options_field)
+        problem = rule.problem()
+        if problem:
+            raise InputError(f"{options_field}.{problem}", path=path)
     return manifest
 
 
 def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
     """Write ``release/manifest.json``. The manifest lists the shards' ``entries``, the card and ``stats.json``."""
     files = sorted(entries, key=lambda entry: entry.path)
-    files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
-    content = msgspec.to_builtins(Manifest("dureader_retrieval", 1, list(builds), files))
-    write_text(release / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    for name in (CARD, STATS):
+        if (release / name).exists():
+            files.append(describe(release, name))
+    manifest = Manifest(name="dureader_retrieval", format=1, builds=list(builds), files=files)
+    json_value = msgspec.to_builtins(manifest)
+    json_text = json.dumps(json_value, ensure_ascii=False, indent=1, sort_keys=True)
+    write_text(release / MANIFEST, json_text + "\n")
 
 
 def read_stats(release: Path) -> dict[str, Any]:
@@ -93,4 +102,5 @@ def read_stats(release: Path) -> dict[str, Any]:
 
 
 def write_stats(release: Path, stats: Mapping[str, Any]) -> None:
+    """Write ``release/stats.json``."""
     write_text(release / STATS, json.dumps(stats, ensure_ascii=False, indent=1) + "\n")

@@ -41,66 +41,68 @@ class Figures:
     positives: dict[str, LengthCounter]
 
 
-def count_survey(tables: Survey) -> Figures:
-    """Compute the statistics of the release whose rows are in ``tables``."""
+def count_survey(survey_tables: Survey) -> Figures:
+    """Compute the statistics of the release whose rows are in ``survey_tables``."""
     corpus_configs = dict.fromkeys(dataset_set.corpus for dataset_set in SETS.values())  # two sets share a corpus
     lengths = {}
     for config in corpus_configs:
-        if tables.splits(config):
-            lengths[config] = _count_lengths(tables, _LENGTHS, config)
-    table3, positives = _count_table3(tables)
+        if survey_tables.splits(config):
+            lengths[config] = _count_lengths(survey_tables, _LENGTHS, config)
+    table3, positives = _count_table3(survey_tables)
     stats: dict[str, Any] = {
         "table3": table3,
         "collections": {config: counter.summary() for config, counter in lengths.items()},
         "positives_per_query": {column: counter.histogram(POSITIVES_EDGES) for column, counter in positives.items()},
     }
-    english = _count_english(tables)
+    english = _count_english(survey_tables)
     if english:
         stats["english"] = english
-    corrections = _count_corrections(tables)
+    corrections = _count_corrections(survey_tables)
     if corrections:
         stats["relabelled"] = corrections
     return Figures(stats, lengths, positives)
 
 
-def _count_table3(tables: Survey) -> tuple[dict[str, Any], dict[str, LengthCounter]]:
+def _count_table3(survey_tables: Survey) -> tuple[dict[str, Any], dict[str, LengthCounter]]:
     """Return the columns of Table 3, and the positive passages per query of each labelled column."""
     table3 = {}
     positives = {}
     for dataset_set in SETS.values():
         for column, split in dataset_set.table3.items():
-            if split not in tables.splits(dataset_set.queries):
+            if split not in survey_tables.splits(dataset_set.queries):
                 continue
             query_counts = f"SELECT count(*), sum(chars)::BIGINT FROM texts {_OF_SPLIT}"
-            ((query_count, query_chars),) = tables.rows(query_counts, dataset_set.queries, split)
+            ((query_count, query_chars),) = survey_tables.rows(query_counts, dataset_set.queries, split)
             judgment_counts = f"SELECT count(*) FROM judged {_OF_SPLIT} AND score > 0"
-            ((positive_count,),) = tables.rows(judgment_counts, dataset_set.qrels, split)
-            passage_lengths = _count_lengths(tables, _POSITIVE_LENGTHS, dataset_set.qrels, split, dataset_set.corpus)
+            ((positive_count,),) = survey_tables.rows(judgment_counts, dataset_set.qrels, split)
+            passage_lengths = _count_lengths(
+                survey_tables, _POSITIVE_LENGTHS, dataset_set.qrels, split, dataset_set.corpus
+            )
             table3[column] = table3_column(query_count, query_chars or 0, positive_count, passage_lengths)
             if positive_count:
-                positives[column] = _count_lengths(tables, _PER_QUERY, dataset_set.qrels, split)
+                positives[column] = _count_lengths(survey_tables, _PER_QUERY, dataset_set.qrels, split)
     return table3, positives
 
 
-def _count_english(tables: Survey) -> dict[str, Any]:
+def _count_english(survey_tables: Survey) -> dict[str, Any]:
     """Return the number and mean words of the translated queries by split."""
     english = {}
     sql = f"SELECT count(*), avg(words) FROM texts {_OF_SPLIT}"
     for dataset_set in SETS.values():
         if not dataset_set.translated:
             continue
-        for split in tables.splits(dataset_set.queries):
-            ((query_count, mean_words),) = tables.rows(sql, dataset_set.queries, split)
+        for split in survey_tables.splits(dataset_set.queries):
+            ((query_count, mean_words),) = survey_tables.rows(sql, dataset_set.queries, split)
             english[split] = {"queries": query_count, "words_per_query": round_stat(mean_words)}
     return english
 
 
-def _count_corrections(tables: Survey) -> dict[str, Any]:
+def _count_corrections(survey_tables: Survey) -> dict[str, Any]:
     """Compare the judgments of people with the judgments before, by split."""
-    release = tables.release
+    release = survey_tables.release
     corrections = {}
-    for split in tables.splits(BEFORE):
-        if ("queries", split) in tables.loaded and ("qrels", split) in tables.loaded:
+    for split in survey_tables.splits(BEFORE):
+        if ("queries", split) in survey_tables.loaded and ("qrels", split) in survey_tables.loaded:
             query_ids = release.table("queries", split, ["_id"])["_id"].to_pylist()
             old_judged = read_judged(release, BEFORE, split)
             new_judged = read_judged(release, "qrels", split)
@@ -108,10 +110,10 @@ def _count_corrections(tables: Survey) -> dict[str, Any]:
     return corrections
 
 
-def _count_lengths(tables: Survey, sql: str, *parameters: str) -> LengthCounter:
+def _count_lengths(survey_tables: Survey, sql: str, *parameters: str) -> LengthCounter:
     """Count the rows (length, number of texts) of a query."""
     counter = LengthCounter()
-    lengths, text_counts = tables.con.execute(sql, list(parameters)).fetchnumpy().values()
+    lengths, text_counts = survey_tables.con.execute(sql, list(parameters)).fetchnumpy().values()
     if len(lengths):
         counter.add(lengths, text_counts)
     return counter

@@ -14,13 +14,13 @@ _LEAST_LAST_BAR = 5  # positives per query of the last bar, at least
 _COLOUR = "#2a6f97"
 
 
-def draw(lengths: dict[str, LengthCounter], positives: dict[str, LengthCounter]) -> dict[str, bytes]:
+def draw(length_counters: dict[str, LengthCounter], positive_counters: dict[str, LengthCounter]) -> dict[str, bytes]:
     """Return the histograms as {file name: bytes of the PNG}. The arguments are fields of :class:`.count.Figures`."""
     images = {}
-    if lengths:
-        images["passage-length.png"] = _draw_counters(lengths, "passages", _draw_lengths)
-    if positives:
-        images["positives-per-query.png"] = _draw_counters(positives, "queries", _draw_positives)
+    if length_counters:
+        images["passage-length.png"] = _draw_counters(length_counters, "passages", _draw_lengths)
+    if positive_counters:
+        images["positives-per-query.png"] = _draw_counters(positive_counters, "queries", _draw_positives)
     return images
 
 

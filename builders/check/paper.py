@@ -11,21 +11,21 @@ from builders.store.stored_answers import answers_text
 from builders.store.table3 import TABLE3_ROWS
 
 
-def side_by_side(stats: dict[str, Any]) -> str:
+def side_by_side(release_stats: dict[str, Any]) -> str:
     """Format Table 3 of the release and of the paper, the collections and the label overlap as aligned text."""
     paper = published()
-    lines = _table3_lines(stats["table3"], paper["table3"])
-    for split, figures in stats.get("english", {}).items():
+    lines = _table3_lines(release_stats["table3"], paper["table3"])
+    for split, figures in release_stats.get("english", {}).items():
         lines.append(_english_line(split, figures, paper["english"].get(split, {})))
-    for config, lengths in stats["collections"].items():
+    for config, lengths in release_stats["collections"].items():
         lines += ["", *_collection_lines(config, lengths, paper["collections"].get(config))]
-    if stats.get("relabelled"):
-        lines += ["", relabelled_text(stats["relabelled"], paper["relabelled"])]
-    if stats.get("table2"):
-        lines += ["", *_table2_lines(paper, stats["table2"])]
-    if stats.get("answers"):
-        lines += ["", answers_text(stats["answers"])]
-    for split, overlap in stats.get("label_overlap", {}).items():
+    if release_stats.get("relabelled"):
+        lines += ["", relabelled_text(release_stats["relabelled"], paper["relabelled"])]
+    if release_stats.get("table2"):
+        lines += ["", *_table2_lines(paper, release_stats["table2"])]
+    if release_stats.get("answers"):
+        lines += ["", answers_text(release_stats["answers"])]
+    for split, overlap in release_stats.get("label_overlap", {}).items():
         queries = f"{_format_figure(overlap['overlapping'])} of {_format_figure(overlap['test_queries'])} queries"
         share = f"{overlap['overlapping_share'] or 0:.2%}"
         lines += ["", f"{split}: {queries} ({share}) share a positive passage with a training query"]
@@ -98,7 +98,7 @@ def _format_figure(value: float | int | None) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
-def relabelled(query_ids: Sequence[str], before: Judged, after: Judged) -> dict[str, Any]:
+def relabelled(query_ids: Sequence[str], judged_before: Judged, judged_after: Judged) -> dict[str, Any]:
     """Count the differences between two judgments of the same queries. Return JSON values.
 
     Section 2.3: "the average positive paragraph per query has increased from 2.43 to 4.91. There are 71.53% of queries
@@ -106,8 +106,8 @@ def relabelled(query_ids: Sequence[str], before: Judged, after: Judged) -> dict[
     ``false_positives`` are pairs that are no longer positive. ``without_positives`` counts queries that lost all
     positives.
     """
-    old_pairs = _positive_pairs(query_ids, before)
-    new_pairs = _positive_pairs(query_ids, after)
+    old_pairs = _positive_pairs(query_ids, judged_before)
+    new_pairs = _positive_pairs(query_ids, judged_after)
     false_negatives = new_pairs - old_pairs
     false_positives = old_pairs - new_pairs
     query_count = max(1, len(query_ids))
@@ -147,16 +147,16 @@ _RELABELLED_ROWS = (  # key of relabelled, title, format
 )
 
 
-def relabelled_text(stats: dict[str, dict[str, Any]], paper_figures: dict[str, Any]) -> str:
+def relabelled_text(stats_by_split: dict[str, dict[str, Any]], paper_figures: dict[str, Any]) -> str:
     """Format the results of :func:`relabelled` for every split, and the paper's values, as aligned text."""
-    rows = [["judged by people", *stats, "paper"]]
+    rows = [["judged by people", *stats_by_split, "paper"]]
     for key, title, number_format in _RELABELLED_ROWS:
-        values = [figures[key] for figures in stats.values()]
+        values = [figures[key] for figures in stats_by_split.values()]
         values.append(paper_figures.get(key))
         cells = ["-" if value is None else format(value, number_format) for value in values]
         rows.append([title, *cells])
     lines = aligned(rows, widths=(32, 11))
-    for split, figures in stats.items():
+    for split, figures in stats_by_split.items():
         lines.append(
             f"{split}: {figures['false_negatives']:,} pairs became positive, "
             f"{figures['false_positives']:,} became negative; "

@@ -33,9 +33,9 @@ class CheckedRelease:
     figures: Figures
     drawn: list[dict[str, Any]]
 
-    def of(self, test: str) -> list[Finding]:
+    def of(self, test_name: str) -> list[Finding]:
         """Return the findings of a test."""
-        return [finding for finding in self.findings if finding.test == test]
+        return [finding for finding in self.findings if finding.test == test_name]
 
     @property
     def errors(self) -> list[Finding]:
@@ -51,8 +51,8 @@ class CheckedRelease:
             results.append((test, result, self._count_faults(test), counted_faults))
         return results
 
-    def _count_faults(self, test: str) -> int:
-        return sum(finding.count for finding in self.of(test))
+    def _count_faults(self, test_name: str) -> int:
+        return sum(finding.count for finding in self.of(test_name))
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as JSON: the tests with their findings, the statistics, and the paper's figures."""
@@ -121,13 +121,13 @@ def check(release: Release, accepted: frozenset[str] = frozenset()) -> CheckedRe
     return CheckedRelease(findings, figures, drawn_rows)
 
 
-def _count_table2(tables: Survey) -> dict[str, dict[str, int]]:
+def _count_table2(survey_tables: Survey) -> dict[str, dict[str, int]]:
     """Return the numbers of queries and passages of each set for Table 2. Translations are not in Table 2."""
-    release = tables.release
+    release = survey_tables.release
     counts = {}
     for set_name, dataset_set in SETS.items():
-        query_splits = tables.splits(dataset_set.queries)
-        if dataset_set.translated or not query_splits or not tables.splits(dataset_set.corpus):
+        query_splits = survey_tables.splits(dataset_set.queries)
+        if dataset_set.translated or not query_splits or not survey_tables.splits(dataset_set.corpus):
             continue
         counts[set_name] = {
             "queries": sum(release.rows(dataset_set.queries, split) for split in query_splits),

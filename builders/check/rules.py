@@ -315,25 +315,25 @@ RULES = (
 )
 
 
-def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
-    """Run all tests on the rows. ``figures`` are the counts of :func:`builders.check.count.count_survey`."""
-    for config, split, reason in tables.failures:
+def check_rows(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
+    """Run all tests on the rows. ``counted_stats`` are the counts of :func:`builders.check.count.count_survey`."""
+    for config, split, reason in survey_tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
     text_rules = [rule for rule in RULES if rule.kind == "text"]
     row_tests = []
-    for tested_rows in _tested_splits(tables):
+    for tested_rows in _tested_splits(survey_tables):
         for rule in RULES:
             if rule.kind in tested_rows.kinds:
                 row_tests.append((rule, tested_rows))
     with progress(total=len(text_rules) + len(row_tests), unit="test", label="rules") as bar:
         for rule in text_rules:
-            yield from _test_texts(tables, rule)
+            yield from _test_texts(survey_tables, rule)
             bar.update(1)
         for rule, tested_rows in row_tests:
-            yield from _test_rows(tables, rule, tested_rows)
+            yield from _test_rows(survey_tables, rule, tested_rows)
             bar.update(1)
-    yield from check_sizes(tables, figures)
-    yield from check_stats(tables, figures)
+    yield from check_sizes(survey_tables, counted_stats)
+    yield from check_stats(survey_tables, counted_stats)
 
 
 class _TestedRows(NamedTuple):
@@ -350,26 +350,26 @@ class _TestedRows(NamedTuple):
     parameters: Mapping[str, str | None]
 
 
-def _tested_splits(tables: Survey) -> Iterator[_TestedRows]:
+def _tested_splits(survey_tables: Survey) -> Iterator[_TestedRows]:
     """Yield every split to test, then the groups of splits for the rules about several splits."""
-    for config, split in tables.loaded:
-        yield _tested_split(tables, config, split)
+    for config, split in survey_tables.loaded:
+        yield _tested_split(survey_tables, config, split)
     main = SETS["main"]
     duplicated, _ = TOLD_APART
     told_apart_splits: set[str] = set()
     for config in TOLD_APART:
-        told_apart_splits.update(tables.splits(config))
+        told_apart_splits.update(survey_tables.splits(config))
     for split in sorted(told_apart_splits):
         parameters = {"config": duplicated, "split": split, "queries": main.queries, "query_split": split}
         yield _TestedRows(f"{duplicated}/{split}", {"told apart"}, parameters)
     query_configs = {dataset_set.queries for dataset_set in SETS.values()}
     for config in sorted(query_configs):
-        for first_split, second_split in combinations(tables.splits(config), 2):
+        for first_split, second_split in combinations(survey_tables.splits(config), 2):
             parameters = {"config": config, "split": first_split, "second": second_split}
             yield _TestedRows(config, {"two splits"}, parameters)
 
 
-def _tested_split(tables: Survey, config: str, split: str) -> _TestedRows:
+def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows:
     """Return the kinds of rows of a split, and the parameters of the rules for it."""
     main = SETS["main"]
     columns = config_of(config).columns
@@ -401,8 +401,8 @@ def _tested_split(tables: Survey, config: str, split: str) -> _TestedRows:
         if dataset_set is main:
             kinds.add("benchmark")
             # The rule is skipped if the qrels exist but are unreadable, because it would report every passage.
-            has_qrels = (main.qrels, split) in tables.release.splits()
-            if not has_qrels or split in tables.splits(main.qrels):
+            has_qrels = (main.qrels, split) in survey_tables.release.splits()
+            if not has_qrels or split in survey_tables.splits(main.qrels):
                 kinds.add("benchmark-judged")
     elif "zh_id" in columns.names:
         kinds = {"translated"}
@@ -410,18 +410,18 @@ def _tested_split(tables: Survey, config: str, split: str) -> _TestedRows:
     return _TestedRows(f"{config}/{split}", kinds, parameters)
 
 
-def _test_texts(tables: Survey, rule: Rule) -> Iterator[Finding]:
+def _test_texts(survey_tables: Survey, rule: Rule) -> Iterator[Finding]:
     """Apply a rule for texts to all splits at once."""
     faults = f"SELECT config, split, {rule.example} AS example FROM {rule.rows}"
     sql = f"SELECT config, split, count(*), min(example, {EXAMPLES}) FROM ({faults}) GROUP BY ALL ORDER BY ALL"
-    for config, split, fault_count, examples in tables.rows(sql):
+    for config, split, fault_count, examples in survey_tables.rows(sql):
         yield Finding(rule.test, f"{config}/{split}", fault_count, f"{fault_count:,} {rule.what}", examples or [])
 
 
-def _test_rows(tables: Survey, rule: Rule, tested_rows: _TestedRows) -> Iterator[Finding]:
+def _test_rows(survey_tables: Survey, rule: Rule, tested_rows: _TestedRows) -> Iterator[Finding]:
     """Apply a rule to a split, or to a group of splits."""
     row_sets = {name: sql for name, sql in _ROW_SETS.items() if name in rule.rows}
-    unread = _unread_config(tables, row_sets, tested_rows.parameters)
+    unread = _unread_config(survey_tables, row_sets, tested_rows.parameters)
     if unread:
         yield Finding("not-tested", tested_rows.name, 1, f"{rule.test}: needs {unread}, which was not read")
         return
@@ -435,40 +435,42 @@ def _test_rows(tables: Survey, rule: Rule, tested_rows: _TestedRows) -> Iterator
     # DuckDB refuses parameters that the query does not use.
     used_names = set(re.findall(r"\$(\w+)", sql))
     used_parameters = {name: tested_rows.parameters[name] for name in used_names}
-    ((fault_count, examples),) = tables.rows(sql, **used_parameters)
+    ((fault_count, examples),) = survey_tables.rows(sql, **used_parameters)
     if fault_count:
         what = f"{fault_count:,} {rule.what.format(**tested_rows.parameters)}"
         yield Finding(rule.test, tested_rows.name, fault_count, what, examples or [])
 
 
-def _unread_config(tables: Survey, row_sets: Collection[str], parameters: Mapping[str, str | None]) -> str:
+def _unread_config(survey_tables: Survey, row_sets: Collection[str], parameters: Mapping[str, str | None]) -> str:
     """Return the config, or config/split, that the rows of a rule need and the survey lacks; empty if none."""
     for row_set, config_parameter in _REQUIRED_CONFIGS.items():
         if row_set not in row_sets:
             continue
         config = parameters[config_parameter]
         split = parameters["query_split"] if row_set == "query_ids" else None  # None: any split
-        loaded_splits = [loaded_split for loaded_config, loaded_split in tables.loaded if loaded_config == config]
+        loaded_splits = [
+            loaded_split for loaded_config, loaded_split in survey_tables.loaded if loaded_config == config
+        ]
         if not loaded_splits or (split is not None and split not in loaded_splits):
             return f"{config}/{split}" if split else f"{config}"
     return ""
 
 
-def check_sizes(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
+def check_sizes(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
     """Compare sizes with Table 3.
 
     A difference is a warning for data from the official archives or the paper's other sources. For data from raw
     DuReader, a difference is an info, because raw DuReader cannot give the paper's sizes.
     """
     paper = published()
-    verbs = {build.verb for build in tables.release.manifest.builds}
+    verbs = {build.verb for build in survey_tables.release.manifest.builds}
     main_level = WARNING if "official" in verbs else INFO
-    for column, sizes in figures["table3"].items():
+    for column, sizes in counted_stats["table3"].items():
         level = main_level if column in SETS["main"].table3 else WARNING
         yield from _compare_sizes(column, sizes, paper["table3"].get(column, {}), level)
-    for split, sizes in figures.get("english", {}).items():
+    for split, sizes in counted_stats.get("english", {}).items():
         yield from _compare_sizes(f"crosslingual {split}", sizes, paper["english"].get(split, {}), WARNING)
-    for config, sizes in figures["collections"].items():
+    for config, sizes in counted_stats["collections"].items():
         yield from _compare_sizes(config, sizes, paper["collections"].get(config, {}), main_level)
 
 
@@ -482,17 +484,17 @@ def _compare_sizes(
             yield Finding("split-sizes", where, 1, what, level=level)
 
 
-def check_stats(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
+def check_stats(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
     """Compare the values of ``stats.json`` with counts of the rows."""
-    if tables.failures:
+    if survey_tables.failures:
         return
     try:
-        written_stats = read_stats(tables.release.path)
+        written_stats = read_stats(survey_tables.release.path)
     except InputError as error:
         yield Finding("stats", STATS, 1, f"is not a valid stats.json ({error})")
         return
     for part in ("table3", "collections", "answers"):
-        for name, counted in figures.get(part, {}).items():
+        for name, counted in counted_stats.get(part, {}).items():
             written = written_stats.get(part, {}).get(name, {})
             differences = []
             for key, value in written.items():

@@ -169,28 +169,28 @@ def _bytes_of(release: Release, config: str, split: str) -> int:
     return sum(entry.bytes for entry in release.manifest.files if entry.path.startswith(f"{config}/{split}-"))
 
 
-def _read_split(tables: Survey, config: str, split: str) -> None:
+def _read_split(survey_tables: Survey, config: str, split: str) -> None:
     """Read a split into the tables: all rows, or after an error none. The bar of the task moves with the shards."""
     statements = next(statements for columns, statements in _STATEMENTS if columns is schema_of(config))
-    # DuckDB's threads share the row groups of a statement's files. A shard of passages has eight row groups, so each thread gets
-    # two row groups or more.
+    # DuckDB's threads share the row groups of a statement's files. A shard of passages has eight row groups, so each
+    # thread gets two row groups or more.
     shards_at_once = max(1, usable_cores() // _CORES_PER_SHARD)
-    with tables.release.files(config, split) as paths, _transaction(tables.con):
+    with survey_tables.release.files(config, split) as paths, _transaction(survey_tables.con):
         for start in range(0, len(paths), shards_at_once):
             batch_paths = paths[start : start + shards_at_once]
             for statement in statements:
-                tables.con.execute(statement, {"config": config, "split": split, "files": batch_paths})
+                survey_tables.con.execute(statement, {"config": config, "split": split, "files": batch_paths})
             report_share((start + len(batch_paths)) / len(paths))
 
 
 @contextlib.contextmanager
-def _transaction(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Commit the changes of a block, or discard them after an error."""
-    con.begin()
+    connection.begin()
     try:
         yield
     except BaseException:
         with contextlib.suppress(duckdb.Error):  # some errors have ended the transaction
-            con.rollback()
+            connection.rollback()
         raise
-    con.commit()
+    connection.commit()

@@ -32,24 +32,24 @@ _TYPE_VALUES = {"question_type": QUESTION_TYPES, "fact_or_opinion": FACT_OR_OPIN
 Record = Mapping[str, Any]  # the fields of RAW
 
 
-def record_of(row: Row[Any], file: str) -> Record:
-    """Return the answers and types of a raw row. ``file`` is the name of its file, such as ``zhidao.train.json``."""
-    service_match = _SERVICE.search(file.lower())
+def record_of(raw_row: Row[Any], file_name: str) -> Record:
+    """Return the answers and types of a raw row from the file ``file_name``, such as ``zhidao.train.json``."""
+    service_match = _SERVICE.search(file_name.lower())
     record = {
-        "answers": row.answers or [],
-        "yesno_answers": row.yesno_answers or [],
-        "entity_answers": row.entity_answers or [],
+        "answers": raw_row.answers or [],
+        "yesno_answers": raw_row.yesno_answers or [],
+        "entity_answers": raw_row.entity_answers or [],
         "source": service_match[1] if service_match else "",
-        "question_type": _known_value("question_type", row.question_type),
-        "fact_or_opinion": _known_value("fact_or_opinion", row.fact_or_opinion),
+        "question_type": _known_value("question_type", raw_row.question_type),
+        "fact_or_opinion": _known_value("fact_or_opinion", raw_row.fact_or_opinion),
     }
     return merged([record])
 
 
-def _known_value(field: str, value: str | None) -> str:
+def _known_value(field_name: str, value: str | None) -> str:
     """Return a type of a question in capitals; empty for an unknown type."""
     value = (value or "").upper()
-    return value if value in _TYPE_VALUES[field] else ""
+    return value if value in _TYPE_VALUES[field_name] else ""
 
 
 def merged(records: Sequence[Record]) -> Record:
@@ -80,29 +80,29 @@ def merged(records: Sequence[Record]) -> Record:
     }
 
 
-def _first_value(records: Sequence[Record], field: str) -> Any:
+def _first_value(records: Sequence[Record], field_name: str) -> Any:
     for record in records:
-        if record[field]:
-            return record[field]
+        if record[field_name]:
+            return record[field_name]
     return ""
 
 
-def answers_table(rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: Options) -> pa.Table:
+def answers_table(query_rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: Options) -> pa.Table:
     """Return rows of the config ``answers``.
 
-    ``rows`` has a tuple for each query: its id, its record, and its judged passages (id -> text).
+    ``query_rows`` has a tuple for each query: its id, its record, and its judged passages (id -> text).
     """
     # Each answer is compared with the passages as if it were the only answer of a question.
     compared_texts = []
     compared_answers = []
-    for _, record, passages in rows:
+    for _, record, passages in query_rows:
         for answer in record["answers"]:
             compared_texts.append(list(passages.values()))
             compared_answers.append([answer])
     # One list of labels for each answer of each query, in the same order.
     labels = iter(contain_answer(compared_texts, compared_answers, options))
     answer_rows = []
-    for query_id, record, passages in rows:
+    for query_id, record, passages in query_rows:
         answer_passages = []
         for _ in record["answers"]:
             answer_passages.append(list(compress(passages, next(labels))))  # the ids of the passages with the answer
@@ -126,20 +126,20 @@ def answers_of(
 
 
 def renew_answers(
-    draft: Draft, base: Release, split: str, judged: Judged, queries: Collection[str] | None = None
+    draft: Draft, base_release: Release, split: str, judged: Judged, query_ids: Collection[str] | None = None
 ) -> None:
-    """Write the rows of ``answers`` for new judgments of a split. Nothing is written if ``base`` has no answers.
+    """Write the rows of ``answers`` for new judgments of a split, if ``base_release`` has answers.
 
-    The options of span-F1 are those with which the answers of ``base`` were made. ``queries`` limits the rows to these
-    queries (default: all).
+    The options of span-F1 are those with which the answers of ``base_release`` were made. ``query_ids`` limits the rows
+    to these queries (default: all).
     """
-    if ("answers", split) not in base.splits():
+    if ("answers", split) not in base_release.splits():
         return
     records = []
-    for row in base.table("answers", split).to_pylist():
-        if queries is None or row["query_id"] in queries:
+    for row in base_release.table("answers", split).to_pylist():
+        if query_ids is None or row["query_id"] in query_ids:
             records.append((row["query_id"], {field.name: row[field.name] for field in RAW}))
-    draft.write("answers", split, answers_of(base, records, judged, rule_of(base.manifest)))
+    draft.write("answers", split, answers_of(base_release, records, judged, rule_of(base_release.manifest)))
 
 
 def rule_of(manifest: Manifest) -> Options:

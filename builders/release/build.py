@@ -80,9 +80,9 @@ def build_from_raw(
     return draft.stats
 
 
-def _label_sources(sources: list[Source], options: Options, work: Path, engine: Engine) -> None:
-    """Label all blocks that are not yet labelled under ``work``. The bar counts bytes of the raw rows."""
-    finished_blocks = _labelled_blocks(work)
+def _label_sources(sources: list[Source], options: Options, work_folder: Path, engine: Engine) -> None:
+    """Label all blocks that are not yet labelled under ``work_folder``. The bar counts bytes of the raw rows."""
+    finished_blocks = _labelled_blocks(work_folder)
     if finished_blocks:
         log.info("resuming after %d finished blocks", len(finished_blocks))
     finished_bytes, blocks = _skip_finished(read_blocks(sources), finished_blocks)
@@ -101,7 +101,7 @@ def _label_sources(sources: list[Source], options: Options, work: Path, engine: 
         running_bytes.append(skipped_bytes)
 
     with progress(total=_row_bytes(sources), unit="B", label="label", done=finished_bytes) as bar:
-        for _ in engine.map(partial(label_block, options=options, work=work), unfinished_blocks()):
+        for _ in engine.map(partial(label_block, options=options, work_folder=work_folder), unfinished_blocks()):
             bar.update(running_bytes.popleft())
         bar.update(running_bytes.popleft())
 
@@ -135,11 +135,11 @@ def _row_bytes(sources: list[Source]) -> int | None:
     return total_bytes
 
 
-def _labelled_blocks(work: Path) -> set[int]:
-    return {int(path.name) for path in work.iterdir() if path.name.isdigit()}
+def _labelled_blocks(work_folder: Path) -> set[int]:
+    return {int(path.name) for path in work_folder.iterdir() if path.name.isdigit()}
 
 
-def _write_selection(selection: Selection, work: Path, draft: Draft, engine: Engine, options: Options) -> None:
+def _write_selection(selection: Selection, work_folder: Path, draft: Draft, engine: Engine, options: Options) -> None:
     """Write the files of the release and add them to the draft. The bar counts queries and passages."""
     writers = {("corpus", "corpus"): draft.writer("corpus", "corpus")}
     for split, rows in selection.splits.items():
@@ -149,16 +149,16 @@ def _write_selection(selection: Selection, work: Path, draft: Draft, engine: Eng
     # Answers take the most time, so their files are written first.
     files = sorted(files_of(selection), key=lambda file: file.config != "answers")
     text_counts = [_text_count(file) for file in files]
-    (work / "files").mkdir(exist_ok=True)
+    (work_folder / "files").mkdir(exist_ok=True)
     with progress(total=sum(text_counts), unit="text", label="write") as bar:
-        written_files = engine.map(partial(write_file, work=work, options=options), files)
+        written_files = engine.map(partial(write_file, work_folder=work_folder, options=options), files)
         for file, (path, entry) in zip(files, bar.follow(written_files, text_counts), strict=True):
             writers[file.config, file.split].adopt(path, entry)
 
 
-def _text_count(file: NewFile) -> int:
+def _text_count(new_file: NewFile) -> int:
     """Return the number of queries and passages in a file, which determines the time of writing."""
-    return len(file.queries) + len(file.passages)
+    return len(new_file.queries) + len(new_file.passages)
 
 
 def _compute_stats(selection: Selection) -> dict[str, Any]:

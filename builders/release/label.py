@@ -65,8 +65,8 @@ SCHEMAS = {
 }
 
 
-def label_block(block: Block, options: Options, work: Path) -> int:
-    """Label the paragraphs of a block, cut passages, compute ids, and write the result to ``work``.
+def label_block(block: Block, options: Options, work_folder: Path) -> int:
+    """Label the paragraphs of a block, cut passages, compute ids, and write the result to ``work_folder``.
 
     Returns the number of rows. Raises :class:`InputError` with file and line for a wrong row.
     """
@@ -108,7 +108,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
         "passage": positive_numbers,
         "chars": passages.chars[positive_numbers],
     }
-    with task_folder(_block_folder(work, block.number)) as folder:
+    with task_folder(_block_folder(work_folder, block.number)) as folder:
         write_labelled(folder, "questions", questions)
         write_labelled(folder, "passages", {"docid": passages.ids, "text": passages.texts, "chars": passages.chars})
         write_labelled(folder, "positives", positives)
@@ -170,28 +170,28 @@ def _segment(texts: Sequence[str] | None, word_lists: Words, segmenter: str) -> 
     return [words(text, segmenter) for text in texts or ()]
 
 
-def _block_folder(work: Path, block_number: int) -> Path:
-    return work / f"{block_number:06d}"
+def _block_folder(work_folder: Path, block_number: int) -> Path:
+    return work_folder / f"{block_number:06d}"
 
 
-def write_labelled(folder: Path, name: str, columns: Mapping[str, Any]) -> None:
+def write_labelled(folder: Path, table_name: str, columns: Mapping[str, Any]) -> None:
     """Write one file of a block. It is not compressed, so that readers can map single columns into memory."""
-    with pa.ipc.new_file(str(folder / f"{name}.arrow"), SCHEMAS[name]) as out:
-        out.write_table(pa.table(columns, schema=SCHEMAS[name]))
+    with pa.ipc.new_file(str(folder / f"{table_name}.arrow"), SCHEMAS[table_name]) as out:
+        out.write_table(pa.table(columns, schema=SCHEMAS[table_name]))
 
 
-def read_labelled(work: Path, block_number: int, name: str, columns: Sequence[str]) -> pa.Table:
+def read_labelled(work_folder: Path, block_number: int, table_name: str, columns: Sequence[str]) -> pa.Table:
     """Map ``columns`` of one file of a block into memory."""
-    field_numbers = [SCHEMAS[name].get_field_index(column) for column in columns]
+    field_numbers = [SCHEMAS[table_name].get_field_index(column) for column in columns]
     options = pa.ipc.IpcReadOptions(included_fields=field_numbers)
-    with pa.memory_map(str(_block_folder(work, block_number) / f"{name}.arrow")) as file:
+    with pa.memory_map(str(_block_folder(work_folder, block_number) / f"{table_name}.arrow")) as file:
         return pa.ipc.open_file(file, options=options).read_all()
 
 
-def rows_at(places: Places, work: Path, name: str, columns: Sequence[str]) -> pa.Table:
+def rows_at(places: Places, work_folder: Path, table_name: str, columns: Sequence[str]) -> pa.Table:
     """Return the rows at ``places``, in the order of ``places``, from all blocks."""
     if not places.size:
-        return SCHEMAS[name].empty_table().select(columns)
+        return SCHEMAS[table_name].empty_table().select(columns)
     # Group the places by block, so that each file is opened once.
     order = np.argsort(places, kind="stable")
     blocks, row_numbers = np.divmod(places[order], 1 << ROW_BITS)
@@ -199,7 +199,7 @@ def rows_at(places: Places, work: Path, name: str, columns: Sequence[str]) -> pa
     rows_by_block = np.split(row_numbers, block_starts[1:])
     tables = []
     for block_number, block_rows in zip(block_numbers.tolist(), rows_by_block, strict=True):
-        tables.append(read_labelled(work, block_number, name, columns).take(block_rows))
+        tables.append(read_labelled(work_folder, block_number, table_name, columns).take(block_rows))
     table = pa.concat_tables(tables)
     was_sorted = (order[1:] > order[:-1]).all()
     if was_sorted:

@@ -51,20 +51,20 @@ class Selection:
     read: dict[str, dict[str, int]]  # counts of the raw rows, by split
 
 
-def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads: int) -> Selection:
-    """Select the rows of the release from the labelled ``blocks`` under ``work``.
+def select(sources: Sequence[Source], block_numbers: Sequence[int], work_folder: Path, thread_count: int) -> Selection:
+    """Select the rows of the release from the labelled ``block_numbers`` under ``work_folder``.
 
     Raises :class:`InputError` if one question id has two texts, or if the input has no passage.
     """
-    with database(work / "ids", _MEMORY_MB, threads) as con:
+    with database(work_folder / "ids", _MEMORY_MB, thread_count) as con:
         for table, columns in _TABLE_COLUMNS.items():
             # Each view is read only once, because a reader of record batches cannot start again.
-            con.register(f"{table}_of_blocks", _read_blocks(work, blocks, table, columns))
+            con.register(f"{table}_of_blocks", _read_blocks(work_folder, block_numbers, table, columns))
             id_columns = [column for column in columns if column in ("query_id", "docid")]
             ids = ", ".join(f"{column}::UUID AS {column}" for column in id_columns)  # UUIDs take 16 bytes
             con.execute(f"CREATE VIEW {table} AS SELECT * REPLACE ({ids}) FROM {table}_of_blocks")
         con.execute("CREATE TABLE rows AS SELECT * FROM questions")
-        _refuse_two_texts(con, sources, work)
+        _refuse_two_texts(con, sources, work_folder)
         keep_firsts(con, "passages", "docid", "corpus", "chars")
         # A question's positive passages come from all its rows.
         keep_firsts(con, "positives", "split, query_id, docid", "judgments", "passage", "chars")
@@ -85,24 +85,27 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
         )
 
 
-def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new_table: str, *copied_columns: str) -> None:
-    """Create ``new_table``. For each value of ``keys``, it has the row of ``table`` with the lowest ``place``.
+def keep_firsts(
+    connection: duckdb.DuckDBPyConnection, table: str, key_columns: str, new_table: str, *copied_columns: str
+) -> None:
+    """Create ``new_table``. For each value of ``key_columns``, it has the row of ``table`` with the lowest ``place``.
 
     Ids are MD5s of texts, so passages of equal text become one passage. The paper only says that its passages are
     unique (abstract). ``copied_columns`` names further columns to copy from the row.
     """
     copies = "".join(f", arg_min({column}, place) AS {column}" for column in copied_columns)
-    con.execute(f"CREATE TABLE {new_table} AS SELECT {keys}, min(place) AS place{copies} FROM {table} GROUP BY {keys}")
+    columns = f"{key_columns}, min(place) AS place{copies}"
+    connection.execute(f"CREATE TABLE {new_table} AS SELECT {columns} FROM {table} GROUP BY {key_columns}")
 
 
-def select_queries(con: duckdb.DuckDBPyConnection) -> None:
+def select_queries(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the table ``queries``, with each question of a split once.
 
     A split is labelled if any of its rows has an answer. Questions of a labelled split are skipped if they have no
     positive passage, because the official train set has no such question. The paper does not state this rule.
     """
-    keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
-    con.execute("""
+    keep_firsts(connection, "rows", "split, query_id", "questions_once", "chars")
+    connection.execute("""
         CREATE TABLE queries AS
         SELECT *, row_number() OVER (PARTITION BY split ORDER BY place) - 1 AS number
         FROM questions_once
@@ -111,13 +114,15 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
     """)
 
 
-def _read_blocks(work: Path, blocks: Sequence[int], table: str, columns: list[str]) -> pa.RecordBatchReader:
+def _read_blocks(
+    work_folder: Path, block_numbers: Sequence[int], table: str, columns: list[str]
+) -> pa.RecordBatchReader:
     """Return the rows of one table from all blocks: the place of each row, and ``columns``."""
     place_field = pa.field("place", pa.int64())
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for block_number in blocks:
-            rows = read_labelled(work, block_number, table, columns)
+        for block_number in block_numbers:
+            rows = read_labelled(work_folder, block_number, table, columns)
             first_place = block_number << ROW_BITS
             if table == "positives":
                 # The block has the number of the passage's row, which becomes the passage's place.
@@ -130,10 +135,10 @@ def _read_blocks(work: Path, blocks: Sequence[int], table: str, columns: list[st
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:
+def _refuse_two_texts(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source], work_folder: Path) -> None:
     """Raise :class:`InputError` if two raw rows have the same question id and different texts."""
     places = _column(
-        con,
+        connection,
         """
         WITH firsts AS (
             SELECT question_id, min(place) AS first, arg_min(query_id, place) AS first_query
@@ -147,7 +152,9 @@ def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source],
     )
     if not places.size:
         return
-    first_row, later_row = rows_at(places, work, "questions", ["question_id", "text", "source", "offset"]).to_pylist()
+    first_row, later_row = rows_at(
+        places, work_folder, "questions", ["question_id", "text", "source", "offset"]
+    ).to_pylist()
     source = next(source for source in sources if source.shown == later_row["source"])
     raise InputError(
         f"question_id {later_row['question_id']} has the text {later_row['text']!r}, but an earlier row has "
@@ -157,9 +164,9 @@ def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source],
     )
 
 
-def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
+def _read_counts(connection: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
     names = ("questions", "answered", "same_text_again", "without_positive", "blank_passages_dropped")
-    row = con.execute(
+    row = connection.execute(
         """
         SELECT count(*), count(*) FILTER (answered), count(*) - count(DISTINCT query_id),
                count(DISTINCT query_id) - (SELECT count(*) FROM queries WHERE split = $split), sum(blank_passages)
@@ -170,32 +177,32 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
     return {name: int(value or 0) for name, value in zip(names, row, strict=True)}
 
 
-def _split_selection(con: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
+def _split_selection(connection: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
     from_queries = "FROM queries WHERE split = $split"
     from_rows = "FROM rows JOIN queries USING (split, query_id) WHERE split = $split ORDER BY number, rows.place"
     from_judgments = "FROM judgments JOIN queries USING (split, query_id) WHERE split = $split"
     in_order = "ORDER BY number, judgments.place"
-    (query_chars,) = _column(con, f"SELECT coalesce(sum(chars), 0)::BIGINT {from_queries}", split=split)
+    (query_chars,) = _column(connection, f"SELECT coalesce(sum(chars), 0)::BIGINT {from_queries}", split=split)
     return SplitSelection(
-        queries=_column(con, f"SELECT place {from_queries} ORDER BY number", split=split),
-        raw_rows=_column(con, f"SELECT rows.place {from_rows}", split=split),
-        raw_row_queries=_column(con, f"SELECT number {from_rows}", split=split),
-        judged_queries=_column(con, f"SELECT number {from_judgments} {in_order}", split=split),
-        passages=_column(con, f"SELECT passage {from_judgments} {in_order}", split=split),
+        queries=_column(connection, f"SELECT place {from_queries} ORDER BY number", split=split),
+        raw_rows=_column(connection, f"SELECT rows.place {from_rows}", split=split),
+        raw_row_queries=_column(connection, f"SELECT number {from_rows}", split=split),
+        judged_queries=_column(connection, f"SELECT number {from_judgments} {in_order}", split=split),
+        passages=_column(connection, f"SELECT passage {from_judgments} {in_order}", split=split),
         query_chars=int(query_chars),
-        passage_chars=_count_lengths(con, f"FROM (SELECT judgments.chars {from_judgments})", split=split),
+        passage_chars=_count_lengths(connection, f"FROM (SELECT judgments.chars {from_judgments})", split=split),
     )
 
 
-def _column(con: duckdb.DuckDBPyConnection, sql: str, **parameters: str) -> Places:
+def _column(connection: duckdb.DuckDBPyConnection, sql: str, **parameters: str) -> Places:
     """Return the only column of a query's result."""
-    (column,) = con.execute(sql, parameters).fetchnumpy().values()
+    (column,) = connection.execute(sql, parameters).fetchnumpy().values()
     return np.asarray(column, np.int64)
 
 
-def _count_lengths(con: duckdb.DuckDBPyConnection, from_clause: str, **parameters: str) -> LengthCounter:
+def _count_lengths(connection: duckdb.DuckDBPyConnection, from_clause: str, **parameters: str) -> LengthCounter:
     sql = f"SELECT chars, count(*) {from_clause} GROUP BY chars"
-    pairs = np.array(con.execute(sql, parameters).fetchall(), np.int64).reshape(-1, 2)  # also without rows
+    pairs = np.array(connection.execute(sql, parameters).fetchall(), np.int64).reshape(-1, 2)  # also without rows
     counter = LengthCounter()
     counter.add(pairs[:, 0], pairs[:, 1])
     return counter

@@ -130,77 +130,77 @@ def _divide(all_rows: NewFile) -> Iterator[NewFile]:
         yield all_rows.part(slice(start, start + shard_size), number)
 
 
-def write_file(file: NewFile, work: Path, options: Options) -> tuple[Path, dict[str, Any]]:
+def write_file(new_file: NewFile, work_folder: Path, options: Options) -> tuple[Path, dict[str, Any]]:
     """Write one file, unless an earlier, killed build finished it. Return its path and its manifest entry."""
-    folder = work / "files" / f"{file.config}-{file.split}-{file.number:05d}"
+    folder = work_folder / "files" / f"{new_file.config}-{new_file.split}-{new_file.number:05d}"
     if not folder.exists():
         with task_folder(folder) as half_folder:
-            shard = ParquetFile(half_folder / _SHARD_FILE, schema_of(file.config))
-            for table in _make_tables(file, work, options):
+            shard = ParquetFile(half_folder / _SHARD_FILE, schema_of(new_file.config))
+            for table in _make_tables(new_file, work_folder, options):
                 shard.write(table)
-                report_share(shard.rows / file.row_count)
+                report_share(shard.rows / new_file.row_count)
             (half_folder / _ENTRY_FILE).write_text(json.dumps(shard.close()), encoding="utf-8")
     return folder / _SHARD_FILE, json.loads((folder / _ENTRY_FILE).read_text(encoding="utf-8"))
 
 
-def _make_tables(file: NewFile, work: Path, options: Options) -> Iterator[pa.Table]:
+def _make_tables(new_file: NewFile, work_folder: Path, options: Options) -> Iterator[pa.Table]:
     """Yield the rows of a file. Few rows with many texts are in memory at once."""
-    if file.config == "answers":
+    if new_file.config == "answers":
         batch_size = AT_ONCE
-    elif file.passage_ends.size:
+    elif new_file.passage_ends.size:
         batch_size = _JOINED_ROWS_AT_A_TIME
     else:
         batch_size = layout.ROWS_PER_GROUP
-    for start in range(0, file.row_count, batch_size):
-        stop = min(start + batch_size, file.row_count)
-        batch = file.part(slice(start, stop), file.number)
-        if file.config == "corpus":
-            yield _passage_table(batch.passages, work).rename_columns(CORPUS.names)  # docid becomes _id
-        elif file.config == "queries":
-            yield _query_table(batch.queries, work)
-        elif file.config == "qrels":
-            yield _qrels_table(batch, work)
-        elif file.config == "answers":
-            yield _answer_table(batch, work, options)
+    for start in range(0, new_file.row_count, batch_size):
+        stop = min(start + batch_size, new_file.row_count)
+        batch = new_file.part(slice(start, stop), new_file.number)
+        if new_file.config == "corpus":
+            yield _passage_table(batch.passages, work_folder).rename_columns(CORPUS.names)  # docid becomes _id
+        elif new_file.config == "queries":
+            yield _query_table(batch.queries, work_folder)
+        elif new_file.config == "qrels":
+            yield _qrels_table(batch, work_folder)
+        elif new_file.config == "answers":
+            yield _answer_table(batch, work_folder, options)
         else:
-            yield _joined_table(batch, work)
+            yield _joined_table(batch, work_folder)
 
 
 def _table(schema: pa.Schema, *columns: Any) -> pa.Table:
     return pa.table(dict(zip(schema.names, columns, strict=True)), schema=schema)
 
 
-def _query_table(places: Places, work: Path) -> pa.Table:
-    questions = rows_at(places, work, "questions", ["query_id", "text"])
+def _query_table(places: Places, work_folder: Path) -> pa.Table:
+    questions = rows_at(places, work_folder, "questions", ["query_id", "text"])
     return _table(QUERIES, questions["query_id"], questions["text"])
 
 
-def _passage_table(places: Places, work: Path) -> pa.Table:
-    passages = rows_at(places, work, "passages", ["docid", "text"])
+def _passage_table(places: Places, work_folder: Path) -> pa.Table:
+    passages = rows_at(places, work_folder, "passages", ["docid", "text"])
     empty_titles = [""] * len(passages)
     return _table(pa.schema(list(PASSAGES.value_type)), passages["docid"], empty_titles, passages["text"])
 
 
-def _qrels_table(batch: NewFile, work: Path) -> pa.Table:
-    query_ids = rows_at(batch.queries, work, "questions", ["query_id"])["query_id"]
-    passage_ids = rows_at(batch.passages, work, "passages", ["docid"])["docid"]
+def _qrels_table(batch: NewFile, work_folder: Path) -> pa.Table:
+    query_ids = rows_at(batch.queries, work_folder, "questions", ["query_id"])["query_id"]
+    passage_ids = rows_at(batch.passages, work_folder, "passages", ["docid"])["docid"]
     return _table(QRELS, query_ids, passage_ids, [1] * len(passage_ids))  # raw DuReader has only positives
 
 
-def _joined_table(batch: NewFile, work: Path) -> pa.Table:
+def _joined_table(batch: NewFile, work_folder: Path) -> pa.Table:
     """Return queries with their positive passages. A release from raw rows has no negative passages."""
-    queries = _query_table(batch.queries, work)
-    passages = _passage_table(batch.passages, work).to_struct_array().combine_chunks()
+    queries = _query_table(batch.queries, work_folder)
+    passages = _passage_table(batch.passages, work_folder).to_struct_array().combine_chunks()
     offsets = pa.array([0, *batch.passage_ends], pa.int32())
     positives = pa.ListArray.from_arrays(offsets, passages, type=PASSAGES)
     negatives = pa.array([[]] * len(queries), PASSAGES)
     return _table(JOINED, queries["_id"], queries["text"], positives, negatives)
 
 
-def _answer_table(batch: NewFile, work: Path, options: Options) -> pa.Table:
-    query_ids = rows_at(batch.queries, work, "questions", ["query_id"])["query_id"].to_pylist()
-    records = rows_at(batch.raw_rows, work, "questions", ["record"])["record"].to_pylist()
-    passages = rows_at(batch.passages, work, "passages", ["docid", "text"])
+def _answer_table(batch: NewFile, work_folder: Path, options: Options) -> pa.Table:
+    query_ids = rows_at(batch.queries, work_folder, "questions", ["query_id"])["query_id"].to_pylist()
+    records = rows_at(batch.raw_rows, work_folder, "questions", ["record"])["record"].to_pylist()
+    passages = rows_at(batch.passages, work_folder, "passages", ["docid", "text"])
     passage_ids = passages["docid"].to_pylist()
     passage_texts = passages["text"].to_pylist()
     rows = []

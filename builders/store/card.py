@@ -184,11 +184,11 @@ def _size_category(configs: Configs) -> str:
     return _LARGEST_SIZE
 
 
-def _config_entry(config: str, splits: Splits) -> dict[str, Any]:
+def _config_entry(config: str, shards_by_split: Splits) -> dict[str, Any]:
     """Return the entry of a config that tells `datasets` which files belong to which split."""
     # `datasets` caches a local folder by the folder's name and this head only. Without a hash of the content here,
     # `datasets` would load the old content from its cache after a release is rebuilt.
-    hashes = "".join(shard.sha256 for shard in _all_shards(splits))
+    hashes = "".join(shard.sha256 for shard in _all_shards(shards_by_split))
     content_hash = hashlib.sha256(hashes.encode()).hexdigest()
     entry: dict[str, Any] = {
         "config_name": config,
@@ -197,15 +197,17 @@ def _config_entry(config: str, splits: Splits) -> dict[str, Any]:
     if config == _DEFAULT_CONFIG:
         entry["default"] = True
     entry["data_files"] = []
-    for split in _card_splits(config, splits):
-        file_prefix = split if split in splits else "*"  # the split of all queries has the files of every split
+    for split in _card_splits(config, shards_by_split):
+        file_prefix = (
+            split if split in shards_by_split else "*"
+        )  # the split of all queries has the files of every split
         entry["data_files"].append({"split": split, "path": f"{config}/{file_prefix}-*.parquet"})
     return entry
 
 
-def _dataset_info(config: str, splits: Splits) -> dict[str, Any]:
+def _dataset_info(config: str, shards_by_split: Splits) -> dict[str, Any]:
     """Return the features and sizes of a config."""
-    card_splits = _card_splits(config, splits)
+    card_splits = _card_splits(config, shards_by_split)
     split_infos = []
     for split, shards in card_splits.items():
         split_infos.append({"name": split, "num_bytes": _bytes_of(shards), "num_examples": rows_of(shards)})
@@ -213,24 +215,24 @@ def _dataset_info(config: str, splits: Splits) -> dict[str, Any]:
         "config_name": config,
         "features": [_feature(field) for field in schema_of(config)],
         "splits": split_infos,
-        "download_size": _bytes_of(_all_shards(splits)),
+        "download_size": _bytes_of(_all_shards(shards_by_split)),
         "dataset_size": sum(_bytes_of(shards) for shards in card_splits.values()),
     }
 
 
-def _card_splits(config: str, splits: Splits) -> Splits:
+def _card_splits(config: str, shards_by_split: Splits) -> Splits:
     """Return the splits of a config for the card. If queries have several splits, add a first split of all queries."""
-    if config != _ALL_QUERIES or len(splits) == 1:
-        return splits
-    return {_ALL_QUERIES: _all_shards(splits), **splits}
+    if config != _ALL_QUERIES or len(shards_by_split) == 1:
+        return shards_by_split
+    return {_ALL_QUERIES: _all_shards(shards_by_split), **shards_by_split}
 
 
-def _all_shards(splits: Splits) -> list[FileEntry]:
-    return list(chain.from_iterable(splits.values()))
+def _all_shards(shards_by_split: Splits) -> list[FileEntry]:
+    return list(chain.from_iterable(shards_by_split.values()))
 
 
-def _feature(field: pa.Field) -> dict[str, Any]:
-    return {"name": field.name, **_feature_type(field.type)}
+def _feature(arrow_field: pa.Field) -> dict[str, Any]:
+    return {"name": arrow_field.name, **_feature_type(arrow_field.type)}
 
 
 def _feature_type(arrow_type: pa.DataType) -> dict[str, Any]:

@@ -80,17 +80,17 @@ class SplitWriter:
     A shard's name contains the number of shards. That number is known only at :meth:`close`, which renames the shards.
     """
 
-    def __init__(self, release: Path, config: str, split: str, schema: pa.Schema) -> None:
-        self._folder = release / config
+    def __init__(self, release_folder: Path, config: str, split: str, schema: pa.Schema) -> None:
+        self._folder = release_folder / config
         self._split = split
         self._schema = schema
         self._folder.mkdir(parents=True, exist_ok=True)
         self._open_shard: ParquetFile | None = None
         self._complete_shards: list[tuple[Path, dict[str, Any]]] = []  # path, and the result of ParquetFile.close
 
-    def adopt(self, path: Path, entry: dict[str, Any]) -> None:
+    def adopt(self, shard_path: Path, shard_entry: dict[str, Any]) -> None:
         """Append a complete shard from another folder. :meth:`close` links to the file and does not remove the file."""
-        self._complete_shards.append((path, entry))
+        self._complete_shards.append((shard_path, shard_entry))
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, which must have the columns of the schema."""
@@ -152,26 +152,26 @@ class Draft:
     ``stats`` is written to ``stats.json``. ``build`` is added to the builds of the manifest.
     """
 
-    def __init__(self, folder: Path, base: Release | None, build: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, base_release: Release | None, build: dict[str, Any]) -> None:
         self.folder = folder
         self.build = build
         self.stats: dict[str, Any] = {"table3": {}, "collections": {}}
         self._entries: list[FileEntry] = []
         self._base_builds: list[Build] = []
         self._writers: list[SplitWriter] = []
-        if base is not None:
-            self._copy_base(base)
+        if base_release is not None:
+            self._copy_base(base_release)
 
-    def _copy_base(self, base: Release) -> None:
-        """Copy the files, statistics and builds of ``base``, after each file is verified. Files are linked."""
-        refuse_outer_links(base)
-        self.stats |= read_stats(base.path)
-        self._base_builds = list(base.manifest.builds)
-        for entry in base.manifest.files:
+    def _copy_base(self, base_release: Release) -> None:
+        """Copy the files, statistics and builds of ``base_release``, after each file is verified. Files are linked."""
+        refuse_outer_links(base_release)
+        self.stats |= read_stats(base_release.path)
+        self._base_builds = list(base_release.manifest.builds)
+        for entry in base_release.manifest.files:
             # The base's card and published pages are not copied, because they describe only the base.
             if entry.path == CARD or is_published(entry.path):
                 continue
-            base_file = base.file(entry)
+            base_file = base_release.file(entry)
             if entry.path == STATS:  # read above, and written again by finish()
                 continue
             draft_file = self.folder / entry.path
@@ -200,10 +200,10 @@ class Draft:
             (self.folder / entry.path).unlink()
             self._entries.remove(entry)
 
-    def add_file(self, name: str) -> None:
+    def add_file(self, file_name: str) -> None:
         """Add a file of the draft's folder, such as a run, to the manifest."""
-        self._entries = [entry for entry in self._entries if entry.path != name]
-        self._entries.append(describe(self.folder, name))
+        self._entries = [entry for entry in self._entries if entry.path != file_name]
+        self._entries.append(describe(self.folder, file_name))
 
     def finish(self) -> None:
         """Close the writers. Write ``stats.json``, the card and the manifest."""
@@ -245,13 +245,14 @@ def check_release_output(out: Path) -> Path:
 
 @contextlib.contextmanager
 def draft_release(
-    out: Path, build: dict[str, Any] | None = None, base: Release | None = None, work: Path | None = None
+    out: Path, build: dict[str, Any] | None = None, base_release: Release | None = None, work: Path | None = None
 ) -> Iterator[Draft]:
     """Yield a draft that becomes the release ``out`` when the block ends without an error.
 
     An earlier release at ``out`` is replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest.
-    The block may set ``draft.build`` instead. The configs of ``base`` are copied into the new release. ``work`` is the
-    caller's folder of :func:`builders.core.folders.work_beside`. Without ``work``, this function makes such a folder.
+    The block may set ``draft.build`` instead. The configs of ``base_release`` are copied into the new release.
+    ``work`` is the caller's folder of :func:`builders.core.folders.work_beside`. Without ``work``, this function makes
+    such a folder.
     """
     out = check_release_output(out)
     open_work = contextlib.nullcontext(work) if work else work_beside(out)
@@ -259,16 +260,16 @@ def draft_release(
         folder = work_folder / "release"
         remove_tree(folder)
         folder.mkdir()
-        draft = Draft(folder, base, build or {})
+        draft = Draft(folder, base_release, build or {})
         yield draft
         draft.finish()
         replace_directory(folder, out)
 
 
-def describe_files(files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
+def describe_files(source_files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
     """Describe (name, path) pairs as sources of the manifest: name, bytes, SHA-256. Repeated paths are skipped."""
     sources: dict[Path, dict[str, Any]] = {}
-    for name, path in files:
+    for name, path in source_files:
         if path not in sources:
             with reading(path):
                 sources[path] = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}

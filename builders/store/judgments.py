@@ -48,15 +48,17 @@ def texts_of_judged(release: Release, judged: Judged) -> dict[str, str]:
     return texts
 
 
-def joined_row(query_id: str, query_text: str, scores: Mapping[str, int], texts: Mapping[str, str]) -> dict[str, Any]:
+def joined_row(
+    query_id: str, query_text: str, scores: Mapping[str, int], passage_texts: Mapping[str, str]
+) -> dict[str, Any]:
     """Return a joined row: a query with its judged passages.
 
-    ``scores`` are the query's judgments by passage id. ``texts`` maps passage ids to texts.
+    ``scores`` are the query's judgments by passage id. ``passage_texts`` maps passage ids to texts.
     """
     positives = []
     negatives = []
     for passage_id, score in scores.items():
-        passage = {"docid": passage_id, "title": "", "text": texts[passage_id]}  # the benchmark drops titles
+        passage = {"docid": passage_id, "title": "", "text": passage_texts[passage_id]}  # the benchmark drops titles
         if score > 0:
             positives.append(passage)
         else:
@@ -87,7 +89,7 @@ class _NegativesLine(msgspec.Struct):
     negative_ids: list[str] = msgspec.field(name="negative-ids")
 
 
-def read_negative_ids(path: Path) -> list[tuple[str, list[str], int]]:
+def read_negative_ids(negatives_path: Path) -> list[tuple[str, list[str], int]]:
     """Read hard negatives from a file of `baselines mine`.
 
     Returns (query id, ids of the query's negatives, line number) for every line. Raises :class:`InputError` with the
@@ -95,23 +97,23 @@ def read_negative_ids(path: Path) -> list[tuple[str, list[str], int]]:
     """
     remedy = 'expected {"query-id": ID, "negative-ids": [ID, ...]}'
     negatives = []
-    for line_number, line in json_lines(path, _NegativesLine, remedy):
+    for line_number, line in json_lines(negatives_path, _NegativesLine, remedy):
         negatives.append((line.query_id, line.negative_ids, line_number))
     if not negatives:
-        raise InputError("is empty; expected JSON lines with hard negatives from `baselines mine`", path=path)
+        raise InputError("is empty; expected JSON lines with hard negatives from `baselines mine`", path=negatives_path)
     return negatives
 
 
-def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
+def label_overlap(train_qrels: pa.Table, test_qrels: pa.Table | None) -> dict[str, Any]:
     """Return the number and share of test queries that share a positive passage with a training query.
 
     A model has already seen the answers of such queries (Zhan et al., arXiv 2204.11447). One shared passage suffices.
     The published script (compute_label_overlap.py) requires two shared passages.
     """
-    if test is None:
+    if test_qrels is None:
         return {"overlapping": None, "overlapping_share": None}
-    train_positives = _positive_rows(train)
-    test_positives = _positive_rows(test)
+    train_positives = _positive_rows(train_qrels)
+    test_positives = _positive_rows(test_qrels)
     train_passage_ids = pc.unique(train_positives["corpus-id"])
     shared_positives = test_positives.filter(pc.is_in(test_positives["corpus-id"], train_passage_ids))
     overlapping = pc.count_distinct(shared_positives["query-id"]).as_py()
@@ -127,11 +129,11 @@ def _positive_rows(qrels: pa.Table) -> pa.Table:
 
 
 def overlaps_with_train(
-    splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]
+    splits: Collection[tuple[str, str]], read_split: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:
     """Return the label overlap of every dev or test split with its training split, by ``CONFIG/SPLIT``.
 
-    ``splits`` are the (config, split) pairs of the release, and ``read`` returns the rows of a pair.
+    ``splits`` are the (config, split) pairs of the release, and ``read_split`` returns the rows of a pair.
     """
     overlaps: dict[str, dict[str, Any]] = {}
     qrels_configs = dict.fromkeys(dataset_set.qrels for dataset_set in SETS.values())  # two sets share qrels
@@ -141,14 +143,16 @@ def overlaps_with_train(
         test_splits = [split for split in TESTED_SPLITS if (config, split) in splits]
         if not test_splits:  # the training judgments, which may be large, need not be read
             continue
-        train = read(config, "train")
+        train = read_split(config, "train")
         for split in test_splits:
-            test = read(config, split)
+            test = read_split(config, split)
             overlaps[f"{config}/{split}"] = {"test_queries": len(labelled(test)), **label_overlap(train, test)}
     return overlaps
 
 
-def drawn_overlaps(splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]) -> list[dict[str, Any]]:
+def drawn_overlaps(
+    splits: Collection[tuple[str, str]], read_split: Callable[[str, str], pa.Table]
+) -> list[dict[str, Any]]:
     """Return the label overlap of each drawn training set with each of its test splits, as rows.
 
     The arguments are those of :func:`overlaps_with_train`.
@@ -163,8 +167,8 @@ def drawn_overlaps(splits: Collection[tuple[str, str]], read: Callable[[str, str
             compared.append((config, config, split))
     rows = []
     for config, test_config, split in compared:
-        train = read(config, "train")
-        test = read(test_config, split)
+        train = read_split(config, "train")
+        test = read_split(test_config, split)
         counts = {"train_queries": len(labelled(train)), "test_queries": len(labelled(test))}
         rows.append({"config": config, "test": split, **counts, **label_overlap(train, test)})
     return rows
@@ -175,26 +179,26 @@ def labelled(qrels: pa.Table) -> list[str]:
     return sorted(pc.unique(_positive_rows(qrels)["query-id"]).to_pylist())
 
 
-def overlap_columns(rows: list[dict[str, Any]]) -> list[str]:
+def overlap_columns(overlap_rows: list[dict[str, Any]]) -> list[str]:
     """Return the names of the values that any of the rows has, in order."""
-    return list(dict.fromkeys(chain.from_iterable(rows)))
+    return list(dict.fromkeys(chain.from_iterable(overlap_rows)))
 
 
-def overlap_report_table(rows: list[dict[str, Any]]) -> Table:
+def overlap_report_table(overlap_rows: list[dict[str, Any]]) -> Table:
     """Return the rows of :func:`drawn_overlaps` as a table of a report."""
-    columns = overlap_columns(rows)
+    columns = overlap_columns(overlap_rows)
     share_columns = [column for column in columns if column.endswith("share")]
     cells = []
-    for row in rows:
+    for row in overlap_rows:
         cells.append([row.get(column) for column in columns])
     return Table(columns, cells, percent_columns=share_columns, text_columns=2)
 
 
-def overlap_table(rows: list[dict[str, Any]]) -> str:
+def overlap_table(overlap_rows: list[dict[str, Any]]) -> str:
     """Format the rows of :func:`drawn_overlaps` as an aligned table."""
-    columns = overlap_columns(rows)
+    columns = overlap_columns(overlap_rows)
     lines = [[column.replace("_", " ") for column in columns]]
-    for row in rows:
+    for row in overlap_rows:
         lines.append([_format_value(column, row.get(column)) for column in columns])
     return "\n".join(aligned(lines, left=2, gap="  "))
 

@@ -113,14 +113,14 @@ class Set:
 SPLITS = ("train", "dev", "test")
 
 
-def _out_of_domain(name: str, terms: str) -> Set:
+def _out_of_domain(set_name: str, terms: str) -> Set:
     """Return an out-of-domain set (Section 2.4). The set's test split is a column of Table 3."""
     return Set(
-        corpus=f"{name}-corpus",
-        queries=f"{name}-queries",
-        qrels=f"{name}-qrels",
-        verb=f"add {name}",
-        table3={name: "test"},
+        corpus=f"{set_name}-corpus",
+        queries=f"{set_name}-queries",
+        qrels=f"{set_name}-qrels",
+        verb=f"add {set_name}",
+        table3={set_name: "test"},
         terms=terms,
         own_terms=True,
     )
@@ -225,26 +225,26 @@ _NUMBER_PATTERN = r"([1-9]\d*)"
 
 
 @functools.cache
-def _find_config(name: str) -> tuple[int, Config]:
+def _find_config(config_name: str) -> tuple[int, Config]:
     """Return the position in ``CONFIGS`` and the declaration of a config, with the size or number of its name."""
     for position, config in enumerate(CONFIGS):
         pattern = config.name.replace("SIZE", _SIZE_PATTERN).replace("NUMBER", _NUMBER_PATTERN)
-        match = re.fullmatch(pattern, name)
+        match = re.fullmatch(pattern, config_name)
         if match:
-            return position, replace(config, name=name, about=config.about.format(*match.groups()))
-    raise ValueError(f"{name!r} is no config of a release")
+            return position, replace(config, name=config_name, about=config.about.format(*match.groups()))
+    raise ValueError(f"{config_name!r} is no config of a release")
 
 
-def config_of(name: str) -> Config:
+def config_of(config_name: str) -> Config:
     """Return the declaration of a config. Raise ValueError for an unknown name."""
-    _, config = _find_config(name)
+    _, config = _find_config(config_name)
     return config
 
 
-def is_config(name: str) -> bool:
-    """True if a release can have a config called ``name``."""
+def is_config(config_name: str) -> bool:
+    """True if a release can have a config called ``config_name``."""
     try:
-        _find_config(name)
+        _find_config(config_name)
     except ValueError:
         return False
     return True
@@ -264,28 +264,28 @@ def sort_key(config: str, split: str) -> tuple[int, str, int]:
     return position, config, split_position
 
 
-def config_and_split(path: str) -> tuple[str, str]:
+def config_and_split(shard_path: str) -> tuple[str, str]:
     """Return the config and the split of a shard from its path in the release."""
-    config, _, shard_name = path.partition("/")
+    config, _, shard_name = shard_path.partition("/")
     split = shard_name.rsplit("-", 3)[0]  # SPLIT-NNNNN-of-NNNNN.parquet
     return config, split
 
 
-def set_of(name: str) -> Set:
+def set_of(set_name: str) -> Set:
     """Return a set by its name. Raise ValueError for an unknown name.
 
     For a drawn training set (``restrain-*``, ``resttest-*``), return the main set with the drawn config as ``qrels``.
     """
-    if name in SETS:
-        return SETS[name]
-    if name.startswith(DRAWN) and is_config(name):
-        return replace(SETS["main"], qrels=name, verb="add", joined={}, table3={})
-    raise ValueError(f"{name!r} is no set")
+    if set_name in SETS:
+        return SETS[set_name]
+    if set_name.startswith(DRAWN) and is_config(set_name):
+        return replace(SETS["main"], qrels=set_name, verb="add", joined={}, table3={})
+    raise ValueError(f"{set_name!r} is no set")
 
 
-def base_set(name: str) -> str:
-    """Return the set with the questions and passages of ``name``: ``main`` for a drawn training set, else ``name``."""
-    return "main" if name.startswith(DRAWN) else name
+def base_set(set_name: str) -> str:
+    """Return the set with the questions and passages of a set: ``main`` for a drawn training set, else ``set_name``."""
+    return "main" if set_name.startswith(DRAWN) else set_name
 
 
 ROWS_PER_GROUP = 16_384

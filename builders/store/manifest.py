@@ -24,9 +24,9 @@ ANSWER_VERBS = ("answers", "release")  # the verbs of the builds that made the c
 _PUBLISHED = {CARD_ZH, EVAL}
 
 
-def is_published(path: str) -> bool:
+def is_published(file_path: str) -> bool:
     """True for files that only `publish` writes. A release that is built from another does not copy such files."""
-    return path in _PUBLISHED or path.startswith("assets/")
+    return file_path in _PUBLISHED or file_path.startswith("assets/")
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -60,47 +60,47 @@ class Manifest(msgspec.Struct, frozen=True):
                 raise ValueError(f"files: {path!r} is listed twice")
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(manifest_path: Path) -> Manifest:
     """Read a release's manifest.
 
-    Raise :class:`InputError` if ``path`` is damaged or not a manifest of this format, and for a wrong option of a build
+    Raise :class:`InputError` if the file is damaged or not a manifest of this format, and for a wrong option of a build
     whose options are used later.
     """
-    manifest = read_json(path, Manifest)
+    manifest = read_json(manifest_path, Manifest)
     for number, build in enumerate(manifest.builds):
         if build.verb not in ANSWER_VERBS:
             continue
         options_field = f"builds[{number}].options"
-        rule = typed(build.options, AnswerRule, path, field=options_field)
+        rule = typed(build.options, AnswerRule, manifest_path, field=options_field)
         problem = rule.problem()
         if problem:
-            raise InputError(f"{options_field}.{problem}", path=path)
+            raise InputError(f"{options_field}.{problem}", path=manifest_path)
     return manifest
 
 
-def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
+def write_manifest(release_path: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
     """Write ``release/manifest.json``. The manifest lists the shards' ``entries``, the card and ``stats.json``."""
     files = sorted(entries, key=lambda entry: entry.path)
     for name in (CARD, STATS):
-        if (release / name).exists():
-            files.append(describe(release, name))
+        if (release_path / name).exists():
+            files.append(describe(release_path, name))
     manifest = Manifest(name="dureader_retrieval", format=1, builds=list(builds), files=files)
     json_value = msgspec.to_builtins(manifest)
     json_text = json.dumps(json_value, ensure_ascii=False, indent=1, sort_keys=True)
-    write_text(release / MANIFEST, json_text + "\n")
+    write_text(release_path / MANIFEST, json_text + "\n")
 
 
-def read_stats(release: Path) -> dict[str, Any]:
+def read_stats(release_path: Path) -> dict[str, Any]:
     """Return the whole content of a release's ``stats.json``. Empty if the file does not exist.
 
     Raises :class:`InputError` if a value does not fit :class:`.stored_stats.Stats`.
     """
     try:
-        return read_object(release / STATS, Stats)
+        return read_object(release_path / STATS, Stats)
     except FileNotFoundError:
         return {}
 
 
-def write_stats(release: Path, stats: Mapping[str, Any]) -> None:
+def write_stats(release_path: Path, stats: Mapping[str, Any]) -> None:
     """Write ``release/stats.json``."""
-    write_text(release / STATS, json.dumps(stats, ensure_ascii=False, indent=1) + "\n")
+    write_text(release_path / STATS, json.dumps(stats, ensure_ascii=False, indent=1) + "\n")

@@ -87,12 +87,12 @@ class Release:
             raise InputError(f"{fault}; build the release again", path=path)
         return path
 
-    def named(self, name: str) -> Path:
-        """Verify the file ``name`` and return its path. Raise :class:`InputError` for an unlisted or changed file."""
+    def named(self, file_name: str) -> Path:
+        """Verify a file and return its path. Raise :class:`InputError` for an unlisted or changed file."""
         for entry in self.manifest.files:
-            if entry.path == name:
+            if entry.path == file_name:
                 return self.file(entry)
-        raise InputError(f"lists no {name}; build the release again", path=self.path / MANIFEST)
+        raise InputError(f"lists no {file_name}; build the release again", path=self.path / MANIFEST)
 
     @contextlib.contextmanager
     def files(self, config: str, split: str) -> Iterator[list[str]]:

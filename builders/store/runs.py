@@ -141,13 +141,15 @@ class Run:
         self._initial_hits = hits
 
     @classmethod
-    def in_memory(cls, name: str, hits: Mapping[str, Sequence[Hit]], manifest: dict[str, Any] | None = None) -> "Run":
-        """Return a run without a file. ``hits`` has (corpus id, score) pairs, best first, by query id.
+    def in_memory(
+        cls, run_name: str, hits_by_query: Mapping[str, Sequence[Hit]], manifest: dict[str, Any] | None = None
+    ) -> "Run":
+        """Return a run without a file. ``hits_by_query`` has (corpus id, score) pairs, best first, by query id.
 
         Queries without hits are dropped, because a TREC file has no line for them. Hits that are not in the order of
         their scores are sorted, with a warning, as :func:`read_run` does.
         """
-        run = Run(name, _sort_contradictions(name, without_empty(hits)))
+        run = Run(run_name, _sort_contradictions(run_name, without_empty(hits_by_query)))
         run.is_in_memory = True
         run.manifest = manifest
         return run
@@ -206,24 +208,24 @@ class Run:
         return pd.DataFrame(rows, columns=["query_id", "passage_id", "rank", "score"])
 
 
-def _sort_contradictions(name: str, hits: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
+def _sort_contradictions(run_name: str, hits_by_query: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
     """Return hits in the order of their scores. Equal scores keep their order. Warn about queries in another order."""
     sorted_hits: dict[str, Sequence[Hit]] = {}
     contradicted_ids = []
-    for query_id, ranking in hits.items():
+    for query_id, ranking in hits_by_query.items():
         sorted_hits[query_id] = ranking
         scores_rise = any(next_hit[1] > hit[1] for hit, next_hit in pairwise(ranking))
         if scores_rise:
             contradicted_ids.append(query_id)
             sorted_hits[query_id] = sorted(ranking, key=lambda hit: -hit[1])
     if contradicted_ids:
-        _warn_of_order(name, contradicted_ids, len(sorted_hits))
+        _warn_of_order(run_name, contradicted_ids, len(sorted_hits))
     return sorted_hits
 
 
-def without_empty(hits: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
+def without_empty(hits_by_query: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
     """Return the hits of the queries that have hits."""
-    return {query_id: ranking for query_id, ranking in hits.items() if ranking}
+    return {query_id: ranking for query_id, ranking in hits_by_query.items() if ranking}
 
 
 def probability(logit: float) -> float:
@@ -239,13 +241,13 @@ def best_first(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
 
 
-def columns_of(hits: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
+def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
     """Convert (query id, hits in order) pairs to columns."""
     query_ids = []
     hit_counts = []
     passage_ids: list[str] = []
     scores: list[float] = []
-    for query_id, ranking in hits:
+    for query_id, ranking in rankings:
         query_ids.append(query_id)
         hit_counts.append(len(ranking))
         for passage_id, score in ranking:
@@ -259,19 +261,19 @@ def columns_of(hits: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
     )
 
 
-def write_columns(path: Path, parts: Iterable[Columns], tag: str = "dureader_retrieval") -> int:
+def write_columns(run_path: Path, parts: Iterable[Columns], tag: str = "dureader_retrieval") -> int:
     """Write a TREC run from columns, as :func:`write_run` does. Return the number of lines."""
     rankings = chain.from_iterable(part.hits().items() for part in parts)
-    return write_run(path, rankings, tag)
+    return write_run(run_path, rankings, tag)
 
 
-def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: str = "dureader_retrieval") -> int:
+def write_run(run_path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: str = "dureader_retrieval") -> int:
     """Write a TREC run from (query id, hits in any order) pairs. Return the number of lines.
 
     Hits are sorted by falling score, then by corpus id. Scores are printed with all digits, so that different scores
     stay different in the file. The file appears only when all lines are written.
     """
-    return write_ranked_hits(path, _sort_rankings(rankings), tag)
+    return write_ranked_hits(run_path, _sort_rankings(rankings), tag)
 
 
 def _sort_rankings(rankings: Iterable[tuple[str, Iterable[Hit]]]) -> Iterator[tuple[str, list[Hit]]]:
@@ -280,11 +282,11 @@ def _sort_rankings(rankings: Iterable[tuple[str, Iterable[Hit]]]) -> Iterator[tu
 
 
 def write_ranked_hits(
-    path: Path, rankings: Iterable[tuple[str, Sequence[Hit]]], tag: str = "dureader_retrieval"
+    run_path: Path, rankings: Iterable[tuple[str, Sequence[Hit]]], tag: str = "dureader_retrieval"
 ) -> int:
     """Write a TREC run as :func:`write_run` does, but keep the order of the hits, which must be best first."""
     line_count = 0
-    with atomic_text(path) as file:
+    with atomic_text(run_path) as file:
         for query_id, hits in rankings:
             ids = [query_id]
             ids += [passage_id for passage_id, _ in hits]
@@ -293,7 +295,7 @@ def write_ranked_hits(
                 raise InputError(
                     f"cannot hold the hits of query {query_id!r}: a TREC run needs finite scores, and ids without "
                     "blanks",
-                    path=path,
+                    path=run_path,
                 )
             for rank, (passage_id, score) in enumerate(hits, start=1):
                 file.write(f"{query_id} Q0 {passage_id} {rank} {score!r} {tag}\n")
@@ -308,7 +310,7 @@ def expect_run_file(run: Run) -> Path:
     return run.path
 
 
-def read_run(path: Path | Run) -> Run:
+def read_run(run_or_path: Path | Run) -> Run:
     """Read a TREC run or the official JSON of predictions. A :class:`Run` is returned as it is.
 
     JSON begins with ``{``, perhaps after blanks. A query that occurs twice in JSON is an error.
@@ -316,28 +318,28 @@ def read_run(path: Path | Run) -> Run:
     The hits of a TREC run are ordered by score, then by the rank column. A warning counts the queries whose ranks
     contradict the scores. Predictions have no scores and get 1/rank. Raises :class:`InputError` with file and line.
     """
-    if isinstance(path, Run):
-        return path
-    if first_character(path) == "{":
-        return Run(path, _read_predictions(path))
-    return Run(path, _sort_hits(_read_trec_run(path), path))
+    if isinstance(run_or_path, Run):
+        return run_or_path
+    if first_character(run_or_path) == "{":
+        return Run(run_or_path, _read_predictions(run_or_path))
+    return Run(run_or_path, _sort_hits(_read_trec_run(run_or_path), run_or_path))
 
 
-def _read_predictions(path: Path) -> dict[str, Sequence[Hit]]:
+def _read_predictions(run_path: Path) -> dict[str, Sequence[Hit]]:
     remedy = "expected {query id: [passage ids, best first]}"
-    predictions = object_of_lists(read_whole(path), dict[str, list[str]], path, remedy)
+    predictions = object_of_lists(read_whole(run_path), dict[str, list[str]], run_path, remedy)
     for query_id, passage_ids in predictions.items():
-        expect_id(query_id, path)
+        expect_id(query_id, run_path)
         for passage_id in passage_ids:
-            expect_id(passage_id, path)
+            expect_id(passage_id, run_path)
     hits_by_query: dict[str, Sequence[Hit]] = {}
     for query_id, passage_ids in predictions.items():
         hits_by_query[query_id] = [(passage_id, 1 / rank) for rank, passage_id in enumerate(passage_ids, start=1)]
     return hits_by_query
 
 
-def _sort_hits(table: pa.Table, path: Path) -> Columns:
-    """Sort the hits of the run ``path``.
+def _sort_hits(table: pa.Table, run_path: Path) -> Columns:
+    """Sort the hits of the run ``run_path``.
 
     Queries are in the order of their first lines. Hits are ordered by falling score, then by rank, then by line.
     """
@@ -348,16 +350,16 @@ def _sort_hits(table: pa.Table, path: Path) -> Columns:
     scores = table["score"].to_numpy()
     ranks = table["rank"].to_numpy()
     order = np.lexsort((ranks, -scores, query_numbers))  # the last key is the first in importance
-    warn_of_contradictions(path, query_ids, query_numbers[order], ranks[order])
+    warn_of_contradictions(run_path, query_ids, query_numbers[order], ranks[order])
     hit_counts = np.bincount(query_numbers, minlength=len(query_ids))
     return Columns(query_ids, hit_counts, passage_ids.take(pa.array(order)), scores[order])
 
 
-def warn_of_contradictions(name: Path | str, query_ids: Sequence[str], query_numbers: Array, ranks: Array) -> None:
+def warn_of_contradictions(run_name: Path | str, query_ids: Sequence[str], query_numbers: Array, ranks: Array) -> None:
     """Warn about queries whose ranks contradict their scores, for example because the scores are distances.
 
     Args:
-        name: the run's name in the warning.
+        run_name: the run's name in the warning.
         query_ids: the ids of the queries.
         query_numbers: the position of each hit's query in ``query_ids``. The hits are sorted by query, then by falling
             score, then by rank.
@@ -368,39 +370,39 @@ def warn_of_contradictions(name: Path | str, query_ids: Sequence[str], query_num
     rank_falls = ranks[1:] < ranks[:-1]
     contradicted = np.unique(query_numbers[1:][is_same_query & rank_falls])
     if len(contradicted):
-        _warn_of_order(name, [query_ids[number] for number in contradicted], len(query_ids))
+        _warn_of_order(run_name, [query_ids[number] for number in contradicted], len(query_ids))
 
 
-def _warn_of_order(name: Path | str, contradicted_ids: Sequence[str], query_count: int) -> None:
+def _warn_of_order(run_name: Path | str, contradicted_ids: Sequence[str], query_count: int) -> None:
     log.warning(
         "%s: the ranks of %d of %d queries contradict their scores, for example of query %r; the hits are ordered by "
         "score, the highest first; if the lowest score is the best, change the signs of the scores",
-        name,
+        run_name,
         len(contradicted_ids),
         query_count,
         contradicted_ids[0],
     )
 
 
-def _read_trec_run(path: Path) -> pa.Table:
+def _read_trec_run(run_path: Path) -> pa.Table:
     """Read the columns of a TREC run. Arrow parses the blocks. A block in an unusual format is parsed line by line."""
     tables = []
     first_line = 1
-    for block in _read_blocks(path):
+    for block in _read_blocks(run_path):
         if len(block) > LONGEST_LINE and b"\n" not in block[:-1]:
-            raise line_too_long(path, first_line)
+            raise line_too_long(run_path, first_line)
         table = _parse_block(block)
         if table is None or not table.num_rows:
-            table = _parse_lines(block, path, first_line)
+            table = _parse_lines(block, run_path, first_line)
         tables.append(table)
         first_line += block.count(b"\n")
     return pa.concat_tables(tables)
 
 
-def _read_blocks(path: Path) -> Iterator[bytes]:
+def _read_blocks(run_path: Path) -> Iterator[bytes]:
     """Yield blocks of complete lines. The last line may lack its end."""
     rest = b""  # the begin of a line
-    with open_text(path) as file:
+    with open_text(run_path) as file:
         data = file.read(_BLOCK_BYTES)
         while data:
             complete_lines, line_end, rest = (rest + data).rpartition(b"\n")
@@ -437,7 +439,7 @@ def _parse_block(block: bytes) -> pa.Table | None:
     return table.select(["query", "corpus", "score"]).append_column("rank", table["rank"].cast(pa.int64()))
 
 
-def _parse_lines(block: bytes, path: Path, first_line: int) -> pa.Table:
+def _parse_lines(block: bytes, run_path: Path, first_line: int) -> pa.Table:
     """Parse a block line by line into the columns of :func:`_parse_block`.
 
     ``first_line`` is the number of the block's first line. Raises :class:`InputError` for the first invalid line.
@@ -453,12 +455,12 @@ def _parse_lines(block: bytes, path: Path, first_line: int) -> pa.Table:
         if not fields:
             continue
         if len(fields) != len(_COLUMN_NAMES):
-            raise InputError(_wrong_line(fields), path=path, line=line_number)
+            raise InputError(_wrong_line(fields), path=run_path, line=line_number)
         query_field, _, passage_field, rank_field, score_field, _ = fields
-        query_ids.append(id_of(query_field, path, line_number))
-        passage_ids.append(id_of(passage_field, path, line_number))
-        scores.append(_parse_score(score_field, path, line_number))
-        ranks.append(integer(rank_field, "rank", path, line_number))
+        query_ids.append(id_of(query_field, run_path, line_number))
+        passage_ids.append(id_of(passage_field, run_path, line_number))
+        scores.append(_parse_score(score_field, run_path, line_number))
+        ranks.append(integer(rank_field, "rank", run_path, line_number))
     return pa.table([query_ids, passage_ids, scores, ranks], schema=_HITS_SCHEMA)
 
 
@@ -469,9 +471,11 @@ def _wrong_line(fields: Sequence[bytes]) -> str:
     return f"expected {expected}, found {len(fields)}"
 
 
-def _parse_score(field: bytes, path: Path, line_number: int) -> float:
+def _parse_score(score_field: bytes, run_path: Path, line_number: int) -> float:
     with contextlib.suppress(ValueError):
-        score = float(field)
+        score = float(score_field)
         if math.isfinite(score):
             return score
-    raise InputError(f"expected a finite number as the score, found {shown(field)}", path=path, line=line_number)
+    raise InputError(
+        f"expected a finite number as the score, found {shown(score_field)}", path=run_path, line=line_number
+    )

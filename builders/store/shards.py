@@ -18,18 +18,18 @@ _ROWS_PER_BATCH = 1_024  # few, because a joined row can have 100 kB
 _ID_FIELDS = {"_id", "query-id", "corpus-id", "query_id", "zh_id", "docid"}
 
 
-def wrong_file(path: Path, entry: FileEntry, *, again: bool = False) -> str:
+def wrong_file(file_path: Path, entry: FileEntry, *, again: bool = False) -> str:
     """Describe the first difference between a file of a release and its manifest entry; empty if they agree.
 
     Size and SHA-256 are compared. A shard's number of rows, columns and values (:func:`wrong_values`) are also checked.
     The whole file is read if the cache has no record of the file (:mod:`builders.core.cache`), or with ``again``.
     """
     if not entry.path.endswith(".parquet"):
-        return verified.wrong_file(path, entry, again=again)
-    return verified.wrong_file(path, entry, lambda: _wrong_shard(path, entry), again=again)
+        return verified.wrong_file(file_path, entry, again=again)
+    return verified.wrong_file(file_path, entry, lambda: _wrong_shard(file_path, entry), again=again)
 
 
-def _wrong_shard(path: Path, entry: FileEntry) -> str:
+def _wrong_shard(shard_path: Path, entry: FileEntry) -> str:
     """Describe the first fault of a shard's columns, values or number of rows; empty if the shard is valid."""
     config, _ = config_and_split(entry.path)
     try:
@@ -37,7 +37,7 @@ def _wrong_shard(path: Path, entry: FileEntry) -> str:
     except ValueError:
         return f"is in a folder {config!r}, which is not a config of a release"
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as shard:
+        with pq.ParquetFile(shard_path, page_checksum_verification=True) as shard:
             fault = wrong_columns(shard.schema_arrow, schema)
             if fault:
                 return fault
@@ -54,13 +54,13 @@ def _wrong_shard(path: Path, entry: FileEntry) -> str:
     return ""
 
 
-def wrong_columns(schema: pa.Schema, expected: pa.Schema) -> str:
-    """Describe the first column of ``expected`` that a shard's ``schema`` lacks; empty if no column is missing."""
-    for column in expected:
-        index = schema.get_field_index(column.name)
+def wrong_columns(shard_schema: pa.Schema, expected_schema: pa.Schema) -> str:
+    """Describe the first column of ``expected_schema`` that a shard lacks; empty if no column is missing."""
+    for column in expected_schema:
+        index = shard_schema.get_field_index(column.name)
         # Types are compared instead of schemas, because writers name the items of a list differently.
-        if index < 0 or not schema.field(index).type.equals(column.type):
-            shard_columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
+        if index < 0 or not shard_schema.field(index).type.equals(column.type):
+            shard_columns = ", ".join(f"{field.name} ({field.type})" for field in shard_schema)
             return f"expected a column {column.name} ({column.type}), found {shard_columns}"
     return ""
 

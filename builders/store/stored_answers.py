@@ -33,25 +33,25 @@ def read_answers(release: Release, set_name: str, split: str) -> dict[str, dict[
 
 
 def answer_counts(
-    splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]
+    splits: Collection[tuple[str, str]], read_split: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:
     """Return the counts of each split of ``answers``.
 
-    ``splits`` are the (config, split) pairs of the release, and ``read`` returns the rows of a pair. ``answered`` are
-    the queries with an answer, and ``in_passages`` the answers that a judged passage contains. ``unanswered`` are the
-    queries that have a positive passage, but no answer. ``question_type``, ``fact_or_opinion`` and ``source`` have the
-    number of queries of each value; the empty value means unknown.
+    ``splits`` are the (config, split) pairs of the release, and ``read_split`` returns the rows of a pair.
+    ``answered`` are the queries with an answer, and ``in_passages`` the answers that a judged passage contains.
+    ``unanswered`` are the queries that have a positive passage, but no answer. ``question_type``, ``fact_or_opinion``
+    and ``source`` have the number of queries of each value; the empty value means unknown.
     """
     counts: dict[str, dict[str, Any]] = {}
     for split in SPLITS:
         if ("answers", split) not in splits:
             continue
-        rows = read("answers", split)
+        rows = read_split("answers", split)
         lengths = pc.list_value_length(rows["answers"])
         answered_ids = rows.filter(pc.greater(lengths, 0))["query_id"].to_pylist()
         labelled_ids: list[str] = []
         if ("qrels", split) in splits:
-            labelled_ids = labelled(read("qrels", split))
+            labelled_ids = labelled(read_split("qrels", split))
         passages_per_answer = pc.list_value_length(pc.list_flatten(rows["answer_passages"]))
         counts[split] = {
             "queries": rows.num_rows,
@@ -66,9 +66,9 @@ def answer_counts(
     return counts
 
 
-def warn_of_gaps(counts: dict[str, dict[str, Any]]) -> None:
+def warn_of_gaps(counts_by_split: dict[str, dict[str, Any]]) -> None:
     """Log the numbers of queries without a known type, and of queries with a positive passage but no answer."""
-    for split, split_counts in counts.items():
+    for split, split_counts in counts_by_split.items():
         unknown_types = split_counts["question_type"].get("", 0)
         if unknown_types:
             log.warning("%s: the type of %d of %d queries is unknown", split, unknown_types, split_counts["queries"])
@@ -76,9 +76,9 @@ def warn_of_gaps(counts: dict[str, dict[str, Any]]) -> None:
             log.warning("%s: %d queries have a positive passage, but no answer", split, split_counts["unanswered"])
 
 
-def answer_counts_table(counts: dict[str, dict[str, Any]]) -> Table:
+def answer_counts_table(counts_by_split: dict[str, dict[str, Any]]) -> Table:
     """Return the result of :func:`answer_counts` as a table with a column for each split."""
-    all_counts = counts.values()
+    all_counts = counts_by_split.values()
     rows = []
     for name in ("queries", "answered", "unanswered", "answers", "in_passages"):
         numbers = [split_counts[name] for split_counts in all_counts]
@@ -88,12 +88,12 @@ def answer_counts_table(counts: dict[str, dict[str, Any]]) -> Table:
         for value in sorted(values):
             numbers = [split_counts[name].get(value, 0) for split_counts in all_counts]
             rows.append([f"{name} {value or 'unknown'}", *numbers])
-    return Table(["answers", *counts], rows)
+    return Table(["answers", *counts_by_split], rows)
 
 
-def answers_text(counts: dict[str, dict[str, Any]]) -> str:
+def answers_text(counts_by_split: dict[str, dict[str, Any]]) -> str:
     """Format the result of :func:`answer_counts` as aligned text."""
-    table = answer_counts_table(counts)
+    table = answer_counts_table(counts_by_split)
     lines = [list(table.columns)]
     for title, *numbers in table.rows:
         lines.append([title, *(f"{number:,}" for number in numbers)])

@@ -55,9 +55,9 @@ class LengthCounter:
     def __init__(self, lengths: npt.NDArray[Any] = np.zeros(0, np.int64)) -> None:  # noqa: B008
         self.counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
-    def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
-        """Add ``times[i]`` texts of length ``lengths[i]``. ``times`` defaults to one text for each length."""
-        counts = np.bincount(lengths, times).astype(np.int64)
+    def add(self, lengths: npt.NDArray[Any], text_counts: npt.NDArray[Any] | None = None) -> None:
+        """Add ``times[i]`` texts of length ``lengths[i]``. ``text_counts`` defaults to one text for each length."""
+        counts = np.bincount(lengths, text_counts).astype(np.int64)
         if counts.size > self.counts.size:
             self.counts = np.pad(self.counts, (0, counts.size - self.counts.size))
         self.counts[: counts.size] += counts

@@ -73,6 +73,7 @@ def _count_table3(survey_tables: Survey) -> tuple[dict[str, Any], dict[str, Leng
                 continue
             query_counts = f"SELECT count(*), sum(chars)::BIGINT FROM texts {_OF_SPLIT}"
             ((query_count, query_chars),) = survey_tables.rows(query_counts, dataset_set.queries, split)
+            # Table 3 counts only positive passages. Other judgments may be negative.
             judgment_counts = f"SELECT count(*) FROM judged {_OF_SPLIT} AND score > 0"
             ((positive_count,),) = survey_tables.rows(judgment_counts, dataset_set.qrels, split)
             passage_lengths = _count_lengths(
@@ -89,6 +90,7 @@ def _count_english(survey_tables: Survey) -> dict[str, Any]:
     english = {}
     sql = f"SELECT count(*), avg(words) FROM texts {_OF_SPLIT}"
     for dataset_set in SETS.values():
+        # Only English queries have words between blanks.
         if not dataset_set.translated:
             continue
         for split in survey_tables.splits(dataset_set.queries):
@@ -103,6 +105,7 @@ def _count_corrections(survey_tables: Survey) -> dict[str, Any]:
     corrections = {}
     for split in survey_tables.splits(BEFORE):
         if ("queries", split) in survey_tables.loaded and ("qrels", split) in survey_tables.loaded:
+            # Queries without a judgment count, too.
             query_ids = release.table("queries", split, ["_id"])["_id"].to_pylist()
             old_judged = read_judged(release, BEFORE, split)
             new_judged = read_judged(release, "qrels", split)

@@ -30,6 +30,7 @@ def _draw_counters(
     """Draw a panel for each counter. ``draw_bars`` draws the bars of a panel and returns the label of its axis."""
 
     def draw_panels(figure: Any) -> None:
+        # subplots returns an array, or for one counter a single panel.
         panels = np.atleast_1d(figure.subplots(1, len(counters)))
         for panel, (name, counter) in zip(panels, counters.items(), strict=True):
             panel.spines[["top", "right"]].set_visible(False)

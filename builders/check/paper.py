@@ -83,6 +83,7 @@ def _table2_lines(paper: dict[str, Any], set_counts: dict[str, dict[str, int]]) 
     for paper_row in paper["table2"]:
         rows.append((paper_row["dataset"], *paper_row["values"]))
         counts = set_counts.get(paper_row.get("set", ""))
+        # The row of the release has only the two numbers, and no description of the sources.
         if counts:
             language = paper_row["values"][0]
             rows.append(("  here", language, f"{counts['queries']:,}", f"{counts['passages']:,}", "", "", ""))
@@ -106,10 +107,12 @@ def relabelled(query_ids: Sequence[str], judged_before: Judged, judged_after: Ju
     ``false_positives`` are pairs that are no longer positive. ``without_positives`` counts queries that lost all
     positives.
     """
+    # Negative and missing judgments are the same here: the pair is not positive.
     old_pairs = _positive_pairs(query_ids, judged_before)
     new_pairs = _positive_pairs(query_ids, judged_after)
     false_negatives = new_pairs - old_pairs
     false_positives = old_pairs - new_pairs
+    # Without queries, all shares are 0.
     query_count = max(1, len(query_ids))
     return {
         "queries": len(query_ids),

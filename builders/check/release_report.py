@@ -126,6 +126,7 @@ def _count_table2(survey_tables: Survey) -> dict[str, dict[str, int]]:
     release = survey_tables.release
     counts = {}
     for set_name, dataset_set in SETS.items():
+        # A set without queries or passages has nothing to compare.
         query_splits = survey_tables.splits(dataset_set.queries)
         if dataset_set.translated or not query_splits or not survey_tables.splits(dataset_set.corpus):
             continue

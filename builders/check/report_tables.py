@@ -49,6 +49,7 @@ def _finding_table(outcome: CheckedRelease) -> Table:
 def _table3(release_table3: Mapping[str, Any], paper_table3: Mapping[str, Any]) -> Table:
     """Return Table 3 with its rows as in the paper, and the paper's column right of each column of the release."""
     columns = ["figure"]
+    # Each figure is right of the release's figure, so that differences are easy to see.
     for column in release_table3:
         columns += [column, f"{column} (paper)"]
     rows = []
@@ -69,6 +70,7 @@ def _beside_paper(
     columns = ["part"]
     for key in keys:
         columns.append(key)
+        # A column of empty cells for figures that the paper lacks would only make the table wider.
         if _in_paper(key, paper_figures):
             columns.append(f"{key} (paper)")
     rows = []

@@ -320,6 +320,7 @@ def check_rows(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator
     for config, split, reason in survey_tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
     text_rules = [rule for rule in RULES if rule.kind == "text"]
+    # List all tests first, so that the bar has a total.
     row_tests = []
     for tested_rows in _tested_splits(survey_tables):
         for rule in RULES:
@@ -356,6 +357,7 @@ def _tested_splits(survey_tables: Survey) -> Iterator[_TestedRows]:
         yield _tested_split(survey_tables, config, split)
     main = SETS["main"]
     duplicated, _ = TOLD_APART
+    # Rules about both configs apply to a split that only one of the configs has.
     told_apart_splits: set[str] = set()
     for config in TOLD_APART:
         told_apart_splits.update(survey_tables.splits(config))
@@ -364,6 +366,7 @@ def _tested_splits(survey_tables: Survey) -> Iterator[_TestedRows]:
         yield _TestedRows(f"{duplicated}/{split}", {"told apart"}, parameters)
     query_configs = {dataset_set.queries for dataset_set in SETS.values()}
     for config in sorted(query_configs):
+        # A query in two splits is a leak, for example from train to dev.
         for first_split, second_split in combinations(survey_tables.splits(config), 2):
             parameters = {"config": config, "split": first_split, "second": second_split}
             yield _TestedRows(config, {"two splits"}, parameters)
@@ -465,6 +468,7 @@ def check_sizes(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterato
     paper = published()
     verbs = {build.verb for build in survey_tables.release.manifest.builds}
     main_level = WARNING if "official" in verbs else INFO
+    # Out-of-domain sets and translations have the paper's sources, so a difference is unexpected.
     for column, sizes in counted_stats["table3"].items():
         level = main_level if column in SETS["main"].table3 else WARNING
         yield from _compare_sizes(column, sizes, paper["table3"].get(column, {}), level)
@@ -493,6 +497,7 @@ def check_stats(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterato
     except InputError as error:
         yield Finding("stats", STATS, 1, f"is not a valid stats.json ({error})")
         return
+    # Only values that both have are compared, because a release of another version may have further values.
     for part in ("table3", "collections", "answers"):
         for name, counted in counted_stats.get(part, {}).items():
             written = written_stats.get(part, {}).get(name, {})

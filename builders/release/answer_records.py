@@ -34,6 +34,7 @@ Record = Mapping[str, Any]  # the fields of RAW
 
 def record_of(raw_row: Row[Any], file_name: str) -> Record:
     """Return the answers and types of a raw row from the file ``file_name``, such as ``zhidao.train.json``."""
+    # DuReader names its files after the service, and has no field for it.
     service_match = _SERVICE.search(file_name.lower())
     record = {
         "answers": raw_row.answers or [],
@@ -145,6 +146,7 @@ def renew_answers(
 def rule_of(manifest: Manifest) -> Options:
     """Return the options of span-F1 with which a release's ``answers`` were made."""
     last_options: dict[str, Any] = {}
+    # A later build replaces the answers of an earlier build.
     for build in manifest.builds:
         if build.verb in ANSWER_VERBS:
             last_options = build.options

@@ -141,6 +141,7 @@ def _labelled_blocks(work_folder: Path) -> set[int]:
 
 def _write_selection(selection: Selection, work_folder: Path, draft: Draft, engine: Engine, options: Options) -> None:
     """Write the files of the release and add them to the draft. The bar counts queries and passages."""
+    # Each split has a writer, which numbers the shards that it adopts.
     writers = {("corpus", "corpus"): draft.writer("corpus", "corpus")}
     for split, rows in selection.splits.items():
         log.info("%s: %d queries, %d judgments", split, rows.queries.size, rows.passages.size)
@@ -152,6 +153,7 @@ def _write_selection(selection: Selection, work_folder: Path, draft: Draft, engi
     (work_folder / "files").mkdir(exist_ok=True)
     with progress(total=sum(text_counts), unit="text", label="write") as bar:
         written_files = engine.map(partial(write_file, work_folder=work_folder, options=options), files)
+        # Shards must be adopted in the order of the rows. engine.map keeps the order of the tasks.
         for file, (path, entry) in zip(files, bar.follow(written_files, text_counts), strict=True):
             writers[file.config, file.split].adopt(path, entry)
 
@@ -166,6 +168,7 @@ def _compute_stats(selection: Selection) -> dict[str, Any]:
     table3 = {}
     histograms = {}
     for split, rows in selection.splits.items():
+        # Every positive judgment counts, so passages.size is the number of pairs.
         table3[split] = table3_column(rows.queries.size, rows.query_chars, rows.passages.size, rows.passage_chars)
         if rows.passages.size:
             positives_per_query = np.bincount(rows.judged_queries, minlength=rows.queries.size)
@@ -180,6 +183,7 @@ def _compute_stats(selection: Selection) -> dict[str, Any]:
 
 def _work_key(input_states: list[tuple[str, int, list[int]]], sources: list[Source], options: Options) -> str:
     """Return a hash of the input, the options and the code. Finished work is reused only under the same hash."""
+    # All modules of this package count, because any of them may change the result.
     code_hashes = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     source_names = [(str(source.path), source.member, source.split) for source in sources]
     return key_of([input_states, source_names, options.as_json(), code_hashes])

@@ -118,6 +118,7 @@ def _open_reported(out: Path, stats: dict[str, Any]) -> "WrittenRelease":
     from builders.store.written_release import open_written
 
     lines = []
+    # Show how many questions were dropped, because they have no positive passage or are repeated.
     for split, counts in stats["read"].items():
         query_count = stats["table3"][split]["queries"]
         lines.append(f"{split}: {counts['questions']:,} questions read, {query_count:,} queries kept")

@@ -117,6 +117,7 @@ def label_block(block: Block, options: Options, work_folder: Path) -> int:
 
 def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.bool_]:
     """Return one label for each paragraph of ``rows``: True for a positive paragraph (Algorithm 1)."""
+    # All rows of a block are labelled by one call of a compiled function, which takes concatenated tokens.
     paragraph_counts = [sum(len(document.paragraphs) for document in row.documents) for row in rows]
     answer_counts = [len(row.answers or ()) for row in rows]
     if options.unit == "char":

@@ -64,6 +64,7 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
     """
     sources: list[Source] = []
     for path in paths:
+        # The order of the sources decides which of equal texts is the first. Sorting makes it independent of the disk.
         path_sources = []
         for source in find_files(path, _ROW_FILE, "no raw DuReader rows (expected *.json or *.json.gz, JSON lines)"):
             source_split = split or _split_of_source(source, path)
@@ -138,6 +139,7 @@ def _expect_short_texts(row: Row[Any]) -> None:
 
 def _expect_word_lists(row: Row[Words]) -> None:
     """Raise ValueError if word lists do not fit the number of paragraphs or answers."""
+    # Words without their paragraph would give a wrong label.
     for number, document in enumerate(row.documents):
         word_lists = document.segmented_paragraphs
         if word_lists is not None and len(word_lists) != len(document.paragraphs):

@@ -137,6 +137,8 @@ def _read_blocks(
 
 def _refuse_two_texts(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source], work_folder: Path) -> None:
     """Raise :class:`InputError` if two raw rows have the same question id and different texts."""
+    # Find the first two contradicting rows in the order of the input. Ids are MD5s of texts, so different ids mean
+    # different texts.
     places = _column(
         connection,
         """
@@ -152,6 +154,7 @@ def _refuse_two_texts(connection: duckdb.DuckDBPyConnection, sources: Sequence[S
     )
     if not places.size:
         return
+    # The texts are read only for the error.
     first_row, later_row = rows_at(
         places, work_folder, "questions", ["question_id", "text", "source", "offset"]
     ).to_pylist()
@@ -178,6 +181,7 @@ def _read_counts(connection: duckdb.DuckDBPyConnection, split: str) -> dict[str,
 
 
 def _split_selection(connection: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
+    # Row i of the queries has the number i. Rows and judgments are sorted by this number, then by the input.
     from_queries = "FROM queries WHERE split = $split"
     from_rows = "FROM rows JOIN queries USING (split, query_id) WHERE split = $split ORDER BY number, rows.place"
     from_judgments = "FROM judgments JOIN queries USING (split, query_id) WHERE split = $split"

@@ -108,6 +108,7 @@ def _rows_of_config(config: str, split: str, rows: SplitSelection) -> NewFile:
         return NewFile(config, split, 0, queries=rows.queries)
     if config == "qrels":
         return NewFile(config, split, 0, queries=rows.queries[rows.judged_queries], passages=rows.passages)
+    # Judgments and raw rows are sorted by query, so the last position of each query's number ends its group.
     query_numbers = np.arange(rows.queries.size)
     joined_rows = NewFile(
         config,
@@ -126,6 +127,7 @@ def _rows_of_config(config: str, split: str, rows: SplitSelection) -> NewFile:
 def _divide(all_rows: NewFile) -> Iterator[NewFile]:
     """Divide the rows of one split into files. The layout sets the number of rows per file."""
     shard_size = layout.rows_per_shard(schema_of(all_rows.config))
+    # Files with many texts per row have fewer rows, so that all files have a similar size.
     for number, start in enumerate(range(0, all_rows.row_count, shard_size)):
         yield all_rows.part(slice(start, start + shard_size), number)
 
@@ -199,6 +201,7 @@ def _joined_table(batch: NewFile, work_folder: Path) -> pa.Table:
 
 def _answer_table(batch: NewFile, work_folder: Path, options: Options) -> pa.Table:
     query_ids = rows_at(batch.queries, work_folder, "questions", ["query_id"])["query_id"].to_pylist()
+    # A question may have several raw rows, whose records are merged below.
     records = rows_at(batch.raw_rows, work_folder, "questions", ["record"])["record"].to_pylist()
     passages = rows_at(batch.passages, work_folder, "passages", ["docid", "text"])
     passage_ids = passages["docid"].to_pylist()

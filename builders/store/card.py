@@ -208,6 +208,8 @@ def _config_entry(config: str, shards_by_split: Splits) -> dict[str, Any]:
 def _dataset_info(config: str, shards_by_split: Splits) -> dict[str, Any]:
     """Return the features and sizes of a config."""
     card_splits = _card_splits(config, shards_by_split)
+    # The split of all queries repeats the rows of the other splits. They count in dataset_size, but are not downloaded
+    # again.
     split_infos = []
     for split, shards in card_splits.items():
         split_infos.append({"name": split, "num_bytes": _bytes_of(shards), "num_examples": rows_of(shards)})
@@ -246,6 +248,7 @@ def _feature_type(arrow_type: pa.DataType) -> dict[str, Any]:
 
 def _describe_columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
     """Return (column, type, configs with the column) for each column, for the card's table of columns."""
+    # A column of the same name has the same meaning in all configs, and so one row of the table.
     column_types: dict[str, pa.DataType] = {}
     column_configs: dict[str, list[str]] = {}
     for config in configs:
@@ -273,6 +276,7 @@ def _format_builds(builds: Iterable[Build]) -> str:
         if build.sources:
             line += ", from:"
         lines.append(line)
+        # Names and options may come from a stranger's manifest, so as_text and as_code escape Markdown.
         for source in build.sources:
             lines.append(f"  - {as_text(source.name)} (sha256 {as_code(source.sha256)})")
     return "\n".join(lines)
@@ -308,6 +312,7 @@ def pretty_name(is_reading_set: bool) -> str:
 
 def shown_config(configs: Configs) -> str:
     """Return the config for a card's examples: the joined rows of dev, test or train, else the first config."""
+    # Joined rows show a query with its passages, and dev is small and has labels.
     for config in ("dev", "test", "train"):
         if config in configs:
             return config

@@ -94,6 +94,7 @@ class SplitWriter:
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, which must have the columns of the schema."""
+        # Callers may have further columns, another order, or large strings.
         table = table.select(self._schema.names).cast(self._schema)
         self._expect_short_texts(table)
         shard_size = layout.rows_per_shard(self._schema)
@@ -110,6 +111,7 @@ class SplitWriter:
         if "text" not in table.schema.names or not table.num_rows:
             return
         texts = table["text"]
+        # Lengths in bytes are at hand, and a text has at most as many characters as bytes.
         if pc.max(pc.binary_length(texts)).as_py() <= layout.LONGEST_TEXT:
             return
         for row, text in enumerate(texts.to_pylist()):
@@ -135,6 +137,7 @@ class SplitWriter:
             self._end_shard()
         shard_count = len(self._complete_shards)
         entries = []
+        # Only now is the number of shards known, which is part of every name.
         for number, (path, entry) in enumerate(self._complete_shards):
             final_path = self._folder / f"{self._split}-{number:05d}-of-{shard_count:05d}.parquet"
             is_adopted = path.parent != self._folder
@@ -181,6 +184,7 @@ class Draft:
 
     def writer(self, config: str, split: str) -> SplitWriter:
         """Return a writer for a split, which replaces the split of the base. :meth:`finish` closes the writer."""
+        # A split of the base would otherwise have old and new shards.
         self.drop(config, split)
         writer = SplitWriter(self.folder, config, split, schema_of(config))
         self._writers.append(writer)
@@ -254,6 +258,7 @@ def draft_release(
     ``work`` is the caller's folder of :func:`builders.core.folders.work_beside`. Without ``work``, this function makes
     such a folder.
     """
+    # A wrong output is an error before the block works for hours.
     out = check_release_output(out)
     open_work = contextlib.nullcontext(work) if work else work_beside(out)
     with open_work as work_folder:

@@ -114,6 +114,7 @@ def label_overlap(train_qrels: pa.Table, test_qrels: pa.Table | None) -> dict[st
         return {"overlapping": None, "overlapping_share": None}
     train_positives = _positive_rows(train_qrels)
     test_positives = _positive_rows(test_qrels)
+    # Compare by passage: the queries of the two splits are different in any case.
     train_passage_ids = pc.unique(train_positives["corpus-id"])
     shared_positives = test_positives.filter(pc.is_in(test_positives["corpus-id"], train_passage_ids))
     overlapping = pc.count_distinct(shared_positives["query-id"]).as_py()
@@ -187,6 +188,7 @@ def overlap_columns(overlap_rows: list[dict[str, Any]]) -> list[str]:
 def overlap_report_table(overlap_rows: list[dict[str, Any]]) -> Table:
     """Return the rows of :func:`drawn_overlaps` as a table of a report."""
     columns = overlap_columns(overlap_rows)
+    # Shares are fractions in CSV and pandas, and percent in Markdown.
     share_columns = [column for column in columns if column.endswith("share")]
     cells = []
     for row in overlap_rows:

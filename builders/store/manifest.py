@@ -68,6 +68,7 @@ def read_manifest(manifest_path: Path) -> Manifest:
     """
     manifest = read_json(manifest_path, Manifest)
     for number, build in enumerate(manifest.builds):
+        # No later build computes anything with the options of other builds.
         if build.verb not in ANSWER_VERBS:
             continue
         options_field = f"builds[{number}].options"
@@ -81,6 +82,7 @@ def read_manifest(manifest_path: Path) -> Manifest:
 def write_manifest(release_path: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
     """Write ``release/manifest.json``. The manifest lists the shards' ``entries``, the card and ``stats.json``."""
     files = sorted(entries, key=lambda entry: entry.path)
+    # The caller has written these two files last, so their entries are made here.
     for name in (CARD, STATS):
         if (release_path / name).exists():
             files.append(describe(release_path, name))

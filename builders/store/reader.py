@@ -36,6 +36,7 @@ class Release:
             splits = ["/".join(pair) for pair in self.splits()]
             split_list = ", ".join(splits) or "nothing"
             raise InputError(f"has no config {config!r} with a split {split!r}; it has {split_list}", path=self.path)
+        # A shard that the manifest omits would be read as a smaller split, without an error.
         for number, entry in enumerate(entries):
             expected = f"{path_prefix}{number:05d}-of-{len(entries):05d}.parquet"
             if entry.path != expected:
@@ -81,6 +82,7 @@ class Release:
         fault = wrong_file(path, entry)
         if fault:
             if open_release(self.path).manifest != self.manifest:
+                # The file may belong to a newer release, which is valid.
                 raise InputError(
                     "was replaced by another release during the reading; run the same command again", path=self.path
                 )
@@ -215,6 +217,7 @@ def open_release(path: Path | str | Release) -> Release:
         if open_release(path.path).manifest != path.manifest:
             raise InputError("was replaced by another release since it was opened; open it again", path=path.path)
         return path
+    # The manifest is written last, so a folder without a manifest is not a complete release.
     path = Path(path)
     try:
         return Release(path, read_manifest(path / MANIFEST))

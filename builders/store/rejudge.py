@@ -62,6 +62,7 @@ def count_judged(
     ``query_texts`` are the texts of all queries of the split. ``passage_texts`` maps ids of judged passages to their
     texts.
     """
+    # A passage counts once for each query that it answers, as in the paper's Table 3.
     positive_lengths = []
     positive_counts = []
     for scores in judged.values():
@@ -72,5 +73,6 @@ def count_judged(
     counts = np.array(positive_counts, np.int64)
     query_chars = sum(map(len, query_texts))
     draft.stats["table3"][split] = table3_column(len(query_texts), query_chars, len(positive_lengths), lengths)
+    # Queries without a positive passage are skipped, as in averages of measures.
     bars = LengthCounter(counts[counts > 0]).histogram(POSITIVES_EDGES)
     draft.stats.setdefault("positives_per_query", {})[split] = bars

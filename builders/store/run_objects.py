@@ -69,6 +69,7 @@ def _convert_hits(hits: Any, query_id: str, run_name: str) -> list[Hit]:
         raise InputError(f"query {query_id!r}: {_EXPECTED}, found {type(hits).__name__}", path=run_name)
     if all(isinstance(hit, str) for hit in hits):
         return [(passage_id, 1 / rank) for rank, passage_id in enumerate(hits, start=1)]
+    # A list of texts is handled above, so a mixed list is an error.
     for hit in hits:
         if not (isinstance(hit, list | tuple) and len(hit) == 2):
             raise InputError(f"query {query_id!r}: {_EXPECTED}, found {shown_value(hit)} in a list", path=run_name)
@@ -78,6 +79,7 @@ def _convert_hits(hits: Any, query_id: str, run_name: str) -> list[Hit]:
 def _check_hits(hits: Iterable[Sequence[Any]], query_id: str, run_name: str) -> list[Hit]:
     checked_hits = []
     for passage_id, score in hits:
+        # True and False are numbers of Python, but no scores.
         is_number = isinstance(score, numbers.Real) and type(score).__name__ != "bool"
         if not is_number or not _is_finite(score):
             message = f"query {query_id!r}, passage {shown_value(passage_id)}: expected a finite number as the score"

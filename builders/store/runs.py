@@ -214,6 +214,7 @@ def _sort_contradictions(run_name: str, hits_by_query: Mapping[str, Sequence[Hit
     contradicted_ids = []
     for query_id, ranking in hits_by_query.items():
         sorted_hits[query_id] = ranking
+        # Hits in the right order are not sorted again, because large runs have millions.
         scores_rise = any(next_hit[1] > hit[1] for hit, next_hit in pairwise(ranking))
         if scores_rise:
             contradicted_ids.append(query_id)
@@ -244,6 +245,7 @@ def best_first(hits: Iterable[Hit]) -> list[Hit]:
 def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
     """Convert (query id, hits in order) pairs to columns."""
     query_ids = []
+    # Plain lists become arrays at the end, because arrays cannot grow.
     hit_counts = []
     passage_ids: list[str] = []
     scores: list[float] = []
@@ -332,6 +334,7 @@ def _read_predictions(run_path: Path) -> dict[str, Sequence[Hit]]:
         expect_id(query_id, run_path)
         for passage_id in passage_ids:
             expect_id(passage_id, run_path)
+    # Predictions have an order, but no scores. 1/rank keeps the order.
     hits_by_query: dict[str, Sequence[Hit]] = {}
     for query_id, passage_ids in predictions.items():
         hits_by_query[query_id] = [(passage_id, 1 / rank) for rank, passage_id in enumerate(passage_ids, start=1)]
@@ -391,6 +394,7 @@ def _read_trec_run(run_path: Path) -> pa.Table:
     for block in _read_blocks(run_path):
         if len(block) > LONGEST_LINE and b"\n" not in block[:-1]:
             raise line_too_long(run_path, first_line)
+        # The line parser reads every valid format, and names the line of an error.
         table = _parse_block(block)
         if table is None or not table.num_rows:
             table = _parse_lines(block, run_path, first_line)

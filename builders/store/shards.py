@@ -76,6 +76,7 @@ def wrong_values(batch: pa.RecordBatch) -> str:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             return f"column {name}: expected UTF-8 text ({error})"
+        # The fields of lists and structs have nulls and values of their own.
         for field_path, values in _nested_fields(name, column):
             fault = _wrong_field(field_path, values)
             if fault:

@@ -48,7 +48,9 @@ def answer_counts(
             continue
         rows = read_split("answers", split)
         lengths = pc.list_value_length(rows["answers"])
+        # People gave no answer to some queries, whose list is empty.
         answered_ids = rows.filter(pc.greater(lengths, 0))["query_id"].to_pylist()
+        # A split without labels, such as test, has no unanswered queries.
         labelled_ids: list[str] = []
         if ("qrels", split) in splits:
             labelled_ids = labelled(read_split("qrels", split))
@@ -61,6 +63,7 @@ def answer_counts(
             "in_passages": pc.sum(pc.greater(passages_per_answer, 0)).as_py() or 0,
         }
         for name in _COUNTED_COLUMNS:
+            # Sorted, so that the bytes of stats.json do not depend on the order of the rows.
             value_counts = pc.value_counts(rows[name]).to_pylist()
             counts[split][name] = dict(sorted((item["values"], item["counts"]) for item in value_counts))
     return counts
@@ -83,6 +86,7 @@ def answer_counts_table(counts_by_split: dict[str, dict[str, Any]]) -> Table:
     for name in ("queries", "answered", "unanswered", "answers", "in_passages"):
         numbers = [split_counts[name] for split_counts in all_counts]
         rows.append([name.replace("_", " "), *numbers])
+    # A value may be missing in some splits, whose count is then 0.
     for name in _COUNTED_COLUMNS:
         values = set().union(*(split_counts[name] for split_counts in all_counts))
         for value in sorted(values):

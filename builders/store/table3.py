@@ -34,6 +34,7 @@ def table3_column(
     (query, positive passage) pairs, 0 without labels. ``passage_lengths`` has the lengths of the passages in these
     pairs.
     """
+    # A figure that would divide by zero is null, and is shown as a dash.
     passages_per_query = None
     chars_per_query = None
     if query_count:
@@ -81,10 +82,12 @@ class LengthCounter:
         ``edges`` are the bars' lower limits, rising from 0. The last bar has no upper limit (``to`` is None).
         """
         bars: list[dict[str, int | None]] = []
+        # Pair each lower limit with the next one.
         upper_edges = [*edges[1:], None]
         for low, high in zip(edges, upper_edges, strict=True):
             text_count = int(self.counts[low:high].sum())
             bars.append({"from": low, "to": None if high is None else high - 1, "count": text_count})
+        # Empty bars in the middle stay, so that the bars have no gaps.
         while bars and not bars[-1]["count"]:
             bars.pop()
         while bars and not bars[0]["count"]:

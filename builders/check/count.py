@@ -49,11 +49,9 @@ def count_survey(survey_tables: Survey) -> Figures:
         if survey_tables.splits(config):
             lengths[config] = _count_lengths(survey_tables, _LENGTHS, config)
     table3, positives = _count_table3(survey_tables)
-    stats: dict[str, Any] = {
-        "table3": table3,
-        "collections": {config: counter.summary() for config, counter in lengths.items()},
-        "positives_per_query": {column: counter.histogram(POSITIVES_EDGES) for column, counter in positives.items()},
-    }
+    collections = {config: counter.summary() for config, counter in lengths.items()}
+    histograms = {column: counter.histogram(POSITIVES_EDGES) for column, counter in positives.items()}
+    stats: dict[str, Any] = {"table3": table3, "collections": collections, "positives_per_query": histograms}
     english = _count_english(survey_tables)
     if english:
         stats["english"] = english
@@ -79,7 +77,8 @@ def _count_table3(survey_tables: Survey) -> tuple[dict[str, Any], dict[str, Leng
             passage_lengths = _count_lengths(
                 survey_tables, _POSITIVE_LENGTHS, dataset_set.qrels, split, dataset_set.corpus
             )
-            table3[column] = table3_column(query_count, query_chars or 0, positive_count, passage_lengths)
+            query_chars = query_chars or 0  # NULL without queries
+            table3[column] = table3_column(query_count, query_chars, positive_count, passage_lengths)
             if positive_count:
                 positives[column] = _count_lengths(survey_tables, _PER_QUERY, dataset_set.qrels, split)
     return table3, positives

@@ -26,9 +26,11 @@ def side_by_side(release_stats: dict[str, Any]) -> str:
     if release_stats.get("answers"):
         lines += ["", answers_text(release_stats["answers"])]
     for split, overlap in release_stats.get("label_overlap", {}).items():
-        queries = f"{_format_figure(overlap['overlapping'])} of {_format_figure(overlap['test_queries'])} queries"
+        overlapping = _format_figure(overlap["overlapping"])
+        query_count = _format_figure(overlap["test_queries"])
         share = f"{overlap['overlapping_share'] or 0:.2%}"
-        lines += ["", f"{split}: {queries} ({share}) share a positive passage with a training query"]
+        counts = f"{split}: {overlapping} of {query_count} queries ({share})"
+        lines += ["", f"{counts} share a positive passage with a training query"]
     return "\n".join(lines)
 
 
@@ -50,9 +52,11 @@ def _table3_lines(table3: dict[str, Any], paper_table3: dict[str, Any]) -> list[
 
 
 def _english_line(split: str, figures: dict[str, Any], paper_figures: dict[str, Any]) -> str:
-    ours = f"{_format_figure(figures.get('queries'))} queries of {_format_figure(figures.get('words_per_query'))}"
-    papers = f"{_format_figure(paper_figures.get('queries'))} of {_format_figure(paper_figures.get('words_per_query'))}"
-    return f"English {split}: {ours} words (paper: {papers})"
+    query_count = _format_figure(figures.get("queries"))
+    mean_words = _format_figure(figures.get("words_per_query"))
+    paper_count = _format_figure(paper_figures.get("queries"))
+    paper_words = _format_figure(paper_figures.get("words_per_query"))
+    return f"English {split}: {query_count} queries of {mean_words} words (paper: {paper_count} of {paper_words})"
 
 
 def _collection_lines(config: str, lengths: dict[str, Any], paper_lengths: dict[str, Any] | None) -> list[str]:
@@ -62,9 +66,8 @@ def _collection_lines(config: str, lengths: dict[str, Any], paper_lengths: dict[
     median = _format_figure(lengths["median_chars"])
     shortest = _format_figure(lengths["min_chars"])
     longest = _format_figure(lengths["max_chars"])
-    lines = [
-        f"{config}: {passage_count} passages; characters: mean {mean}, median {median}, {shortest} to {longest}",
-    ]
+    figures = f"mean {mean}, median {median}, {shortest} to {longest}"
+    lines = [f"{config}: {passage_count} passages; characters: {figures}"]
     if not paper_lengths:
         return lines
     paper_count = _format_figure(paper_lengths["passages"])

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from builders.check.count import Figures, count_survey
@@ -9,6 +10,7 @@ from builders.check.findings import ERROR, EXAMPLES, INFO, TESTS, WARNING, Findi
 from builders.check.paper import side_by_side
 from builders.check.rules import check_rows
 from builders.check.survey import Survey, survey
+from builders.core.cache import FileEntry
 from builders.core.errors import InputError
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
@@ -26,12 +28,12 @@ _WORST_FIRST = (ERROR, WARNING, INFO)
 class CheckedRelease:
     """The findings on a release in the order of ``TESTS``, and its statistics.
 
-    ``drawn`` has a row for the label overlap of each interpolation or extrapolation set.
+    ``drawn_overlaps`` has a row for the label overlap of each interpolation or extrapolation set.
     """
 
     findings: list[Finding]
     figures: Figures
-    drawn: list[dict[str, Any]]
+    drawn_overlaps: list[dict[str, Any]]
 
     def of(self, test_name: str) -> list[Finding]:
         """Return the findings of a test."""
@@ -58,14 +60,20 @@ class CheckedRelease:
         """Return the result as JSON: the tests with their findings, the statistics, and the paper's figures."""
         tests = []
         for name, (level, counted_faults) in TESTS.items():
-            test = {"test": name, "level": level, "counts": counted_faults, "count": self._count_faults(name)}
-            test["findings"] = [asdict(finding) for finding in self.of(name)]
-            tests.append(test)
+            tests.append(
+                {
+                    "test": name,
+                    "level": level,
+                    "counts": counted_faults,
+                    "count": self._count_faults(name),
+                    "findings": [asdict(finding) for finding in self.of(name)],
+                }
+            )
         return {
             "errors": sum(finding.count for finding in self.errors),
             "tests": tests,
             "release": self.figures.stats,
-            "overlap": self.drawn,
+            "overlap": self.drawn_overlaps,
             "paper": published(),
         }
 
@@ -76,8 +84,8 @@ class CheckedRelease:
             lines.append(f"{result:<8} {test:<26} {fault_count:>9,}  {counted_faults}")
             lines += [f"{'':<9}{_describe(finding)}" for finding in self.of(test)]
         lines += ["", side_by_side(self.figures.stats)]
-        if self.drawn:
-            lines += ["", "label overlap with training queries", overlap_table(self.drawn)]
+        if self.drawn_overlaps:
+            lines += ["", "label overlap with training queries", overlap_table(self.drawn_overlaps)]
         return "\n".join(lines)
 
 
@@ -115,10 +123,13 @@ def check(release: Release, accepted: frozenset[str] = frozenset()) -> CheckedRe
     # Set the levels, and sort by test.
     levels = {test: level for test, (level, _) in TESTS.items()}
     levels |= dict.fromkeys(accepted, WARNING)
-    findings = [replace(finding, level=finding.level or levels[finding.test]) for finding in findings]
+    graded_findings = []
+    for finding in findings:
+        level = finding.level or levels[finding.test]
+        graded_findings.append(replace(finding, level=level))
     test_order = list(TESTS)
-    findings.sort(key=lambda finding: test_order.index(finding.test))
-    return CheckedRelease(findings, figures, drawn_rows)
+    graded_findings.sort(key=lambda finding: test_order.index(finding.test))
+    return CheckedRelease(graded_findings, figures, drawn_rows)
 
 
 def _count_table2(survey_tables: Survey) -> dict[str, dict[str, int]]:
@@ -141,8 +152,7 @@ def check_files(release: Release) -> list[Finding]:
     """Compare every file with the manifest (size, SHA-256, rows, columns), and find unlisted files."""
     entries = release.manifest.files
     with concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
-        # ``again`` ignores the cache of verified files, because `check` must read every file.
-        reasons = pool.map(lambda entry: wrong_file(release.path / entry.path, entry, again=True), entries)
+        reasons = pool.map(partial(_wrong_entry, release), entries)
         wrong_files = []
         with progress(total=sum(entry.bytes for entry in entries), unit="B", label="files") as bar:
             for entry, reason in zip(entries, reasons, strict=True):
@@ -161,6 +171,11 @@ def check_files(release: Release) -> list[Finding]:
         what = f"{len(unlisted):,} files that the manifest does not list"
         findings.append(Finding("unlisted-files", str(release.path), len(unlisted), what, unlisted[:EXAMPLES]))
     return findings
+
+
+def _wrong_entry(release: Release, entry: FileEntry) -> str:
+    # ``again`` ignores the cache of verified files, because `check` must read every file.
+    return wrong_file(release.path / entry.path, entry, again=True)
 
 
 def unlisted_files(release: Release) -> list[str]:

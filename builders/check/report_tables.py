@@ -16,7 +16,9 @@ def tables_of(outcome: CheckedRelease) -> list[Table]:
     """Return the tests, the findings, and the counts beside the paper's. A part without rows has no table."""
     stats = outcome.figures.stats
     paper = published()
-    label_overlap = [{"split": split, **counts} for split, counts in stats.get("label_overlap", {}).items()]
+    label_overlap = []
+    for split, counts in stats.get("label_overlap", {}).items():
+        label_overlap.append({"split": split, **counts})
     english = stats.get("english", {})
     tables = [
         _test_table(outcome),
@@ -25,7 +27,7 @@ def tables_of(outcome: CheckedRelease) -> list[Table]:
         _beside_paper("collections", stats["collections"], paper["collections"], LENGTH_KEYS),
         _beside_paper("English queries", english, paper["english"], ("queries", "words_per_query")),
         _rows_as_table("label overlap with the training split", label_overlap, text_columns=1),
-        _rows_as_table("label overlap of the drawn sets", outcome.drawn, text_columns=2),
+        _rows_as_table("label overlap of the drawn sets", outcome.drawn_overlaps, text_columns=2),
     ]
     return [table for table in tables if table.rows]
 

@@ -21,7 +21,7 @@ class Rule(NamedTuple):
     """An SQL query that finds faults in rows of one kind.
 
     Attributes:
-        kind: the kind of rows to test, from :func:`_tested_splits`.
+        row_kind: the kind of rows to test, from :func:`_tested_splits`.
         test: a test of :data:`builders.check.findings.TESTS`.
         what: a description of the fault, with parameters in braces.
         example: the SQL expression of an example.
@@ -30,7 +30,7 @@ class Rule(NamedTuple):
             rows' queries, or NULL for queries of several splits. Names of ``_ROW_SETS`` may be used as tables.
     """
 
-    kind: str
+    row_kind: str
     test: str
     what: str
     example: str
@@ -91,84 +91,84 @@ _LISTED_IDS = "listed WHERE config = $config"
 RULES = (
     # Rules for texts (queries and passages). They give a finding for each config and split.
     Rule(
-        kind="text",
+        row_kind="text",
         test="ids-not-md5",
         what="ids",
         example="coalesce(id, 'null')",
         rows="texts WHERE NOT id_ok",
     ),
     Rule(
-        kind="text",
+        row_kind="text",
         test="empty-texts",
         what="texts",
         example="id",
         rows="texts WHERE blank",
     ),
     Rule(
-        kind="text",
+        row_kind="text",
         test="long-texts",
         what="texts",
         example="id || ' (' || chars || ' characters)'",
         rows=f"texts WHERE {_TOO_LONG}",
     ),
     Rule(
-        kind="text",
+        row_kind="text",
         test="control-characters",
         what="texts",
         example=_CONTROL_EXAMPLE,
         rows="texts WHERE control IS NOT NULL",
     ),
     Rule(
-        kind="text",
+        row_kind="text",
         test="replacement-characters",
         what="texts",
         example="id",
         rows="texts WHERE replaced",
     ),
     Rule(
-        kind="text",
+        row_kind="text",
         test="one-id-two-texts",
         what="ids",
         example="id",
         rows=_TWO_TEXTS,
     ),
     Rule(
-        kind="text",
+        row_kind="text",
         test="duplicate-texts",
         what="repeated texts",
         example="ids",
         rows=_REPEATED_TEXTS,
     ),
     Rule(
-        kind="listed",
+        row_kind="listed",
         test="samples",
         what="ids not in {corpus}",
         example="coalesce(id, 'null')",
         rows=f"{_LISTED_IDS} AND id NOT IN (FROM corpus_ids)",
     ),
     Rule(
-        kind="listed",
+        row_kind="listed",
         test="samples",
         what="ids listed more than once",
         example="id",
         rows=f"{_LISTED_IDS} GROUP BY id HAVING count(*) > 1",
     ),
     Rule(
-        kind="judged",
+        row_kind="judged",
         test="dangling-ids",
         what="judgments of a query that {queries} lacks",
         example="query_id",
         rows=f"judgments {_NO_QUERY}",
     ),
     Rule(
-        kind="judged",
+        row_kind="judged",
         test="dangling-ids",
         what="judgments of a passage that {corpus} lacks",
         example=_PAIR_EXAMPLE,
         rows=f"judgments {_NO_PASSAGE}",
     ),
     Rule(
-        kind="judged",
+        row_kind="judged",
         test="duplicate-judgments",
         what="pairs",
         example=_PAIR_EXAMPLE,
@@ -176,14 +176,14 @@ RULES = (
     ),
     # Every query of a labelled split needs a positive passage. In restrain-* and resttest-*, judged queries need one.
     Rule(
-        kind="sampled",
+        row_kind="sampled",
         test="queries-without-positives",
         what="queries",
         example="query_id",
         rows="judgments GROUP BY query_id HAVING max(score) <= 0",
     ),
     Rule(
-        kind="labelled",
+        row_kind="labelled",
         test="queries-without-positives",
         what="queries",
         example="id",
@@ -191,77 +191,77 @@ RULES = (
     ),
     # A query may lose its last positive when people correct the judgments.
     Rule(
-        kind="corrected",
+        row_kind="corrected",
         test="no-positives-left",
         what="queries",
         example="DISTINCT before",
         rows=f"known_before WHERE before NOT IN (SELECT query_id FROM {_POSITIVE_PAIRS})",
     ),
     Rule(
-        kind="translated",
+        row_kind="translated",
         test="dangling-ids",
         what="zh_ids that {queries} lacks",
         example="id || ' (' || zh_id || ')'",
         rows=_UNKNOWN_ZH_IDS,
     ),
     Rule(
-        kind="joined",
+        row_kind="joined",
         test="ids-not-md5",
         what="query ids",
         example="query_id",
         rows="joined_rows WHERE NOT coalesce(id_ok, false)",
     ),
     Rule(
-        kind="joined",
+        row_kind="joined",
         test="ids-not-md5",
         what="passage ids",
         example="coalesce(docid, 'null')",
         rows="passages WHERE NOT id_ok",
     ),
     Rule(
-        kind="joined",
+        row_kind="joined",
         test="dangling-ids",
         what="passages that {corpus} lacks",
         example=_PAIR_EXAMPLE,
         rows=f"passages {_NO_PASSAGE}",
     ),
     Rule(
-        kind="joined",
+        row_kind="joined",
         test="joined-rows",
         what="passages with both labels",
         example=_PAIR_EXAMPLE,
         rows=f"passages {_BY_PAIR}(DISTINCT positive) > 1",
     ),
     Rule(
-        kind="answered",
+        row_kind="answered",
         test="dangling-ids",
         what="with answers that {queries} lacks",
         example="query_id",
         rows=f"answers_here {_NO_QUERY}",
     ),
     Rule(
-        kind="answered",
+        row_kind="answered",
         test="answers",
         what="repeated",
         example="query_id",
         rows="answers_here GROUP BY query_id HAVING count(*) > 1",
     ),
     Rule(
-        kind="answered",
+        row_kind="answered",
         test="answers",
         what="with lists of different lengths",
         example="query_id",
         rows="answers_here WHERE NOT fits",
     ),
     Rule(
-        kind="answered",
+        row_kind="answered",
         test="answers",
         what="of unknown type",
         example="query_id || ' (' || question_type || ')'",
         rows=f"answers_here WHERE question_type NOT IN {('', *QUESTION_TYPES)}",
     ),
     Rule(
-        kind="answered",
+        row_kind="answered",
         test="answers",
         what="with an unjudged passage",
         example=_PAIR_EXAMPLE,
@@ -269,14 +269,14 @@ RULES = (
     ),
     # Section 2.3: similar questions are removed from the training questions.
     Rule(
-        kind="removed",
+        row_kind="removed",
         test="similar-queries",
         what="removed queries that are still in {queries}/{split}",
         example="query_id",
         rows="joined_rows SEMI JOIN query_ids ON id = query_id",
     ),
     Rule(
-        kind="asked",
+        row_kind="asked",
         test="dangling-ids",
         what="rows of a query that {queries} lacks",
         example="query_id",
@@ -284,14 +284,14 @@ RULES = (
     ),
     # The benchmark's joined rows contain every query once, and every judgment.
     Rule(
-        kind="benchmark",
+        row_kind="benchmark",
         test="joined-rows",
         what="queries of {queries}/{split} without a row, or with more than one row",
         example="id",
         rows="query_ids LEFT JOIN joined_rows ON query_id = id GROUP BY id HAVING count(query_id) <> 1",
     ),
     Rule(
-        kind="benchmark-judged",
+        row_kind="benchmark-judged",
         test="joined-rows",
         what="pairs that differ from {qrels}/{split}",
         example=_PAIR_EXAMPLE,
@@ -299,14 +299,14 @@ RULES = (
     ),
     # Section 3.4: every query of a split is either in duplicated or in others.
     Rule(
-        kind="told apart",
+        row_kind="told apart",
         test="similar-queries",
         what="queries that are not in exactly one of duplicated and others",
         example="id",
         rows=_NOT_IN_ONE,
     ),
     Rule(
-        kind="two splits",
+        row_kind="two splits",
         test="shared-queries",
         what="queries that are in {second} and in {split}",
         example="id",
@@ -319,12 +319,12 @@ def check_rows(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator
     """Run all tests on the rows. ``counted_stats`` are the counts of :func:`builders.check.count.count_survey`."""
     for config, split, reason in survey_tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
-    text_rules = [rule for rule in RULES if rule.kind == "text"]
+    text_rules = [rule for rule in RULES if rule.row_kind == "text"]
     # List all tests first, so that the bar has a total.
     row_tests = []
     for tested_rows in _tested_splits(survey_tables):
         for rule in RULES:
-            if rule.kind in tested_rows.kinds:
+            if rule.row_kind in tested_rows.kinds:
                 row_tests.append((rule, tested_rows))
     with progress(total=len(text_rules) + len(row_tests), unit="test", label="rules") as bar:
         for rule in text_rules:
@@ -418,7 +418,8 @@ def _test_texts(survey_tables: Survey, rule: Rule) -> Iterator[Finding]:
     faults = f"SELECT config, split, {rule.example} AS example FROM {rule.rows}"
     sql = f"SELECT config, split, count(*), min(example, {EXAMPLES}) FROM ({faults}) GROUP BY ALL ORDER BY ALL"
     for config, split, fault_count, examples in survey_tables.rows(sql):
-        yield Finding(rule.test, f"{config}/{split}", fault_count, f"{fault_count:,} {rule.what}", examples or [])
+        what = f"{fault_count:,} {rule.what}"
+        yield Finding(rule.test, f"{config}/{split}", fault_count, what, examples or [])
 
 
 def _test_rows(survey_tables: Survey, rule: Rule, tested_rows: _TestedRows) -> Iterator[Finding]:

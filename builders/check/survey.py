@@ -125,8 +125,11 @@ class Survey:
 
     def splits(self, config: str) -> list[str]:
         """Return the loaded splits of ``config`` in the order train, dev, test, others."""
-        splits = [loaded_split for loaded_config, loaded_split in self.loaded if loaded_config == config]
-        return sorted(splits, key=_split_order)
+        config_splits = []
+        for loaded_config, split in self.loaded:
+            if loaded_config == config:
+                config_splits.append(split)
+        return sorted(config_splits, key=_split_order)
 
 
 def _split_order(split: str) -> tuple[int, str]:
@@ -166,7 +169,8 @@ def survey(release: Release, broken_configs: Collection[str] = ()) -> Iterator[S
 
 def _bytes_of(release: Release, config: str, split: str) -> int:
     """Return the size of a split's files by the manifest, which may lack some of the files."""
-    return sum(entry.bytes for entry in release.manifest.files if entry.path.startswith(f"{config}/{split}-"))
+    path_prefix = f"{config}/{split}-"
+    return sum(entry.bytes for entry in release.manifest.files if entry.path.startswith(path_prefix))
 
 
 def _read_split(survey_tables: Survey, config: str, split: str) -> None:
@@ -178,8 +182,9 @@ def _read_split(survey_tables: Survey, config: str, split: str) -> None:
     with survey_tables.release.files(config, split) as paths, _transaction(survey_tables.con):
         for start in range(0, len(paths), shards_at_once):
             batch_paths = paths[start : start + shards_at_once]
+            parameters = {"config": config, "split": split, "files": batch_paths}
             for statement in statements:
-                survey_tables.con.execute(statement, {"config": config, "split": split, "files": batch_paths})
+                survey_tables.con.execute(statement, parameters)
             report_share((start + len(batch_paths)) / len(paths))
 
 

@@ -140,7 +140,8 @@ def renew_answers(
     for row in base_release.table("answers", split).to_pylist():
         if query_ids is None or row["query_id"] in query_ids:
             records.append((row["query_id"], {field.name: row[field.name] for field in RAW}))
-    draft.write("answers", split, answers_of(base_release, records, judged, rule_of(base_release.manifest)))
+    options = rule_of(base_release.manifest)
+    draft.write("answers", split, answers_of(base_release, records, judged, options))
 
 
 def rule_of(manifest: Manifest) -> Options:

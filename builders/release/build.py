@@ -101,7 +101,8 @@ def _label_sources(sources: list[Source], options: Options, work_folder: Path, e
         running_bytes.append(skipped_bytes)
 
     with progress(total=_row_bytes(sources), unit="B", label="label", done=finished_bytes) as bar:
-        for _ in engine.map(partial(label_block, options=options, work_folder=work_folder), unfinished_blocks()):
+        label = partial(label_block, options=options, work_folder=work_folder)
+        for _ in engine.map(label, unfinished_blocks()):
             bar.update(running_bytes.popleft())
         bar.update(running_bytes.popleft())
 
@@ -152,7 +153,8 @@ def _write_selection(selection: Selection, work_folder: Path, draft: Draft, engi
     text_counts = [_text_count(file) for file in files]
     (work_folder / "files").mkdir(exist_ok=True)
     with progress(total=sum(text_counts), unit="text", label="write") as bar:
-        written_files = engine.map(partial(write_file, work_folder=work_folder, options=options), files)
+        write = partial(write_file, work_folder=work_folder, options=options)
+        written_files = engine.map(write, files)
         # Shards must be adopted in the order of the rows. engine.map keeps the order of the tasks.
         for file, (path, entry) in zip(files, bar.follow(written_files, text_counts), strict=True):
             writers[file.config, file.split].adopt(path, entry)
@@ -169,7 +171,12 @@ def _compute_stats(selection: Selection) -> dict[str, Any]:
     histograms = {}
     for split, rows in selection.splits.items():
         # Every positive judgment counts, so passages.size is the number of pairs.
-        table3[split] = table3_column(rows.queries.size, rows.query_chars, rows.passages.size, rows.passage_chars)
+        table3[split] = table3_column(
+            query_count=rows.queries.size,
+            query_chars=rows.query_chars,
+            positive_count=rows.passages.size,
+            passage_lengths=rows.passage_chars,
+        )
         if rows.passages.size:
             positives_per_query = np.bincount(rows.judged_queries, minlength=rows.queries.size)
             histograms[split] = LengthCounter(positives_per_query).histogram(POSITIVES_EDGES)

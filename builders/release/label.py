@@ -79,7 +79,8 @@ def label_block(block: Block, options: Options, work_folder: Path) -> int:
     # Label the paragraphs, then join them to passages. A passage of only white space is dropped.
     documents = list(chain.from_iterable(row.documents for row in rows))
     labels = label_rows(rows, options)
-    passages = cut_passages([document.paragraphs for document in documents], labels, options.min_chars)
+    paragraph_lists = [document.paragraphs for document in documents]
+    passages = cut_passages(paragraph_lists, labels, options.min_chars)
     row_of_document = np.repeat(np.arange(len(rows)), [len(row.documents) for row in rows])
     is_blank = passages.blank()
     blank_passages = np.bincount(row_of_document[passages.document[is_blank]], minlength=len(rows))
@@ -99,6 +100,7 @@ def label_block(block: Block, options: Options, work_folder: Path) -> int:
         "source": [block.source.shown] * len(rows),
         "offset": offsets,
     }
+    passage_columns = {"docid": passages.ids, "text": passages.texts, "chars": passages.chars}
     positive_numbers = np.flatnonzero(passages.positive)
     positive_rows = row_of_document[passages.document[positive_numbers]]
     positives = {
@@ -110,7 +112,7 @@ def label_block(block: Block, options: Options, work_folder: Path) -> int:
     }
     with task_folder(_block_folder(work_folder, block.number)) as folder:
         write_labelled(folder, "questions", questions)
-        write_labelled(folder, "passages", {"docid": passages.ids, "text": passages.texts, "chars": passages.chars})
+        write_labelled(folder, "passages", passage_columns)
         write_labelled(folder, "positives", positives)
     return len(rows)
 
@@ -185,7 +187,8 @@ def read_labelled(work_folder: Path, block_number: int, table_name: str, columns
     """Map ``columns`` of one file of a block into memory."""
     field_numbers = [SCHEMAS[table_name].get_field_index(column) for column in columns]
     options = pa.ipc.IpcReadOptions(included_fields=field_numbers)
-    with pa.memory_map(str(_block_folder(work_folder, block_number) / f"{table_name}.arrow")) as file:
+    path = _block_folder(work_folder, block_number) / f"{table_name}.arrow"
+    with pa.memory_map(str(path)) as file:
         return pa.ipc.open_file(file, options=options).read_all()
 
 
@@ -200,7 +203,8 @@ def rows_at(places: Places, work_folder: Path, table_name: str, columns: Sequenc
     rows_by_block = np.split(row_numbers, block_starts[1:])
     tables = []
     for block_number, block_rows in zip(block_numbers.tolist(), rows_by_block, strict=True):
-        tables.append(read_labelled(work_folder, block_number, table_name, columns).take(block_rows))
+        block_table = read_labelled(work_folder, block_number, table_name, columns)
+        tables.append(block_table.take(block_rows))
     table = pa.concat_tables(tables)
     was_sorted = (order[1:] > order[:-1]).all()
     if was_sorted:

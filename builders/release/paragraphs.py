@@ -67,7 +67,11 @@ def cut_passages(documents: Sequence[Sequence[str]], labels: Flags, min_chars: i
     paragraphs = list(chain.from_iterable(documents))
     encoded_paragraphs = [paragraph.encode() for paragraph in paragraphs]
     document_numbers, lengths, passage_labels, passage_ends = join_paragraphs(
-        _lengths_of(paragraphs), _lengths_of(encoded_paragraphs), _lengths_of(documents), labels, min_chars
+        _lengths_of(paragraphs),
+        _lengths_of(encoded_paragraphs),
+        _lengths_of(documents),
+        labels,
+        min_chars,
     )
     # Joining paragraphs changes no byte, so the passages are consecutive slices of the UTF-8 of all paragraphs.
     all_bytes = memoryview(b"".join(encoded_paragraphs))

@@ -111,7 +111,8 @@ def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
         remedy = "; write one row a line, without a list around the lines" if is_list else ""
         raise ValueError(f"not a row of raw DuReader: {error}{remedy}") from None
     except msgspec.DecodeError as error:
-        raise ValueError(f"not JSON: {describe_json_error(bytes(line), str(error), is_line=True)}") from None
+        fault = describe_json_error(bytes(line), str(error), is_line=True)
+        raise ValueError(f"not JSON: {fault}") from None
     except UnicodeDecodeError as error:
         reason = f"{error.reason} at byte {error.start}"
         raise ValueError(f"not UTF-8: {reason}; {describe_encoding(bytes(line))}") from None

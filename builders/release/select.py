@@ -59,7 +59,8 @@ def select(sources: Sequence[Source], block_numbers: Sequence[int], work_folder:
     with database(work_folder / "ids", _MEMORY_MB, thread_count) as con:
         for table, columns in _TABLE_COLUMNS.items():
             # Each view is read only once, because a reader of record batches cannot start again.
-            con.register(f"{table}_of_blocks", _read_blocks(work_folder, block_numbers, table, columns))
+            block_rows = _read_blocks(work_folder, block_numbers, table, columns)
+            con.register(f"{table}_of_blocks", block_rows)
             id_columns = [column for column in columns if column in ("query_id", "docid")]
             ids = ", ".join(f"{column}::UUID AS {column}" for column in id_columns)  # UUIDs take 16 bytes
             con.execute(f"CREATE VIEW {table} AS SELECT * REPLACE ({ids}) FROM {table}_of_blocks")
@@ -186,7 +187,8 @@ def _split_selection(connection: duckdb.DuckDBPyConnection, split: str) -> Split
     from_rows = "FROM rows JOIN queries USING (split, query_id) WHERE split = $split ORDER BY number, rows.place"
     from_judgments = "FROM judgments JOIN queries USING (split, query_id) WHERE split = $split"
     in_order = "ORDER BY number, judgments.place"
-    (query_chars,) = _column(connection, f"SELECT coalesce(sum(chars), 0)::BIGINT {from_queries}", split=split)
+    sum_of_chars = f"SELECT coalesce(sum(chars), 0)::BIGINT {from_queries}"
+    (query_chars,) = _column(connection, sum_of_chars, split=split)
     return SplitSelection(
         queries=_column(connection, f"SELECT place {from_queries} ORDER BY number", split=split),
         raw_rows=_column(connection, f"SELECT rows.place {from_rows}", split=split),

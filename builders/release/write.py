@@ -107,7 +107,8 @@ def _rows_of_config(config: str, split: str, rows: SplitSelection) -> NewFile:
     if config == "queries":
         return NewFile(config, split, 0, queries=rows.queries)
     if config == "qrels":
-        return NewFile(config, split, 0, queries=rows.queries[rows.judged_queries], passages=rows.passages)
+        query_of_judgment = rows.queries[rows.judged_queries]
+        return NewFile(config, split, 0, queries=query_of_judgment, passages=rows.passages)
     # Judgments and raw rows are sorted by query, so the last position of each query's number ends its group.
     query_numbers = np.arange(rows.queries.size)
     joined_rows = NewFile(
@@ -180,7 +181,8 @@ def _query_table(places: Places, work_folder: Path) -> pa.Table:
 def _passage_table(places: Places, work_folder: Path) -> pa.Table:
     passages = rows_at(places, work_folder, "passages", ["docid", "text"])
     empty_titles = [""] * len(passages)
-    return _table(pa.schema(list(PASSAGES.value_type)), passages["docid"], empty_titles, passages["text"])
+    schema = pa.schema(list(PASSAGES.value_type))
+    return _table(schema, passages["docid"], empty_titles, passages["text"])
 
 
 def _qrels_table(batch: NewFile, work_folder: Path) -> pa.Table:

@@ -23,7 +23,8 @@ def rejudge(draft: Draft, base_release: Release, split: str, judged: Judged) -> 
     for dataset_set in (SETS["main"], SETS["crosslingual"]):
         joined_config = dataset_set.joined[split]
         if (joined_config, split) in base_release.splits():
-            draft.write(joined_config, split, _rejudged_rows(base_release, dataset_set, split, judged, texts))
+            rows = _rejudged_rows(base_release, dataset_set, split, judged, texts)
+            draft.write(joined_config, split, rows)
     queries = base_release.table("queries", split, ["text"])["text"].to_pylist()
     count_judged(draft, split, queries, judged, texts)
 

@@ -161,4 +161,6 @@ def _compare_ranks(
         by_falling_score = sorted(hits_with_rank, key=lambda hit_and_rank: -hit_and_rank[0][1])
         query_numbers += [query_number] * len(by_falling_score)
         ranks += [rank for _, rank in by_falling_score]
-    warn_of_contradictions(run_name, [*hits_by_query], np.array(query_numbers, np.int64), np.array(ranks, np.float64))
+    warn_of_contradictions(
+        run_name, list(hits_by_query), np.array(query_numbers, np.int64), np.array(ranks, np.float64)
+    )

@@ -84,7 +84,8 @@ class Columns:
 
     def hits(self) -> dict[str, list[Hit]]:
         """Return (corpus id, score) pairs, best first, by query id."""
-        return self._by_query(list(zip(self.corpus_ids.to_pylist(), self.scores.tolist(), strict=True)))
+        hits = list(zip(self.corpus_ids.to_pylist(), self.scores.tolist(), strict=True))
+        return self._by_query(hits)
 
     def scores_by_query(self) -> dict[str, Array]:
         """Return the scores, best first, by query id."""
@@ -440,7 +441,8 @@ def _parse_block(block: bytes) -> pa.Table | None:
     scores_are_finite = pc.all(pc.is_finite(table["score"])).as_py()
     if not ranks_are_decimal or not scores_are_finite:
         return None
-    return table.select(["query", "corpus", "score"]).append_column("rank", table["rank"].cast(pa.int64()))
+    ranks = table["rank"].cast(pa.int64())
+    return table.select(["query", "corpus", "score"]).append_column("rank", ranks)
 
 
 def _parse_lines(block: bytes, run_path: Path, first_line: int) -> pa.Table:

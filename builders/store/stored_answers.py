@@ -88,7 +88,9 @@ def answer_counts_table(counts_by_split: dict[str, dict[str, Any]]) -> Table:
         rows.append([name.replace("_", " "), *numbers])
     # A value may be missing in some splits, whose count is then 0.
     for name in _COUNTED_COLUMNS:
-        values = set().union(*(split_counts[name] for split_counts in all_counts))
+        values: set[str] = set()
+        for split_counts in all_counts:
+            values.update(split_counts[name])
         for value in sorted(values):
             numbers = [split_counts[name].get(value, 0) for split_counts in all_counts]
             rows.append([f"{name} {value or 'unknown'}", *numbers])

@@ -253,9 +253,8 @@ def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
     for query_id, ranking in rankings:
         query_ids.append(query_id)
         hit_counts.append(len(ranking))
-        for passage_id, score in ranking:
-            passage_ids.append(passage_id)
-            scores.append(score)
+        passage_ids += [passage_id for passage_id, _ in ranking]
+        scores += [score for _, score in ranking]
     return Columns(
         queries=query_ids,
         counts=np.array(hit_counts, np.int64),

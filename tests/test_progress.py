@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Done, run
+from commands import SAMPLE, Done, run
 from releases import TEXTS, make_release, tables
 from tiny_kinds import write_multi_vector, write_sparse
 from tiny_models import write_cross, write_dual
@@ -93,6 +93,19 @@ def test_check_counts_bytes(tmp_path: Path) -> None:
     assert len(set(shares_of(done, "read"))) > 3 and shares_of(done, "read")[-1] == 100
     assert re.search(rf"read: 100% {sum(sizes) / 1000:.1f}k/", done.stderr), done.stderr
     assert shares_of(done, "files")[-1] == 100
+
+
+def test_a_build_counts_bytes_and_then_texts(tmp_path: Path) -> None:
+    done = run("builders", "release", "--raw", SAMPLE, "--out", tmp_path / "release")
+    row_bytes = sum(path.stat().st_size for path in SAMPLE.glob("*.json"))
+    assert re.search(rf"label: 100% {row_bytes / 1000:.0f}k/", done.stderr), done.stderr
+    assert len(set(shares_of(done, "label"))) > 2
+    assert len(set(shares_of(done, "write"))) > 5 and shares_of(done, "write")[-1] == 100
+
+
+def test_check_counts_its_rules(tmp_path: Path) -> None:
+    done = run("builders", "check", "--release", make_release(tmp_path / "release", tables()), code=None)
+    assert len(set(shares_of(done, "rules"))) > 10 and shares_of(done, "rules")[-1] == 100
 
 
 def test_finished_work_is_no_measure_of_the_speed(caplog: pytest.LogCaptureFixture) -> None:

@@ -191,8 +191,8 @@ _NEGATIVES, _POOL = {"negatives.jsonl": JSON_LINES}, {"pool.jsonl": JSON_LINES}
 READERS = [
     Reader(_PAIRS_READ, _question_pairs, _HOW_PAIRS, _read_question_pairs, _with_two_questions_and_a_label),
     Reader("builders.annotate.pool:read_pool", _pool, _POOL, lambda f: read_pool(f / "pool.jsonl"), _as_a_pool),
-    _trec_run("a TREC run", "builders.store.runs:_parsed", _run("run"), "run", TEXT),
-    _trec_run("a TREC run with tabs", "builders.store.runs:_by_line", _tabs, "run", TEXT),
+    _trec_run("a TREC run", "builders.store.runs:_parse_block", _run("run"), "run", TEXT),
+    _trec_run("a TREC run with tabs", "builders.store.runs:_parse_lines", _tabs, "run", TEXT),
     _trec_run("a gzipped TREC run", "builders.core.files:first_character", _run("run.gz"), "run.gz", BYTES),
     Reader(
         "builders.store.runs:read_run", writing("predictions.json", json.dumps(dict.fromkeys(ASKED, IDS))),

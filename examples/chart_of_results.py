@@ -1,6 +1,6 @@
 """Draw the results of several runs as a chart with 95 % intervals.
 
-    python examples/chart_of_results.py --release build/sample --out build/examples/chart.png
+python examples/chart_of_results.py --release build/sample --out build/examples/chart.png
 """
 
 import argparse
@@ -21,7 +21,7 @@ release = open_release(options.release)
 results = {name: evaluate(search("bm25", release, analyzer=name), release) for name in ("words", "characters", "both")}
 
 figure, axes = plt.subplots(figsize=(6, 3))
-for row, (name, measures) in enumerate(results.items()):
+for row, measures in enumerate(results.values()):
     low, high = measures.intervals()[MEASURE]
     score = measures[MEASURE]
     axes.errorbar(score, row, xerr=[[score - low], [high - score]], fmt="o", color="black", capsize=4)

@@ -1,6 +1,6 @@
 """Read the questions that a system fails: no positive passage is among the best 10.
 
-    python examples/read_failures.py --release build/sample
+python examples/read_failures.py --release build/sample
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Search in two stages on a laptop: BM25 finds 50 passages, and a cross-encoder re-orders the best 20.
 
-    python examples/two_stages.py --reranker BAAI/bge-reranker-base --release build/sample
+python examples/two_stages.py --reranker BAAI/bge-reranker-base --release build/sample
 """
 
 import argparse
